@@ -1,0 +1,1 @@
+//! The ReAct agent graph of superstep.

@@ -1,0 +1,1 @@
+//! Durable checkpointers for superstep: SQLite.

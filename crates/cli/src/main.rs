@@ -1,0 +1,2 @@
+//! The `superstep` program: a ReAct agent in the terminal.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The deterministic control plane of superstep: topology, plan, apply, retries.

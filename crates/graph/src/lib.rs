@@ -1,0 +1,1 @@
+//! State graphs, reducers, checkpoints and the tokio driver of superstep.

@@ -1,0 +1,52 @@
+//! What can go wrong between a request and its answer.
+
+use std::time::Duration;
+
+/// A request that got no usable answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelError {
+    /// What kind of failure it is; decides whether another attempt makes sense.
+    pub kind: ModelErrorKind,
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// What happened, where and what to do. Never holds a key.
+    pub message: String,
+    /// How long the provider asks to wait before the next attempt.
+    pub retry_after: Option<Duration>,
+}
+
+impl ModelError {
+    /// An error of `kind` without a status.
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, status: None, message: message.into(), retry_after: None }
+    }
+}
+
+/// Kinds of [`ModelError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// No connection to the server.
+    Connect,
+    /// No answer in time, or 408.
+    Timeout,
+    /// 429: too many requests.
+    RateLimited,
+    /// 429 or 402 with an exhausted quota: waiting does not help.
+    QuotaExceeded,
+    /// 401 or 403: a missing or wrong key.
+    Auth,
+    /// 404: no such model or address.
+    NotFound,
+    /// 400 or 422: the request itself is refused.
+    BadRequest,
+    /// The conversation is too long for the model.
+    ContextOverflow,
+    /// 409, 425, 5xx and 529: the server cannot answer now.
+    Server,
+    /// The stream ended before the model had finished.
+    TruncatedStream,
+    /// The server's answer cannot be understood.
+    Malformed,
+}

@@ -1,0 +1,106 @@
+//! What is said between a user, a model and its tools.
+
+use serde::{Deserialize, Serialize};
+
+/// Who says a [`Message`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions that stand before the conversation.
+    System,
+    /// The person, or the program speaking for one.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of one tool call.
+    Tool,
+}
+
+/// One message of a conversation.
+///
+/// Build it with [`Message::user`] and its neighbours, which fill the fields that belong to the role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Unique within its thread; empty until whoever stores the message gives it one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Who says it.
+    pub role: Role,
+    /// The text; empty when an assistant only calls tools.
+    #[serde(default)]
+    pub content: String,
+    /// The model's reasoning, kept apart from what it says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reasoning: String,
+    /// The calls an assistant asks for, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool message answers; empty for the other roles.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tool_call_id: String,
+}
+
+impl Message {
+    fn new(role: Role, content: String) -> Self {
+        Self {
+            id: String::new(),
+            role,
+            content,
+            reasoning: String::new(),
+            tool_calls: Vec::new(),
+            tool_call_id: String::new(),
+        }
+    }
+
+    /// Instructions for the model.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new(Role::System, content.into())
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new(Role::User, content.into())
+    }
+
+    /// What the model says.
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self::new(Role::Assistant, content.into())
+    }
+
+    /// The result of the tool call `call_id`.
+    pub fn tool(call_id: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { tool_call_id: call_id.into(), ..Self::new(Role::Tool, content.into()) }
+    }
+
+    /// The same message with tool calls.
+    #[must_use]
+    pub fn with_tool_calls(mut self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
+        self.tool_calls = calls.into_iter().collect();
+        self
+    }
+
+    /// The same message under an id.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+}
+
+/// A tool call as the model wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The provider's id of the call; its result carries the same.
+    pub id: String,
+    /// The tool's name as the model wrote it.
+    pub name: String,
+    /// The argument text byte for byte, valid JSON or not.
+    pub arguments: String,
+}
+
+impl ToolCall {
+    /// A call of `name` with `arguments`, a JSON text.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into(), arguments: arguments.into() }
+    }
+}

@@ -1,0 +1,1 @@
+//! An explicit state-graph workflow engine with a ReAct agent as its first citizen.

@@ -1,0 +1,1 @@
+//! Transcripts, scripted models and conformance suites for superstep.
