@@ -1,1 +1,33 @@
-//! The deterministic control plane of superstep: topology, plan, apply, retries.
+//! The deterministic control plane of superstep.
+//!
+//! Contract: every [`Run::handle`] is followed by [`Run::poll`] until it returns `None`, before the next `handle`.
+//! The engine reads no clock, draws no random number, does no IO, holds no user value and has no `async`; equal inputs
+//! give equal outputs. It sees nodes as names and channels as bits.
+//!
+//! ```text
+//!            restore(control, finished tasks)
+//!                        │
+//!                        ▼
+//!   Execute ──▶ Finished / Failed ──▶ Commit ──▶ Committed ──▶ Execute … ──▶ Done
+//!                        │                                       │
+//!                        └──▶ Fail                               └──▶ Cancelled
+//! ```
+//!
+//! Whoever drives a run executes the tasks it is told to, reports each one, folds their writes in the order of
+//! [`Commit::order`], stores the folded state together with [`Commit::next`] in one transaction, and only then says
+//! [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of [`START`].
+//!
+//! Start at [`Run`].
+
+mod control;
+mod draw;
+mod ids;
+mod retry;
+mod run;
+mod topology;
+
+pub use control::{Control, RestoreError};
+pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
+pub use retry::RetryPolicy;
+pub use run::{Commit, EngineError, Failure, Finished, Input, Output, Report, Run, Target, Task};
+pub use topology::{Edge, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder};

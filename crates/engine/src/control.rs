@@ -1,0 +1,59 @@
+//! Where a thread stands: everything the engine needs to go on, stored with every checkpoint.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{NodeName, START};
+
+/// The control half of a checkpoint. A serializable promise: see the fixture in `tests/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The superstep that made this checkpoint. -1 is the input of a fresh thread, 0 the superstep that applied it.
+    pub step: i64,
+    /// The nodes to run next, one task each, in task order. Empty when the thread is finished.
+    pub next: Vec<NodeName>,
+}
+
+impl Control {
+    /// The record of an accepted input: what stands before the superstep that applies it.
+    ///
+    /// `last` is the superstep of the checkpoint it follows, `None` on a fresh thread.
+    pub fn input(last: Option<i64>) -> Self {
+        Self { step: last.map_or(-1, |step| step + 1), next: vec![START.into()] }
+    }
+
+    /// Whether nothing is left to run.
+    pub fn is_finished(&self) -> bool {
+        self.next.is_empty()
+    }
+}
+
+/// A control record that does not fit the topology it is restored on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The graph lost nodes that a checkpoint still has to run.
+    #[error(
+        "the checkpoint of superstep {step} still has to run {}, which the graph does not have; \
+         add the nodes again, or update the thread as another node", list(.nodes)
+    )]
+    UnknownNodes {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The missing nodes.
+        nodes: Vec<NodeName>,
+    },
+    /// A record names a task that is not among the ones to run, or routes to where its node has no edge.
+    #[error("the record of task {slot} does not fit the checkpoint of superstep {step}: {detail}")]
+    BadRecord {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The task's slot.
+        slot: u32,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+fn list(nodes: &[NodeName]) -> String {
+    nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,62 @@
+//! How often a failed task runs again, and after what wait.
+
+use std::time::Duration;
+
+/// When a failed task runs again.
+///
+/// The wait before attempt `n + 1` is `initial · factor^(n-1)`, at most `cap`, plus a share of `jitter` that the driver
+/// draws.
+///
+/// # Source
+/// The defaults are those of langgraph's `RetryPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// How often the task runs at most, the first time included. 1 never retries.
+    pub max_attempts: u32,
+    /// The wait before the second attempt.
+    pub initial: Duration,
+    /// By how much each wait is longer than the one before it.
+    pub factor: f64,
+    /// The longest wait, before jitter.
+    pub cap: Duration,
+    /// The most that chance adds to a wait.
+    pub jitter: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// Three attempts, 0.5 s doubling up to 128 s, and up to 1 s of jitter.
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            initial: Duration::from_millis(500),
+            factor: 2.0,
+            cap: Duration::from_secs(128),
+            jitter: Duration::from_secs(1),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The wait after `failed` failed attempts (from 1), with `chance` in `0.0..=1.0` as the share of the jitter.
+    pub fn delay(&self, failed: u32, chance: f64) -> Duration {
+        let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
+        let seconds = self.initial.as_secs_f64() * self.factor.powi(exponent);
+        let wait = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
+        wait + self.jitter.mul_f64(chance.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_cap_and_jitter_comes_on_top() {
+        let policy = RetryPolicy::default();
+        let millis = |failed, chance| policy.delay(failed, chance).as_millis();
+        assert_eq!([millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)], [500, 1000, 2000]);
+        assert_eq!(millis(1, 0.5), 1000);
+        assert_eq!(millis(9, 1.0), 129_000);
+        assert_eq!(millis(u32::MAX, 0.0), 128_000);
+    }
+}

@@ -1,0 +1,424 @@
+//! One execution on a thread, as a state machine.
+//!
+//! Start at [`Run`].
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use crate::{
+    ChannelSet, Control, NodeIndex, NodeName, OnCancel, RestoreError, TaskId, Topology, topology::TopologyNode,
+};
+
+/// What the driver has to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Run a task, after its delay, and report how it ended.
+    Execute(Task),
+    /// Fold the writes of these tasks in this order, store the state with the control record in one transaction, then
+    /// say [`Input::Committed`].
+    Commit(Commit),
+    /// The run is complete.
+    Done,
+    /// The run stopped because it was cancelled; drop the tasks that still run.
+    Cancelled,
+    /// The run cannot go on; drop the tasks that still run. The last commit stands.
+    Fail(Failure),
+}
+
+/// One attempt of one task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    /// Which task.
+    pub id: TaskId,
+    /// The node it runs.
+    pub node: NodeIndex,
+    /// Which attempt it is, from 1.
+    pub attempt: u32,
+    /// How long to wait before it starts.
+    pub delay: Duration,
+}
+
+/// The end of a superstep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The order in which writes are folded.
+    pub order: Vec<TaskId>,
+    /// Where the thread stands afterwards.
+    pub next: Control,
+}
+
+/// What the driver reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A task is done.
+    Finished(Finished),
+    /// A task failed.
+    Failed {
+        /// The task.
+        task: TaskId,
+        /// Whether another attempt may succeed.
+        retryable: bool,
+        /// The share of the jitter to wait, in `0.0..=1.0`.
+        chance: f64,
+    },
+    /// The commit is stored.
+    Committed,
+    /// Someone wants the run to stop.
+    Cancel,
+}
+
+/// A task and what it left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The task.
+    pub task: TaskId,
+    /// What it did.
+    pub report: Report,
+}
+
+/// What the engine has to know of a finished task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The channels it wrote.
+    pub written: ChannelSet,
+    /// Those of them that nobody else may write in the same superstep.
+    pub exclusive: ChannelSet,
+    /// Where its conditional edges lead.
+    pub targets: Vec<Target>,
+}
+
+/// Where a conditional edge leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a node.
+    Node(NodeIndex),
+    /// To the end of this branch.
+    End,
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A task failed for good.
+    Task(TaskId),
+    /// Two tasks wrote a channel that takes one write per superstep.
+    Conflict {
+        /// The channel's position.
+        channel: usize,
+        /// The task that is folded first.
+        first: TaskId,
+        /// The other one.
+        second: TaskId,
+    },
+    /// As many supersteps ran as were allowed, and the thread is not finished.
+    StepLimit,
+}
+
+/// A driver that breaks the contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The task is not running.
+    #[error("task {} of superstep {} is not running", .0.slot, .0.step)]
+    NotRunning(TaskId),
+    /// Nothing waits to be committed.
+    #[error("no commit is pending")]
+    NoCommit,
+    /// The run is over.
+    #[error("the run is over")]
+    Over,
+    /// A conditional edge was taken that the graph does not have.
+    #[error("node `{node}` was routed to `{to}`, to which it has no conditional edge")]
+    UnknownRoute {
+        /// The node that was left.
+        node: NodeName,
+        /// Where it was routed to.
+        to: String,
+    },
+    /// A node with conditional edges chose none of them.
+    #[error("node `{0}` has conditional edges and took none; return a route, or route to END")]
+    NoRoute(NodeName),
+}
+
+/// One execution on a thread.
+///
+/// Made by [`Run::restore`], fed by [`Run::handle`], asked by [`Run::poll`].
+///
+/// # Determinism
+/// Equal topologies, records and inputs give equal outputs. The order in which tasks finish is invisible in every
+/// [`Commit`].
+#[derive(Debug)]
+pub struct Run {
+    topology: Arc<Topology>,
+    step: i64,
+    slots: Vec<Slot>,
+    unfinished: usize,
+    /// What runs after the pending commit.
+    next: Vec<NodeIndex>,
+    outputs: VecDeque<Output>,
+    steps_left: u32,
+    phase: Phase,
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    node: NodeIndex,
+    attempt: u32,
+    report: Option<Report>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Executing,
+    Committing,
+    Over,
+}
+
+impl Run {
+    /// Continues from a control record; a fresh run continues from [`Control::input`] with the input as the finished
+    /// task of [`START`](crate::START).
+    ///
+    /// `finished` has the reports of tasks that need not run again, by slot; `failed` how often the others have failed
+    /// already. At most `limit` supersteps execute nodes.
+    ///
+    /// # Errors
+    /// [`RestoreError`] if the topology lacks a node that is to run, or a record does not fit.
+    pub fn restore(
+        topology: Arc<Topology>,
+        control: &Control,
+        finished: impl IntoIterator<Item = (u32, Report)>,
+        failed: impl IntoIterator<Item = (u32, u32)>,
+        limit: u32,
+    ) -> Result<Self, RestoreError> {
+        let step = control.step + 1;
+        let mut slots = Vec::with_capacity(control.next.len());
+        let mut missing = Vec::new();
+        for name in &control.next {
+            match topology.find(name.as_str()) {
+                Some(node) => slots.push(Slot { node, attempt: 1, report: None }),
+                None => missing.push(name.clone()),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(RestoreError::UnknownNodes { step: control.step, nodes: missing });
+        }
+        let bad = |slot, detail: &str| RestoreError::BadRecord { step: control.step, slot, detail: detail.into() };
+        for (slot, failures) in failed {
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
+            entry.attempt = failures.saturating_add(1);
+        }
+        let mut unfinished = slots.len();
+        for (slot, report) in finished {
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
+            check_targets(&topology, entry.node, &report.targets).map_err(|error| bad(slot, &error.to_string()))?;
+            unfinished -= usize::from(entry.report.is_none());
+            entry.report = Some(report);
+        }
+        if let Some(slot) = slots.iter().position(|slot| slot.node == topology.start() && slot.report.is_none()) {
+            return Err(bad(u32::try_from(slot).unwrap_or(u32::MAX), "the input is missing"));
+        }
+        let mut run = Self {
+            topology,
+            step,
+            slots,
+            unfinished,
+            next: Vec::new(),
+            outputs: VecDeque::new(),
+            steps_left: limit,
+            phase: Phase::Executing,
+            cancelled: false,
+        };
+        run.begin_superstep();
+        Ok(run)
+    }
+
+    /// The next thing to do; `None` until the next [`Run::handle`].
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes a report.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the report does not fit what was asked for. The run is unchanged then.
+    pub fn handle(&mut self, input: Input) -> Result<(), EngineError> {
+        match (self.phase, input) {
+            (Phase::Executing, Input::Finished(Finished { task, report })) => self.finish(task, report),
+            (Phase::Executing, Input::Failed { task, retryable, chance }) => self.fail(task, retryable, chance),
+            (Phase::Committing, Input::Committed) => {
+                self.phase = Phase::Executing;
+                self.step += 1;
+                self.slots.clear();
+                self.slots.extend(self.next.drain(..).map(|node| Slot { node, attempt: 1, report: None }));
+                self.unfinished = self.slots.len();
+                self.begin_superstep();
+                Ok(())
+            }
+            (Phase::Executing | Phase::Committing, Input::Cancel) => {
+                self.cancelled = true;
+                if self.phase == Phase::Executing && !self.may_finish() {
+                    self.end(Output::Cancelled);
+                }
+                Ok(())
+            }
+            (Phase::Committing, Input::Finished(Finished { task, .. }) | Input::Failed { task, .. }) => {
+                Err(EngineError::NotRunning(task))
+            }
+            (Phase::Executing, Input::Committed) => Err(EngineError::NoCommit),
+            (Phase::Over, _) => Err(EngineError::Over),
+        }
+    }
+
+    fn begin_superstep(&mut self) {
+        if self.slots.is_empty() {
+            return self.end(Output::Done);
+        }
+        if self.cancelled && !self.may_finish() {
+            return self.end(Output::Cancelled);
+        }
+        if self.unfinished == 0 {
+            return self.end_superstep();
+        }
+        if self.steps_left == 0 {
+            return self.end(Output::Fail(Failure::StepLimit));
+        }
+        self.steps_left -= 1;
+        for (slot, entry) in self.slots.iter().enumerate().filter(|(_, entry)| entry.report.is_none()) {
+            let id = TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") };
+            let task = Task { id, node: entry.node, attempt: entry.attempt, delay: Duration::ZERO };
+            self.outputs.push_back(Output::Execute(task));
+        }
+    }
+
+    fn finish(&mut self, task: TaskId, report: Report) -> Result<(), EngineError> {
+        let slot = self.running(task)?;
+        check_targets(&self.topology, self.slots[slot].node, &report.targets)?;
+        self.slots[slot].report = Some(report);
+        self.unfinished -= 1;
+        if self.unfinished == 0 {
+            self.end_superstep();
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, task: TaskId, retryable: bool, chance: f64) -> Result<(), EngineError> {
+        let slot = self.running(task)?;
+        let entry = &mut self.slots[slot];
+        let policy = self.topology.nodes[entry.node.position()].retry.filter(|_| retryable && !self.cancelled);
+        match policy.filter(|policy| entry.attempt < policy.max_attempts) {
+            Some(policy) => {
+                let delay = policy.delay(entry.attempt, chance);
+                entry.attempt += 1;
+                let task = Task { id: task, node: entry.node, attempt: entry.attempt, delay };
+                self.outputs.push_back(Output::Execute(task));
+            }
+            None => self.end(Output::Fail(Failure::Task(task))),
+        }
+        Ok(())
+    }
+
+    fn running(&self, task: TaskId) -> Result<usize, EngineError> {
+        let slot = task.slot as usize;
+        let entry = self.slots.get(slot).filter(|entry| task.step == self.step && entry.report.is_none());
+        entry.map(|_| slot).ok_or(EngineError::NotRunning(task))
+    }
+
+    fn end_superstep(&mut self) {
+        if let Some(conflict) = self.conflict() {
+            return self.end(Output::Fail(conflict));
+        }
+        let finished = self.slots.iter().map(|slot| {
+            let report = slot.report.as_ref().expect("every task of an ending superstep is finished");
+            (slot.node, report.targets.as_slice())
+        });
+        plan(&self.topology, finished, &mut self.next);
+        let order = (0..self.slots.len()).map(|slot| self.task_id(slot)).collect();
+        let next = self.next.iter().map(|&node| self.topology.name(node).clone()).collect();
+        self.phase = Phase::Committing;
+        self.outputs.push_back(Output::Commit(Commit { order, next: Control { step: self.step, next } }));
+    }
+
+    fn conflict(&self) -> Option<Failure> {
+        if self.slots.len() == 1 {
+            return None;
+        }
+        let (mut written, mut exclusive) = (ChannelSet::EMPTY, ChannelSet::EMPTY);
+        for (second, slot) in self.slots.iter().enumerate() {
+            let report = slot.report.as_ref()?;
+            let clash =
+                report.exclusive.intersection(written).union(report.written.intersection(exclusive)).iter().next();
+            if let Some(channel) = clash {
+                let first = self.slots.iter().position(|slot| {
+                    slot.report.as_ref().is_some_and(|report| report.written.contains(channel))
+                })?;
+                return Some(Failure::Conflict { channel, first: self.task_id(first), second: self.task_id(second) });
+            }
+            written = written.union(report.written);
+            exclusive = exclusive.union(report.exclusive);
+        }
+        None
+    }
+
+    fn task_id(&self, slot: usize) -> TaskId {
+        TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") }
+    }
+
+    /// Whether every task that still has to end may do so although the run is cancelled.
+    fn may_finish(&self) -> bool {
+        let on_cancel = |slot: &Slot| self.topology.nodes[slot.node.position()].on_cancel;
+        self.slots.iter().filter(|slot| slot.report.is_none()).all(|slot| on_cancel(slot) == OnCancel::Finish)
+    }
+
+    fn end(&mut self, output: Output) {
+        self.phase = Phase::Over;
+        self.outputs.push_back(output);
+    }
+}
+
+impl Topology {
+    /// The nodes that run once `node` alone is finished, in task order; for updates made in a node's name.
+    ///
+    /// # Errors
+    /// [`EngineError`] if `targets` are not among the node's conditional edges.
+    pub fn after(&self, node: NodeIndex, targets: &[Target]) -> Result<Vec<NodeName>, EngineError> {
+        check_targets(self, node, targets)?;
+        let mut next = Vec::new();
+        plan(self, [(node, targets)].into_iter(), &mut next);
+        Ok(next.into_iter().map(|node| self.name(node).clone()).collect())
+    }
+}
+
+/// Collects where the finished nodes lead into `next`: each node once, in name order.
+fn plan<'a>(
+    topology: &Topology,
+    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
+    next: &mut Vec<NodeIndex>,
+) {
+    next.clear();
+    for (node, targets) in finished {
+        next.extend_from_slice(&topology.nodes[node.position()].edges);
+        next.extend(targets.iter().filter_map(|target| match target {
+            Target::Node(node) => Some(*node),
+            Target::End => None,
+        }));
+    }
+    next.sort_unstable();
+    next.dedup();
+}
+
+fn check_targets(topology: &Topology, node: NodeIndex, targets: &[Target]) -> Result<(), EngineError> {
+    let TopologyNode { name, routes, .. } = &topology.nodes[node.position()];
+    if !routes.is_empty() && targets.is_empty() {
+        return Err(EngineError::NoRoute(name.clone()));
+    }
+    for &target in targets {
+        let (known, to) = match target {
+            Target::Node(to) => (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str()),
+            Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
+        };
+        if !known {
+            return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! The fixed shape of a graph: its nodes, its edges and what is wrong with them.
+//!
+//! Start at [`TopologyBuilder`].
+
+use std::{collections::BTreeMap, fmt, panic::Location};
+
+use petgraph::{graph::DiGraph, visit::Dfs};
+
+use crate::{END, NodeIndex, NodeName, RetryPolicy, START};
+
+/// Where in the user's code something was said.
+pub type Place = &'static Location<'static>;
+
+/// A node as it is declared.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    /// Its name.
+    pub name: NodeName,
+    /// How often it runs again after a failure that may pass.
+    pub retry: Option<RetryPolicy>,
+    /// What happens to it when the run is cancelled.
+    pub on_cancel: OnCancel,
+    /// Where it was declared.
+    pub place: Place,
+}
+
+/// What happens to a node when its run is cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCancel {
+    /// It is dropped where it stands, and stays to be run.
+    #[default]
+    Drop,
+    /// It is told, may finish, and is started even afterwards: for nodes that leave things in order.
+    Finish,
+}
+
+/// One end of an edge while a graph is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// The beginning of every run.
+    Start,
+    /// The node declared as the `n`-th, from 0.
+    Node(usize),
+    /// The end of a branch.
+    End,
+    /// A node of another graph.
+    Foreign,
+}
+
+/// An edge as it is declared.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// Where it leaves.
+    pub from: Endpoint,
+    /// Where it leads.
+    pub to: Endpoint,
+    /// The route that takes it; `None` if it is always taken.
+    pub route: Option<String>,
+    /// Where it was declared.
+    pub place: Place,
+}
+
+/// Collects what a graph is made of, then checks all of it at once.
+#[derive(Debug, Default)]
+pub struct TopologyBuilder {
+    /// The nodes, in the order of their declaration.
+    pub nodes: Vec<NodeSpec>,
+    /// The edges, in the order of their declaration.
+    pub edges: Vec<Edge>,
+}
+
+/// The immutable shape of a compiled graph. Nodes are numbered in the order of their names; [`START`] is one of them.
+#[derive(Debug)]
+pub struct Topology {
+    pub(crate) nodes: Vec<TopologyNode>,
+    start: NodeIndex,
+    /// For each declared node, its index.
+    declared: Vec<NodeIndex>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TopologyNode {
+    pub(crate) name: NodeName,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) on_cancel: OnCancel,
+    /// Where its plain edges lead; an edge to the end leads nowhere.
+    pub(crate) edges: Vec<NodeIndex>,
+    pub(crate) ends: bool,
+    /// Every route it can take: the label, and the node or the end.
+    pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
+}
+
+/// Something wrong with a graph, found when it is compiled.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What is wrong.
+    pub kind: ProblemKind,
+    /// Where in the user's code.
+    pub place: Place,
+}
+
+/// Kinds of [`Problem`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// Two nodes have one name.
+    #[error("SS001: node `{0}` is declared twice, first at {1}; give one of them another name")]
+    DuplicateNode(NodeName, Place),
+    /// A name that the engine keeps for itself.
+    #[error("SS002: `{0}` is a reserved name; choose another")]
+    ReservedName(NodeName),
+    /// A name that cannot stand in checkpoints and drawings.
+    #[error("SS003: node name `{0}` is empty or has one of the characters `|` and `:`; choose another")]
+    BadName(NodeName),
+    /// No edge leaves [`START`].
+    #[error("SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node")]
+    NoStart,
+    /// An edge uses a node of another graph.
+    #[error("SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned")]
+    ForeignNode(String),
+    /// An edge leaves [`END`].
+    #[error("SS006: an edge leaves END, where a branch is over; remove it")]
+    OutOfEnd,
+    /// An edge enters [`START`].
+    #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
+    IntoStart,
+    /// Nothing leads to a node. A warning.
+    #[error("SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node")]
+    Unreachable(NodeName),
+}
+
+impl ProblemKind {
+    /// Whether the graph can run all the same.
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::DuplicateNode(..)
+            | Self::ReservedName(_)
+            | Self::BadName(_)
+            | Self::NoStart
+            | Self::ForeignNode(_)
+            | Self::OutOfEnd
+            | Self::IntoStart => false,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.place.file(), self.place.line(), self.kind)
+    }
+}
+
+impl TopologyBuilder {
+    /// Checks everything and numbers the nodes. Returns the warnings beside the topology.
+    ///
+    /// `place` is where the user asked for it; it is blamed for what is missing.
+    ///
+    /// # Errors
+    /// All problems at once, warnings among them, in the order of their places in the builder.
+    pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
+        let mut problems = self.name_problems();
+        problems.extend(self.edge_problems(place));
+        let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(|problem| !problem.kind.is_warning());
+        if !errors.is_empty() {
+            errors.append(&mut warnings);
+            return Err(errors);
+        }
+        Ok((self.number(), warnings))
+    }
+
+    fn name_problems(&self) -> Vec<Problem> {
+        let mut first = BTreeMap::new();
+        let mut problems = Vec::new();
+        for node in &self.nodes {
+            let text = node.name.as_str();
+            let kind = if text == START || text == END || text == "START" || text == "END" {
+                ProblemKind::ReservedName(node.name.clone())
+            } else if text.is_empty() || text.contains(['|', ':']) {
+                ProblemKind::BadName(node.name.clone())
+            } else if let Some(&place) = first.get(&node.name) {
+                ProblemKind::DuplicateNode(node.name.clone(), place)
+            } else {
+                first.insert(&node.name, node.place);
+                continue;
+            };
+            problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    fn edge_problems(&self, place: Place) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut graph = DiGraph::<usize, ()>::new();
+        let start = graph.add_node(usize::MAX);
+        let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
+        for edge in &self.edges {
+            let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
+            match (edge.from, edge.to) {
+                (Endpoint::Foreign, _) | (_, Endpoint::Foreign) => {
+                    blame(ProblemKind::ForeignNode(format!("{} -> {}", self.show(edge.from), self.show(edge.to))));
+                }
+                (Endpoint::End, _) => blame(ProblemKind::OutOfEnd),
+                (_, Endpoint::Start) => blame(ProblemKind::IntoStart),
+                (Endpoint::Start, Endpoint::Node(to)) => {
+                    graph.add_edge(start, nodes[to], ());
+                }
+                (Endpoint::Node(from), Endpoint::Node(to)) => {
+                    graph.add_edge(nodes[from], nodes[to], ());
+                }
+                (_, Endpoint::End) => {}
+            }
+        }
+        if !self.edges.iter().any(|edge| edge.from == Endpoint::Start) {
+            problems.push(Problem { kind: ProblemKind::NoStart, place });
+            return problems;
+        }
+        let mut reached = vec![false; self.nodes.len()];
+        let mut walk = Dfs::new(&graph, start);
+        while let Some(node) = walk.next(&graph) {
+            if let Some(reached) = reached.get_mut(graph[node]) {
+                *reached = true;
+            }
+        }
+        for (node, _) in self.nodes.iter().zip(&reached).filter(|(_, reached)| !**reached) {
+            problems.push(Problem { kind: ProblemKind::Unreachable(node.name.clone()), place: node.place });
+        }
+        problems
+    }
+
+    fn show(&self, end: Endpoint) -> &str {
+        match end {
+            Endpoint::Start => "START",
+            Endpoint::End => "END",
+            Endpoint::Foreign => "?",
+            Endpoint::Node(declared) => self.nodes[declared].name.as_str(),
+        }
+    }
+
+    /// Sorts the nodes by name, so that comparing indexes compares names.
+    fn number(self) -> Topology {
+        let mut order: Vec<usize> = (0..=self.nodes.len()).collect();
+        let names: Vec<NodeName> =
+            self.nodes.iter().map(|node| node.name.clone()).chain([START.into()]).collect();
+        order.sort_by(|&a, &b| names[a].cmp(&names[b]));
+        let mut index = vec![NodeIndex(0); order.len()];
+        for (position, &declared) in order.iter().enumerate() {
+            index[declared] = NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes"));
+        }
+        let of = |end| match end {
+            Endpoint::Start => Some(index[self.nodes.len()]),
+            Endpoint::Node(declared) => Some(index[declared]),
+            Endpoint::End | Endpoint::Foreign => None,
+        };
+        let mut nodes: Vec<TopologyNode> = order
+            .iter()
+            .map(|&declared| {
+                let spec = self.nodes.get(declared);
+                TopologyNode {
+                    name: names[declared].clone(),
+                    retry: spec.and_then(|node| node.retry),
+                    on_cancel: spec.map_or(OnCancel::Finish, |node| node.on_cancel),
+                    edges: Vec::new(),
+                    ends: false,
+                    routes: Vec::new(),
+                }
+            })
+            .collect();
+        for edge in self.edges {
+            let from = of(edge.from).expect("checked: no edge leaves the end");
+            let (node, to) = (&mut nodes[from.position()], of(edge.to));
+            match (edge.route, to) {
+                (Some(route), to) => node.routes.push((route, to)),
+                (None, None) => node.ends = true,
+                (None, Some(to)) if node.edges.contains(&to) => {}
+                (None, Some(to)) => node.edges.push(to),
+            }
+        }
+        let start = index[index.len() - 1];
+        index.pop();
+        Topology { nodes, start, declared: index }
+    }
+}
+
+impl Topology {
+    /// The index of the node that was declared as the `declared`-th, from 0.
+    pub fn declared(&self, declared: usize) -> Option<NodeIndex> {
+        self.declared.get(declared).copied()
+    }
+
+    /// The index of [`START`].
+    pub fn start(&self) -> NodeIndex {
+        self.start
+    }
+
+    /// How many nodes there are, [`START`] included.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node but [`START`].
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 1
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeIndex) -> &NodeName {
+        &self.nodes[node.position()].name
+    }
+
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeIndex> {
+        let position = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
+        Some(NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes")))
+    }
+
+    /// The names of all nodes in order, without [`START`].
+    pub fn names(&self) -> impl Iterator<Item = &NodeName> {
+        self.nodes.iter().map(|node| &node.name).filter(|name| name.as_str() != START)
+    }
+}

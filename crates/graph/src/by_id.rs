@@ -1,0 +1,240 @@
+//! A list whose items have ids, cheap to clone at any length.
+//!
+//! Start at [`ById`]; [`Merges`] is what is written to it.
+
+use std::{fmt, ops::Index};
+
+use rpds::{HashTrieMapSync, VectorSync};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Something with an id of its own.
+pub trait HasId {
+    /// The id; empty if it has none yet.
+    fn id(&self) -> &str;
+
+    /// Gives it an id.
+    fn set_id(&mut self, id: String);
+}
+
+/// A list of items with unique ids, in the order in which they came, with structural sharing.
+///
+/// The usual type of a merge-by-id channel.
+///
+/// # Source
+/// The behaviour of langgraph's `add_messages`.
+#[derive(Clone)]
+pub struct ById<T> {
+    items: VectorSync<T>,
+    positions: HashTrieMapSync<String, usize>,
+}
+
+/// One operation on a [`ById`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Merge<T> {
+    /// Removes the item with this id. An unknown id is an error.
+    Remove {
+        /// The item's id.
+        #[serde(rename = "$remove")]
+        id: String,
+    },
+    /// Removes every item.
+    RemoveAll {
+        /// Tells the operation apart from an item; always the same.
+        #[serde(rename = "$remove_all")]
+        marker: Always,
+    },
+    /// Replaces the item with the same id in place, or adds it at the end. An item without an id gets one.
+    Put(T),
+}
+
+impl<T> Merge<T> {
+    /// Removes the item with this id.
+    pub fn remove(id: impl Into<String>) -> Self {
+        Self::Remove { id: id.into() }
+    }
+
+    /// Removes every item.
+    pub fn remove_all() -> Self {
+        Self::RemoveAll { marker: Always }
+    }
+}
+
+/// The value `true`, and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "bool", into = "bool")]
+pub struct Always;
+
+impl TryFrom<bool> for Always {
+    type Error = &'static str;
+
+    fn try_from(value: bool) -> Result<Self, Self::Error> {
+        if value { Ok(Self) } else { Err("only `true` has a meaning here") }
+    }
+}
+
+impl From<Always> for bool {
+    fn from(_: Always) -> Self {
+        true
+    }
+}
+
+/// What is written to a merge-by-id channel: operations, applied in order.
+///
+/// Items alone convert into it, and so do [`Merge`]s.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Merges<T>(pub Vec<Merge<T>>);
+
+impl<T> From<Vec<T>> for Merges<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self(items.into_iter().map(Merge::Put).collect())
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Merges<T> {
+    fn from(items: [T; N]) -> Self {
+        Self(items.into_iter().map(Merge::Put).collect())
+    }
+}
+
+impl<T, const N: usize> From<[Merge<T>; N]> for Merges<T> {
+    fn from(merges: [Merge<T>; N]) -> Self {
+        Self(merges.into())
+    }
+}
+
+/// An operation that does not fit the items.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no item has the id `{0}`, so it cannot be removed")]
+pub struct UnknownId(pub String);
+
+impl<T: HasId + Clone> ById<T> {
+    /// A list without items.
+    pub fn new() -> Self {
+        Self { items: VectorSync::new_sync(), positions: HashTrieMapSync::new_sync() }
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The item with this id.
+    pub fn get(&self, id: &str) -> Option<&T> {
+        self.positions.get(id).and_then(|&position| self.items.get(position))
+    }
+
+    /// The newest item.
+    pub fn last(&self) -> Option<&T> {
+        self.items.last()
+    }
+
+    /// The items in their order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.items.iter()
+    }
+
+    /// Applies operations in order.
+    ///
+    /// # Errors
+    /// [`UnknownId`] if an item is to be removed that is not there; the operations before it are applied.
+    pub fn merge(&mut self, merges: Merges<T>) -> Result<(), UnknownId> {
+        for merge in merges.0 {
+            match merge {
+                Merge::Put(item) => self.put(item),
+                Merge::Remove { id } => self.remove(&id)?,
+                Merge::RemoveAll { .. } => *self = Self::new(),
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, mut item: T) {
+        if item.id().is_empty() {
+            item.set_id(self.unused_id());
+        }
+        match self.positions.get(item.id()).copied() {
+            Some(position) => drop(self.items.set_mut(position, item)),
+            None => {
+                self.positions.insert_mut(item.id().to_owned(), self.items.len());
+                self.items.push_back_mut(item);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: &str) -> Result<(), UnknownId> {
+        if !self.positions.contains_key(id) {
+            return Err(UnknownId(id.to_owned()));
+        }
+        *self = self.items.iter().filter(|item| item.id() != id).cloned().collect();
+        Ok(())
+    }
+
+    /// An id that depends on the items alone, so that a replay finds the same.
+    fn unused_id(&self) -> String {
+        let mut number = self.len();
+        loop {
+            let id = format!("auto-{number}");
+            if !self.positions.contains_key(&id) {
+                return id;
+            }
+            number += 1;
+        }
+    }
+}
+
+impl<T: HasId + Clone> Default for ById<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: HasId + Clone> FromIterator<T> for ById<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut list = Self::new();
+        for item in items {
+            list.put(item);
+        }
+        list
+    }
+}
+
+impl<T: HasId> Index<usize> for ById<T> {
+    type Output = T;
+
+    fn index(&self, index: usize) -> &T {
+        &self.items[index]
+    }
+}
+
+impl<T: PartialEq> PartialEq for ById<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items
+    }
+}
+
+impl<T: Eq> Eq for ById<T> {}
+
+impl<T: fmt::Debug> fmt::Debug for ById<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.items.iter()).finish()
+    }
+}
+
+impl<T: Serialize> Serialize for ById<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.items.iter())
+    }
+}
+
+impl<'de, T: Deserialize<'de> + HasId + Clone> Deserialize<'de> for ById<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<T>::deserialize(deserializer).map(|items| items.into_iter().collect())
+    }
+}

@@ -1,0 +1,319 @@
+//! Where a thread is kept.
+//!
+//! Start at [`Checkpointer`].
+
+use std::{any::Any, error::Error, fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use superstep_engine::{Control, NodeName};
+
+/// Keeps threads: durable lines of checkpoints, each with one writer.
+///
+/// A checkpoint is a state and a control record. What is stored of the state is what changed: the updates of its
+/// superstep, and now and then, when [`Commit::snapshot`] has one, the full value of every channel. Loading a checkpoint
+/// takes the nearest snapshot before it and the updates since.
+///
+/// # Contract
+/// - [`commit`](Self::commit) is atomic, and succeeds only if `expected` is still the head of the thread.
+/// - Ids ascend in the order of commits on a thread and are never used again, so branches cannot meet.
+/// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task.
+/// - [`superstep_testing`](https://docs.rs/superstep-testing) has the suite that every implementation passes.
+pub trait Checkpointer: Send + Sync + 'static {
+    /// Makes the caller the thread's one writer until the [`Lease`] is dropped or its process ends.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Busy`] if someone else is.
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>>;
+
+    /// The checkpoint `at`, or the head. `None` if there is no such thread or checkpoint.
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>>;
+
+    /// Stores how a task ended before its superstep is over. Storing it again replaces it.
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// Adds a checkpoint and makes it the head.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Conflict`] if `expected` is not the head.
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>>;
+
+    /// The thread's checkpoints, newest first. Empty if there is no such thread.
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
+
+    /// The heads of all threads, newest first.
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>>;
+
+    /// Forgets a thread. Nothing happens if there is none.
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
+}
+
+/// The name of a thread. Cheap to clone. The number 7 and the text "7" name the same thread.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ThreadId(Arc<str>);
+
+impl ThreadId {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ThreadId {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for ThreadId {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<u64> for ThreadId {
+    fn from(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A checkpoint of a thread: the first one is 1, and later commits have greater numbers, whatever their branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CheckpointId(pub u64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a checkpoint exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// An input was accepted.
+    Input,
+    /// A superstep ended.
+    Loop,
+    /// Someone updated the state from outside.
+    Update,
+    /// A run went on from an older checkpoint.
+    Fork,
+}
+
+impl Source {
+    /// The name that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Loop => "loop",
+            Self::Update => "update",
+            Self::Fork => "fork",
+        }
+    }
+}
+
+/// What is known of a checkpoint without loading its state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointMeta {
+    /// Its id.
+    pub id: CheckpointId,
+    /// The checkpoint it follows; `None` for the first.
+    pub parent: Option<CheckpointId>,
+    /// Why it exists.
+    pub source: Source,
+    /// Its superstep, and what runs next.
+    pub control: Control,
+    /// When it was made: UTC milliseconds, by the clock of the run.
+    pub created_ms: i64,
+    /// What whoever gave the input wanted remembered. Empty on checkpoints of supersteps.
+    pub metadata: Map<String, Value>,
+}
+
+/// A checkpoint to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// The checkpoint it follows.
+    pub parent: Option<CheckpointId>,
+    /// Why it exists.
+    pub source: Source,
+    /// Where the thread stands.
+    pub control: Control,
+    /// UTC milliseconds, by the clock of the run.
+    pub created_ms: i64,
+    /// What to remember with it.
+    pub metadata: Map<String, Value>,
+    /// The tasks whose updates make this state out of its parent's, in the order in which they are folded.
+    pub applied: Vec<AppliedTask>,
+    /// The full value of every channel after them, on some commits.
+    pub snapshot: Option<Vec<ChannelValue>>,
+    /// Records of tasks of this new checkpoint: an accepted input is the finished task of `START`.
+    pub records: Vec<(u32, TaskRecord)>,
+}
+
+/// A task that a commit folds in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedTask {
+    /// Its slot among the tasks of the parent checkpoint.
+    pub slot: u32,
+    /// Whether [`Checkpointer::record`] has stored it already under the parent, so that it need not be stored again.
+    pub recorded: bool,
+    /// The node that ran, or in whose name the update was made.
+    pub node: NodeName,
+    /// Its update as JSON.
+    pub update: Vec<u8>,
+}
+
+/// The full value of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelValue {
+    /// The channel's name.
+    pub channel: String,
+    /// Its value as JSON.
+    pub json: Vec<u8>,
+}
+
+/// A task of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TaskKey {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The checkpoint that has it to run.
+    pub checkpoint: CheckpointId,
+    /// Its slot, the position in [`Control::next`].
+    pub slot: u32,
+}
+
+/// How a task ended, as far as it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "end")]
+pub enum TaskRecord {
+    /// It is done and will not run again.
+    Finished {
+        /// Its update, a JSON text.
+        update: String,
+        /// The nodes its conditional edges chose, in order; `__end__` for the end.
+        targets: Vec<NodeName>,
+    },
+    /// It failed and will run again.
+    Failed {
+        /// How often it failed so far, if it was between two attempts; 0 if it had none left, so that it starts afresh.
+        attempts: u32,
+        /// The error with its causes.
+        error: String,
+    },
+    /// It was dropped because a sibling failed or the run was cancelled; it will run again.
+    Cancelled,
+}
+
+/// A checkpoint with everything needed to go on from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The checkpoint itself.
+    pub meta: CheckpointMeta,
+    /// The head of the thread, which may be another checkpoint.
+    pub head: CheckpointId,
+    /// The nearest snapshot on the way from the beginning of the thread, if any.
+    pub snapshot: Option<Vec<ChannelValue>>,
+    /// The commits since the snapshot, oldest first, each with its updates in fold order, as JSON.
+    pub commits: Vec<Vec<Vec<u8>>>,
+    /// What is known of the checkpoint's own tasks, by slot: their records, and for tasks that a later checkpoint of
+    /// [`Source::Loop`] applied, what they wrote.
+    pub tasks: Vec<(u32, TaskRecord)>,
+}
+
+/// Which checkpoints of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// At most this many; `None` for all.
+    pub limit: Option<usize>,
+    /// Only checkpoints older than this one.
+    pub before: Option<CheckpointId>,
+    /// Only checkpoints that exist for this reason.
+    pub source: Option<Source>,
+}
+
+/// The right to write a thread. Given back when dropped.
+pub struct Lease(#[expect(dead_code, reason = "held for its Drop")] Box<dyn Any + Send + Sync>);
+
+impl Lease {
+    /// A lease that lasts as long as `guard` is not dropped.
+    pub fn new(guard: impl Any + Send + Sync) -> Self {
+        Self(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lease")
+    }
+}
+
+/// A checkpointer that could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// Another run writes the thread.
+    #[error("SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread")]
+    Busy {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// The thread went on in the meantime.
+    #[error(
+        "SS302: thread `{thread}` was changed by someone else: its head is not checkpoint {} any more; \
+         load it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
+    )]
+    Conflict {
+        /// The thread.
+        thread: ThreadId,
+        /// The head that the writer had seen; `None` if the thread was new to it.
+        expected: Option<CheckpointId>,
+    },
+    /// The store cannot be opened, read or written.
+    #[error("SS303: {what}")]
+    Storage {
+        /// What failed, where, and what to do.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The store holds something that this program did not write.
+    #[error("SS304: {what}")]
+    Corrupt {
+        /// What is wrong and where.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+}

@@ -1,0 +1,123 @@
+//! A list that is cheap to clone at any length.
+
+use std::{fmt, ops::Index};
+
+use rpds::VectorSync;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An append-only list with structural sharing: a clone costs the same at any length, and so does an append.
+///
+/// The usual type of an append channel.
+#[derive(Clone)]
+pub struct Log<T>(VectorSync<T>);
+
+impl<T> Log<T> {
+    /// A log without items.
+    pub fn new() -> Self {
+        Self(VectorSync::new_sync())
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The item at `index`, from 0.
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.0.get(index)
+    }
+
+    /// The newest item.
+    pub fn last(&self) -> Option<&T> {
+        self.0.last()
+    }
+
+    /// The items, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.0.iter()
+    }
+
+    /// Adds an item at the end.
+    pub fn push(&mut self, item: T) {
+        self.0.push_back_mut(item);
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Extend<T> for Log<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        for item in items {
+            self.push(item);
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Log<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut log = Self::new();
+        log.extend(items);
+        log
+    }
+}
+
+impl<T> From<Vec<T>> for Log<T> {
+    fn from(items: Vec<T>) -> Self {
+        items.into_iter().collect()
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Log<T> {
+    fn from(items: [T; N]) -> Self {
+        items.into_iter().collect()
+    }
+}
+
+impl<T> Index<usize> for Log<T> {
+    type Output = T;
+
+    fn index(&self, index: usize) -> &T {
+        &self.0[index]
+    }
+}
+
+impl<T: PartialEq> PartialEq for Log<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: Eq> Eq for Log<T> {}
+
+impl<T: PartialEq, const N: usize> PartialEq<[T; N]> for Log<T> {
+    fn eq(&self, other: &[T; N]) -> bool {
+        self.len() == N && self.iter().eq(other)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Log<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Serialize> Serialize for Log<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Log<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
+    }
+}

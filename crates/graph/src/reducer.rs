@@ -1,0 +1,173 @@
+//! How writes fold into a channel.
+//!
+//! Start at [`Reducer`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+};
+
+use crate::{ById, HasId, Log, Merges};
+
+/// Why a reducer refuses a write.
+pub type ReduceError = Box<dyn Error + Send + Sync>;
+
+/// A rule by which writes fold into a channel of type `T`.
+///
+/// Choose one per field with `#[channel(..)]`; implement it for a rule of your own and name it with
+/// `#[channel(with = MyRule)]`.
+///
+/// # Determinism
+/// The result depends on the value and the write only. Stored writes are folded again when a checkpoint is loaded.
+pub trait Reducer<T> {
+    /// What a node writes; often `T` itself.
+    type Write;
+
+    /// Whether only one task may write the channel in a superstep.
+    const EXCLUSIVE: bool = false;
+
+    /// Whether the channel goes back to its default value at the end of the next superstep.
+    const EPHEMERAL: bool = false;
+
+    /// Folds one write into the value.
+    ///
+    /// # Errors
+    /// Whatever makes the write impossible. The whole superstep is refused then; a half-changed value is dropped.
+    fn reduce(value: &mut T, write: Self::Write) -> Result<(), ReduceError>;
+}
+
+/// The write replaces the value; one write per superstep. The default.
+#[derive(Debug)]
+pub enum LastValue {}
+
+impl<T> Reducer<T> for LastValue {
+    type Write = T;
+    const EXCLUSIVE: bool = true;
+
+    fn reduce(value: &mut T, write: T) -> Result<(), ReduceError> {
+        *value = write;
+        Ok(())
+    }
+}
+
+/// Like [`LastValue`], but only the next superstep sees the value.
+#[derive(Debug)]
+pub enum Ephemeral {}
+
+impl<T> Reducer<T> for Ephemeral {
+    type Write = T;
+    const EXCLUSIVE: bool = true;
+    const EPHEMERAL: bool = true;
+
+    fn reduce(value: &mut T, write: T) -> Result<(), ReduceError> {
+        *value = write;
+        Ok(())
+    }
+}
+
+/// Writes are added at the end: items to a [`Log`] or a `Vec`, text to a `String`.
+#[derive(Debug)]
+pub enum Append {}
+
+impl<T> Reducer<Log<T>> for Append {
+    type Write = Vec<T>;
+
+    fn reduce(value: &mut Log<T>, write: Vec<T>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}
+
+impl<T> Reducer<Vec<T>> for Append {
+    type Write = Vec<T>;
+
+    fn reduce(value: &mut Vec<T>, write: Vec<T>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}
+
+impl Reducer<String> for Append {
+    type Write = String;
+
+    fn reduce(value: &mut String, write: String) -> Result<(), ReduceError> {
+        value.push_str(&write);
+        Ok(())
+    }
+}
+
+/// Items with a known id replace their namesake, others are added; see [`ById`].
+#[derive(Debug)]
+pub enum MergeById {}
+
+impl<T: HasId + Clone> Reducer<ById<T>> for MergeById {
+    type Write = Merges<T>;
+
+    fn reduce(value: &mut ById<T>, write: Merges<T>) -> Result<(), ReduceError> {
+        value.merge(write).map_err(Into::into)
+    }
+}
+
+/// Writes are added up. Integers stay integers; a sum that does not fit is an error.
+#[derive(Debug)]
+pub enum Sum {}
+
+macro_rules! sum {
+    ($($int:ty)*; $($float:ty)*) => {
+        $(impl Reducer<$int> for Sum {
+            type Write = $int;
+
+            fn reduce(value: &mut $int, write: $int) -> Result<(), ReduceError> {
+                let sum = value.checked_add(write);
+                *value = sum.ok_or_else(|| format!("{value} + {write} does not fit {}", stringify!($int)))?;
+                Ok(())
+            }
+        })*
+        $(impl Reducer<$float> for Sum {
+            type Write = $float;
+
+            fn reduce(value: &mut $float, write: $float) -> Result<(), ReduceError> {
+                *value += write;
+                Ok(())
+            }
+        })*
+    };
+}
+sum!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize; f32 f64);
+
+/// The greatest write stays.
+#[derive(Debug)]
+pub enum Max {}
+
+impl<T: PartialOrd> Reducer<T> for Max {
+    type Write = T;
+
+    fn reduce(value: &mut T, write: T) -> Result<(), ReduceError> {
+        if write > *value {
+            *value = write;
+        }
+        Ok(())
+    }
+}
+
+/// Sets are united and maps merged; a key that both have takes the written value.
+#[derive(Debug)]
+pub enum Union {}
+
+impl<T: Ord> Reducer<BTreeSet<T>> for Union {
+    type Write = BTreeSet<T>;
+
+    fn reduce(value: &mut BTreeSet<T>, write: BTreeSet<T>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}
+
+impl<K: Ord, V> Reducer<BTreeMap<K, V>> for Union {
+    type Write = BTreeMap<K, V>;
+
+    fn reduce(value: &mut BTreeMap<K, V>, write: BTreeMap<K, V>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! What a conditional edge can choose.
+
+/// An enum without fields whose variants are the routes out of a node. Write `#[derive(Route)]`.
+pub trait Route: Copy + Send + Sync + 'static {
+    /// Every route, in the order of the variants.
+    const ALL: &'static [Self];
+
+    /// The position of this route in [`Route::ALL`].
+    fn index(self) -> usize;
+
+    /// The variant's name, for drawings.
+    fn label(self) -> &'static str;
+}

@@ -1,0 +1,175 @@
+//! The user's state: a struct of channels, and the updates that change it.
+//!
+//! Start at [`State`]; write `#[derive(State)]` instead of implementing it.
+
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error as _},
+};
+use superstep_engine::ChannelSet;
+
+use crate::ReduceError;
+
+/// A struct whose fields are channels, each with a reducer.
+///
+/// Derive it. The derive also makes the update type, named after the state: `ChatUpdate` for `Chat`.
+pub trait State: Clone + Default + Send + Sync + 'static {
+    /// A partial state: for each channel a write or nothing.
+    type Update: Update;
+
+    /// The channels, in the order of the fields.
+    const CHANNELS: &'static [Channel];
+
+    /// An update that writes nothing yet.
+    fn update() -> Self::Update {
+        Self::Update::default()
+    }
+
+    /// Takes every ephemeral channel back to its default value.
+    fn clear_ephemeral(&mut self);
+
+    /// Folds one update, channel after channel.
+    ///
+    /// Use [`reduce`] to keep the old state.
+    ///
+    /// # Errors
+    /// The first reducer that refuses. The state is half folded then and must be dropped.
+    fn fold(&mut self, update: Self::Update) -> Result<(), FoldError>;
+
+    /// The value of a channel as JSON.
+    ///
+    /// # Errors
+    /// If the value has no JSON form, such as a map whose keys are structs.
+    fn encode(&self, channel: usize) -> Result<Vec<u8>, serde_json::Error>;
+
+    /// Sets a channel to a value that [`State::encode`] wrote.
+    ///
+    /// # Errors
+    /// If `json` is not a value of the channel's type.
+    fn decode(&mut self, channel: usize, json: &[u8]) -> Result<(), serde_json::Error>;
+}
+
+/// A partial state: for each channel a write or nothing. Made by `#[derive(State)]`.
+///
+/// Its JSON form is an object with one entry per written channel, and `clear` for channels that start over.
+pub trait Update: Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// The channels it writes or clears.
+    fn written(&self) -> ChannelSet;
+
+    /// Those of them that nobody else may write in the same superstep.
+    fn exclusive(&self) -> ChannelSet;
+}
+
+/// What is known of a channel at compile time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The field's name. Checkpoints refer to channels by name.
+    pub name: &'static str,
+    /// Whether only the next superstep sees what is written to it.
+    pub ephemeral: bool,
+}
+
+/// A write that a reducer refused.
+#[derive(Debug, thiserror::Error)]
+#[error("channel `{channel}` refused a write")]
+pub struct FoldError {
+    /// The channel's name.
+    pub channel: &'static str,
+    /// The reducer's reason.
+    #[source]
+    pub source: ReduceError,
+}
+
+/// The state after a superstep in which `updates` were made, in this order.
+///
+/// # Errors
+/// [`FoldError`] with the first reducer that refuses; `state` is as before in any case.
+///
+/// # Determinism
+/// Depends on its arguments only.
+pub fn reduce<S: State>(state: &S, updates: impl IntoIterator<Item = S::Update>) -> Result<S, FoldError> {
+    let mut next = state.clone();
+    next.clear_ephemeral();
+    for update in updates {
+        next.fold(update)?;
+    }
+    Ok(next)
+}
+
+/// The channels of an update that start over from their default value before its writes are folded.
+///
+/// Its JSON form is the list of their names.
+pub struct Cleared<S>(ChannelSet, PhantomData<fn() -> S>);
+
+impl<S> Cleared<S> {
+    /// Adds the channel at `position`.
+    pub fn insert(&mut self, position: usize) {
+        self.0.insert(position);
+    }
+
+    /// Whether the channel at `position` starts over.
+    pub fn contains(&self, position: usize) -> bool {
+        self.0.contains(position)
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The channels as a set.
+    pub fn channels(&self) -> ChannelSet {
+        self.0
+    }
+}
+
+impl<S> Clone for Cleared<S> {
+    fn clone(&self) -> Self {
+        Self(self.0, PhantomData)
+    }
+}
+
+impl<S> Default for Cleared<S> {
+    fn default() -> Self {
+        Self(ChannelSet::EMPTY, PhantomData)
+    }
+}
+
+impl<S> PartialEq for Cleared<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<S: State> fmt::Debug for Cleared<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|position| S::CHANNELS[position].name)).finish()
+    }
+}
+
+impl<S: State> Serialize for Cleared<S> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_seq(self.0.iter().map(|position| S::CHANNELS[position].name))
+    }
+}
+
+impl<'de, S: State> Deserialize<'de> for Cleared<S> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut cleared = Self::default();
+        for name in Vec::<String>::deserialize(deserializer)? {
+            let position = S::CHANNELS.iter().position(|channel| channel.name == name);
+            cleared.insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
+        }
+        Ok(cleared)
+    }
+}
+
+/// Deserializes a write that is there: `null` is the write `None` then, and not the absence of a write.
+///
+/// # Errors
+/// If the value is not of type `T`.
+pub fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
