@@ -1,14 +1,33 @@
 //! Chat models, messages and tools.
 //!
 //! Start at [`ChatModel`]: it turns a [`Request`] into a stream of [`Delta`]s. [`Assembler`] folds them into a
-//! [`Response`]. A [`Tool`] is what a model may call. Nothing here knows of graphs.
+//! [`Response`]. [`Retrying`] is the one place that sends a request again. A [`Tool`] is what a model may call, a
+//! [`ToolRegistry`] holds those of one agent. Nothing here knows of graphs.
 
-mod error;
 mod message;
 mod model;
+mod error;
+mod assemble;
+mod retry;
 mod tool;
+mod arguments;
+mod registry;
+mod body;
+mod chunk;
+mod refusal;
+#[cfg(feature = "openai")]
+mod openai;
 
+pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
+pub use assemble::{Assembler, complete};
+pub use body::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
+pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Request, Response, ResponseStream, Usage};
-pub use tool::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+#[cfg(feature = "openai")]
+pub use openai::{ApiKey, Clock, OpenAiConfig, OpenAiConfigError, OpenAiModel, Timeouts};
+pub use refusal::retry_after;
+pub use registry::{RegistryError, ToolRegistry};
+pub use retry::{Jitter, JitterSource, RetryPolicy, Retrying, seeded_jitter};
+pub use tool::{FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

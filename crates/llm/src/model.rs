@@ -123,3 +123,19 @@ pub trait ChatModel: Send + Sync {
     /// Sends `request` and streams the answer.
     fn stream(&self, request: Request) -> ResponseStream<'_>;
 }
+
+macro_rules! chat_model_behind {
+    ($($pointer:ty),*) => {$(
+        impl<M: ChatModel + ?Sized> ChatModel for $pointer {
+            fn name(&self) -> &str {
+                (**self).name()
+            }
+
+            fn stream(&self, request: Request) -> ResponseStream<'_> {
+                (**self).stream(request)
+            }
+        }
+    )*};
+}
+
+chat_model_behind!(std::sync::Arc<M>, Box<M>, &M);

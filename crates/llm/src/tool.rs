@@ -1,8 +1,9 @@
 //! What a model may call.
 
-use std::{borrow::Cow, future::Future, pin::Pin};
+use std::{borrow::Cow, fmt, future::Future, marker::PhantomData, pin::Pin};
 
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,23 @@ pub struct ToolSpec {
     pub description: String,
     /// The JSON Schema of its arguments, an object.
     pub parameters: Value,
+}
+
+impl ToolSpec {
+    /// The spec of a tool whose arguments are `Args`, a struct with named fields.
+    ///
+    /// The schema has its parts in place and says nothing of dialects: every provider reads it.
+    pub fn of<Args: JsonSchema>(name: impl Into<String>, description: impl Into<String>) -> Self {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        });
+        let mut schema = settings.into_generator().into_root_schema_for::<Args>();
+        // The title is the name of a Rust type; the description stands in the spec.
+        schema.remove("title");
+        schema.remove("description");
+        Self { name: name.into(), description: description.into(), parameters: schema.to_value() }
+    }
 }
 
 /// What a [`Tool`] gets beside its arguments.
@@ -68,4 +86,119 @@ pub trait Tool: Send + Sync {
 
     /// Runs one call. `args` has been checked against the schema of [`Tool::spec`].
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_>;
+}
+
+/// A tool made of a function; see [`tool_fn`].
+pub struct FnTool<Args, F> {
+    spec: ToolSpec,
+    run: F,
+    args: PhantomData<fn(Args)>,
+}
+
+/// Makes a tool of an async function with typed arguments.
+///
+/// # Errors    Arguments that pass the schema of `spec` but are no `Args` are [`ToolError::InvalidArguments`].
+/// # Example
+/// ```
+/// use superstep_llm::{Tool, ToolCx, ToolError, ToolSpec, tool_fn};
+///
+/// #[derive(schemars::JsonSchema, serde::Deserialize)]
+/// struct Add {
+///     a: i64,
+///     b: i64,
+/// }
+///
+/// let add = tool_fn(ToolSpec::of::<Add>("add", "Adds two integers."), |args: Add, _cx: ToolCx| async move {
+///     let sum = args.a.checked_add(args.b).ok_or_else(|| ToolError::failed("the sum is too large"))?;
+///     Ok(sum.to_string())
+/// });
+/// assert_eq!(add.spec().parameters["required"], serde_json::json!(["a", "b"]));
+/// ```
+pub fn tool_fn<Args, F, Fut>(spec: ToolSpec, run: F) -> FnTool<Args, F>
+where
+    Args: DeserializeOwned,
+    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
+{
+    FnTool { spec, run, args: PhantomData }
+}
+
+impl<Args, F> fmt::Debug for FnTool<Args, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnTool").field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
+impl<Args, F, Fut> Tool for FnTool<Args, F>
+where
+    Args: DeserializeOwned,
+    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
+{
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        match serde_json::from_value(args) {
+            Ok(args) => Box::pin((self.run)(args, cx)),
+            Err(cause) => Box::pin(std::future::ready(Err(ToolError::InvalidArguments(cause.to_string())))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Not for the model.
+    #[derive(JsonSchema, Deserialize)]
+    struct Trip {
+        /// Where to.
+        to: Place,
+        nights: Option<u32>,
+    }
+
+    #[derive(JsonSchema, Deserialize)]
+    struct Place {
+        city: String,
+    }
+
+    fn cx() -> ToolCx {
+        let cancel = CancellationToken::new();
+        ToolCx { call_id: "c1".into(), idempotency_key: "k".into(), cancel }
+    }
+
+    #[test]
+    fn a_schema_is_inlined_and_free_of_noise() {
+        assert_eq!(
+            ToolSpec::of::<Trip>("book", "Books a trip.").parameters,
+            json!({
+                "type": "object",
+                "properties": {
+                    "to": {
+                        "description": "Where to.",
+                        "type": "object",
+                        "properties": {"city": {"type": "string"}},
+                        "required": ["city"],
+                    },
+                    "nights": {"type": ["integer", "null"], "format": "uint32", "minimum": 0},
+                },
+                "required": ["to"],
+            })
+        );
+    }
+
+    #[tokio::test]
+    async fn a_function_tool_gets_its_arguments_typed() {
+        let tool = tool_fn(ToolSpec::of::<Trip>("book", ""), |trip: Trip, cx: ToolCx| async move {
+            Ok(format!("{} {:?} {}", trip.to.city, trip.nights, cx.call_id))
+        });
+        let text = tool.call(json!({"to": {"city": "Paris"}}), cx()).await;
+        assert_eq!(text, Ok("Paris None c1".into()));
+        let error = tool.call(json!({"to": 1}), cx()).await.unwrap_err();
+        assert_eq!(error, ToolError::InvalidArguments("invalid type: integer `1`, expected struct Place".into()));
+    }
 }

@@ -1,0 +1,214 @@
+//! Checks argument text against a tool's schema.
+
+use jsonschema::{
+    ValidationError, Validator,
+    error::{TypeKind, ValidationErrorKind},
+};
+use serde_json::{Map, Value};
+
+use crate::ToolSpec;
+
+/// Most problems that are named at once.
+const PROBLEMS: usize = 5;
+
+/// Why argument text cannot be given to its tool. The detail is made for the model that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolCallError {
+    /// The text is no JSON.
+    #[error("{detail}")]
+    NotJson {
+        /// Where reading it failed.
+        detail: String,
+    },
+    /// The text is JSON, but not what the schema asks for.
+    #[error("{detail}")]
+    Invalid {
+        /// Which fields are wrong and what they should be.
+        detail: String,
+    },
+}
+
+impl ToolCallError {
+    fn invalid(detail: impl Into<String>) -> Self {
+        Self::Invalid { detail: detail.into() }
+    }
+}
+
+/// Reads `text` as arguments of the tool `spec`.
+///
+/// Compiles the schema each time; an [`ArgumentCheck`] or a [`ToolRegistry`](crate::ToolRegistry) does that once.
+/// # Errors    As [`ArgumentCheck::check`]; also [`ToolCallError::Invalid`] if the schema itself is none.
+pub fn check_arguments(spec: &ToolSpec, text: &str) -> Result<Value, ToolCallError> {
+    match ArgumentCheck::new(spec) {
+        Ok(check) => check.check(text),
+        Err(detail) => Err(ToolCallError::invalid(format!("the schema of `{}` {detail}", spec.name))),
+    }
+}
+
+/// The compiled argument schema of one tool.
+#[derive(Clone, Debug)]
+pub struct ArgumentCheck {
+    validator: Validator,
+    needs_fields: bool,
+}
+
+impl ArgumentCheck {
+    /// Compiles the schema of `spec`.
+    ///
+    /// # Errors    What is wrong with the schema, as the end of a sentence that begins with it.
+    pub(crate) fn new(spec: &ToolSpec) -> Result<Self, String> {
+        let schema = &spec.parameters;
+        if schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err("does not have `\"type\": \"object\"`; arguments are named fields".into());
+        }
+        let validator =
+            jsonschema::validator_for(schema).map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))?;
+        let needs_fields =
+            schema.get("required").and_then(Value::as_array).is_some_and(|fields| !fields.is_empty());
+        Ok(Self { validator, needs_fields })
+    }
+
+    /// Reads `text` as arguments.
+    ///
+    /// Blank text is `{}` for a tool that requires nothing. Fields the schema does not know are left to the schema.
+    /// # Errors    [`ToolCallError::NotJson`] for broken text, [`ToolCallError::Invalid`] for anything else.
+    pub fn check(&self, text: &str) -> Result<Value, ToolCallError> {
+        let value = if text.trim().is_empty() && !self.needs_fields {
+            Value::Object(Map::new())
+        } else if text.trim().is_empty() {
+            return Err(ToolCallError::invalid(format!("expected an object, got nothing; {}", self.missing())));
+        } else {
+            serde_json::from_str(text).map_err(|cause| ToolCallError::NotJson { detail: cause.to_string() })?
+        };
+        if !value.is_object() {
+            return Err(ToolCallError::invalid(format!("expected an object, got {}", type_name(&value))));
+        }
+        let problems: Vec<String> = self.validator.iter_errors(&value).map(|error| describe(&error)).collect();
+        match problems.len() {
+            0 => Ok(value),
+            count if count > PROBLEMS => {
+                let named = problems[..PROBLEMS].join("; ");
+                Err(ToolCallError::invalid(format!("{named}; and {} more", count - PROBLEMS)))
+            }
+            _ => Err(ToolCallError::invalid(problems.join("; "))),
+        }
+    }
+
+    fn missing(&self) -> String {
+        let empty = Value::Object(Map::new());
+        self.validator.iter_errors(&empty).take(PROBLEMS).map(|error| describe(&error)).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// One problem: the field, what it should be, what it is. Never the value, which may be long.
+fn describe(error: &ValidationError<'_>) -> String {
+    let problem = match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            format!("`{}` is missing", property.as_str().unwrap_or_default())
+        }
+        ValidationErrorKind::Type { kind } => {
+            let expected = match kind {
+                TypeKind::Single(expected) => expected.to_string(),
+                TypeKind::Multiple(set) => {
+                    set.iter().map(|expected| expected.to_string()).collect::<Vec<_>>().join(" or ")
+                }
+            };
+            format!("expected {expected}, got {}", type_name(error.instance()))
+        }
+        ValidationErrorKind::Enum { options } => format!("expected one of {options}"),
+        _ => error.masked().to_string(),
+    };
+    // A JSON pointer as the model wrote its fields: `/to/city` is `to.city`.
+    match error.instance_path().to_string().trim_start_matches('/').replace('/', ".") {
+        path if path.is_empty() => problem,
+        path => format!("`{path}`: {problem}"),
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(parameters: Value, text: &str) -> Result<Value, ToolCallError> {
+        check_arguments(&ToolSpec { name: "add".into(), description: String::new(), parameters }, text)
+    }
+
+    fn add() -> Value {
+        json!({
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": ["integer", "null"]}},
+            "required": ["a"],
+        })
+    }
+
+    fn invalid(detail: &str) -> Result<Value, ToolCallError> {
+        Err(ToolCallError::Invalid { detail: detail.into() })
+    }
+
+    #[test]
+    fn a_wrong_type_names_the_field_and_the_expected_type() {
+        assert_eq!(check(add(), r#"{"a":"two","b":3}"#), invalid("`a`: expected integer, got a string"));
+        assert_eq!(
+            check(add(), r#"{"b":"two"}"#),
+            invalid("`a` is missing; `b`: expected integer or null, got a string")
+        );
+    }
+
+    #[test]
+    fn a_nested_field_is_named_by_its_path() {
+        let schema = json!({"type":"object","properties":{"to":{"type":"array","items":{"enum":["a","b"]}}}});
+        assert_eq!(check(schema, r#"{"to":["a","c"]}"#), invalid("`to.1`: expected one of [\"a\",\"b\"]"));
+    }
+
+    #[test]
+    fn text_that_is_no_json_is_told_apart_from_a_wrong_value() {
+        let detail = "key must be a string at line 1 column 2".into();
+        assert_eq!(check(add(), "{x:1"), Err(ToolCallError::NotJson { detail }));
+        assert_eq!(check(add(), "[1]"), invalid("expected an object, got an array"));
+        assert_eq!(check(add(), "null"), invalid("expected an object, got null"));
+    }
+
+    #[test]
+    fn blank_text_is_no_arguments() {
+        assert_eq!(check(json!({"type":"object","properties":{}}), ""), Ok(json!({})));
+        assert_eq!(check(json!({"type":"object","required":[]}), " \n"), Ok(json!({})));
+        assert_eq!(check(add(), ""), invalid("expected an object, got nothing; `a` is missing"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_only_by_a_closed_schema() {
+        let extra = r#"{"a":1,"c":2}"#;
+        assert_eq!(check(add(), extra), Ok(json!({"a":1,"c":2})));
+        let mut closed = add();
+        closed["additionalProperties"] = json!(false);
+        let detail = check(closed, extra).unwrap_err().to_string();
+        assert!(detail.contains("'c'"), "{detail}");
+    }
+
+    #[test]
+    fn many_problems_are_counted() {
+        let names: Vec<String> = (0..7).map(|at| format!("f{at}")).collect();
+        let detail = check(json!({"type":"object","required":names}), "{}").unwrap_err().to_string();
+        assert!(detail.ends_with("`f4` is missing; and 2 more"), "{detail}");
+    }
+
+    #[test]
+    fn a_schema_that_is_none_is_said_so() {
+        let detail = check(json!({"type":"object","properties":{"a":{"type":"int"}}}), "{}").unwrap_err().to_string();
+        assert!(detail.starts_with("the schema of `add` is no JSON Schema: "), "{detail}");
+    }
+}

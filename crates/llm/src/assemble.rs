@@ -1,0 +1,338 @@
+//! Folds the pieces of a streamed answer into one message.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use serde::de::IgnoredAny;
+
+use crate::{
+    ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, Request, Response, ToolCall, Usage,
+};
+
+/// Sends `request` to `model` and waits for the whole answer.
+///
+/// Use [`ChatModel::stream`] to see it grow.
+/// # Errors    The first error of the stream; [`ModelErrorKind::TruncatedStream`] if it ends without a finish reason.
+pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Response, ModelError> {
+    let mut answer = Assembler::new();
+    let mut deltas = model.stream(request);
+    while let Some(delta) = deltas.next().await {
+        answer.push(&delta?);
+    }
+    answer.finish()
+}
+
+/// Folds [`Delta`]s into a [`Response`], whatever the provider makes of tool calls.
+///
+/// A piece of a call belongs to the call with its id; without one, to the latest call under its index. It opens a new
+/// call if its id is new to the answer, if it names another tool, or if it names a tool although the call so far has
+/// complete arguments. Names replace, arguments append; argument text is never parsed and written again.
+/// # Example: a provider that sends index 0 for every call
+/// ```
+/// # use superstep_llm::{Assembler, Delta, FinishReason};
+/// let call = |id: &str| Delta::ToolCall {
+///     index: 0,
+///     id: Some(id.into()),
+///     name: Some("echo".into()),
+///     arguments: "{}".into(),
+/// };
+/// let mut answer = Assembler::new();
+/// for delta in [call("a"), call("b"), Delta::Finish(FinishReason::ToolCalls)] {
+///     answer.push(&delta);
+/// }
+/// assert_eq!(answer.finish().unwrap().message.tool_calls.len(), 2);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Assembler {
+    content: String,
+    reasoning: String,
+    calls: Vec<PartialCall>,
+    finish: Option<FinishReason>,
+    usage: Option<Usage>,
+    /// Tokens of attempts that were discarded after they had reported them: void, but paid for.
+    discarded: Option<Usage>,
+    retries: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct PartialCall {
+    index: usize,
+    id: Option<String>,
+    name: Option<String>,
+    arguments: String,
+}
+
+impl Assembler {
+    /// An assembler that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Folds one piece in.
+    pub fn push(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Text(text) => self.content.push_str(text),
+            Delta::Reasoning(text) => self.reasoning.push_str(text),
+            Delta::ToolCall { index, id, name, arguments } => {
+                let id = id.as_deref().filter(|id| !id.is_empty());
+                let name = name.as_deref().filter(|name| !name.is_empty());
+                self.push_call(*index, id, name, arguments);
+            }
+            Delta::Usage(usage) => self.usage = Some(*usage),
+            Delta::Finish(reason) => self.finish = Some(reason.clone()),
+            Delta::Retry { .. } => self.retries = self.retries.saturating_add(1),
+            Delta::AttemptDiscarded { .. } => {
+                *self = Self {
+                    discarded: sum(self.discarded, self.usage),
+                    retries: self.retries,
+                    ..Self::default()
+                };
+            }
+        }
+    }
+
+    fn push_call(&mut self, index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) {
+        let open = self.find(index, id).filter(|&at| !self.calls[at].is_over(name, arguments));
+        let call = match open {
+            Some(at) => &mut self.calls[at],
+            None => {
+                self.calls.push(PartialCall { index, ..PartialCall::default() });
+                self.calls.last_mut().expect("a call was pushed in the line above")
+            }
+        };
+        if let (None, Some(id)) = (&call.id, id) {
+            call.id = Some(id.to_owned());
+        }
+        if let Some(name) = name {
+            call.name = Some(name.to_owned());
+        }
+        call.arguments.push_str(arguments);
+    }
+
+    /// The call a piece with this index and id continues.
+    fn find(&self, index: usize, id: Option<&str>) -> Option<usize> {
+        let latest = self.calls.iter().rposition(|call| call.index == index);
+        let Some(id) = id else { return latest };
+        self.calls
+            .iter()
+            .rposition(|call| call.index == index && call.id.as_deref() == Some(id))
+            // The id comes late: the call was opened without one.
+            .or(latest.filter(|&at| self.calls[at].id.is_none()))
+    }
+
+    /// Whether a finish reason was seen.
+    pub fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// The message as far as it has arrived, for whoever keeps the text of an interrupted answer.
+    pub fn partial(&self) -> Message {
+        let mut calls: Vec<&PartialCall> = self.calls.iter().filter(|call| !call.is_empty()).collect();
+        calls.sort_by_key(|call| call.index);
+        let mut ids = Ids::reserving(&calls);
+        let calls = calls.into_iter().map(|call| ToolCall {
+            id: ids.take(call.id.as_deref()),
+            name: call.name.clone().unwrap_or_default(),
+            arguments: call.arguments.clone(),
+        });
+        Message {
+            reasoning: self.reasoning.clone(),
+            ..Message::assistant(self.content.clone()).with_tool_calls(calls)
+        }
+    }
+
+    /// The whole answer.
+    ///
+    /// Calls stand in the order of their indexes. A call without an id, or with an id that an earlier call of the answer
+    /// has, gets the first free one of `call_1`, `call_2`, ….
+    /// # Errors    [`ModelErrorKind::TruncatedStream`] if no finish reason was seen.
+    pub fn finish(self) -> Result<Response, ModelError> {
+        let message = self.partial();
+        let Some(finish) = self.finish else { return Err(truncated()) };
+        let usage = sum(self.discarded, self.usage);
+        Ok(Response { message, finish, usage, attempts: self.retries.saturating_add(1) })
+    }
+}
+
+impl PartialCall {
+    /// Whether a piece with this name and these arguments cannot belong to the call any more.
+    fn is_over(&self, name: Option<&str>, arguments: &str) -> bool {
+        match (&self.name, name) {
+            (Some(own), Some(name)) if own != name => true,
+            (Some(_), Some(_)) => !arguments.trim().is_empty() && is_json_object(&self.arguments),
+            _ => false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.id.is_none() && self.name.is_none() && self.arguments.trim().is_empty()
+    }
+}
+
+/// Hands out ids that are unique within one answer.
+struct Ids {
+    given: BTreeSet<String>,
+    used: BTreeSet<String>,
+    next: usize,
+}
+
+impl Ids {
+    fn reserving(calls: &[&PartialCall]) -> Self {
+        let given = calls.iter().filter_map(|call| call.id.clone()).collect();
+        Self { given, used: BTreeSet::new(), next: 1 }
+    }
+
+    fn take(&mut self, id: Option<&str>) -> String {
+        if let Some(id) = id
+            && self.used.insert(id.to_owned())
+        {
+            return id.to_owned();
+        }
+        loop {
+            let id = format!("call_{}", self.next);
+            self.next += 1;
+            if !self.given.contains(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+fn sum(one: Option<Usage>, other: Option<Usage>) -> Option<Usage> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether `text` is one complete JSON object.
+pub(crate) fn is_json_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// The error of a stream that simply stops.
+pub(crate) fn truncated() -> ModelError {
+    ModelError::new(
+        ModelErrorKind::TruncatedStream,
+        "the stream ended before the model gave a finish reason; the answer is incomplete, send the request again",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(index: usize, id: &str, name: &str, arguments: &str) -> Delta {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Delta::ToolCall { index, id: some(id), name: some(name), arguments: arguments.into() }
+    }
+
+    fn calls(pieces: impl IntoIterator<Item = Delta>) -> Vec<(String, String, String)> {
+        let mut answer = Assembler::new();
+        pieces.into_iter().for_each(|piece| answer.push(&piece));
+        answer.push(&Delta::Finish(FinishReason::ToolCalls));
+        let calls = answer.finish().unwrap().message.tool_calls;
+        calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
+    }
+
+    fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {
+        (id.into(), name.into(), arguments.into())
+    }
+
+    #[test]
+    fn interleaved_pieces_go_to_the_call_of_their_index() {
+        let got = calls([
+            piece(1, "c1", "echo", ""),
+            piece(0, "c0", "echo", ""),
+            piece(1, "", "", r#"{"x":"#),
+            piece(0, "", "", r#"{"x":"A"#),
+            piece(1, "", "", r#""B"}"#),
+            piece(0, "", "", r#""}"#),
+        ]);
+        assert_eq!(got, [call("c0", "echo", r#"{"x":"A"}"#), call("c1", "echo", r#"{"x":"B"}"#)]);
+    }
+
+    #[test]
+    fn a_new_id_under_the_same_index_is_a_new_call() {
+        let got = calls([
+            piece(0, "a", "echo", ""),
+            piece(0, "", "", "{\"x\":1}"),
+            piece(0, "b", "echo", ""),
+            piece(0, "", "", "{\"x\":2}"),
+        ]);
+        assert_eq!(got, [call("a", "echo", "{\"x\":1}"), call("b", "echo", "{\"x\":2}")]);
+    }
+
+    #[test]
+    fn an_id_and_a_name_sent_again_with_every_piece_are_one_call() {
+        let got = calls([piece(0, "a", "echo", "{\"x\""), piece(0, "a", "echo", ":1}")]);
+        assert_eq!(got, [call("a", "echo", "{\"x\":1}")]);
+    }
+
+    #[test]
+    fn a_name_and_an_id_that_come_late_are_taken() {
+        let got =
+            calls([piece(0, "", "", "{"), piece(0, "", "echo", "\"x\":1"), piece(0, "late", "", " }")]);
+        assert_eq!(got, [call("late", "echo", "{\"x\":1 }")]);
+    }
+
+    #[test]
+    fn calls_without_ids_get_free_ones() {
+        let got = calls([
+            piece(0, "", "echo", "{\"x\":1}"),
+            piece(0, "", "echo", "{\"x\":2}"),
+            piece(0, "call_1", "add", "{}"),
+        ]);
+        assert_eq!(
+            got,
+            [call("call_2", "echo", "{\"x\":1}"), call("call_3", "echo", "{\"x\":2}"), call("call_1", "add", "{}")]
+        );
+    }
+
+    #[test]
+    fn an_id_used_for_two_indexes_is_made_unique() {
+        let got = calls([piece(0, "x", "echo", "{}"), piece(1, "x", "echo", "{}")]);
+        assert_eq!(got, [call("x", "echo", "{}"), call("call_1", "echo", "{}")]);
+    }
+
+    #[test]
+    fn argument_text_stays_as_it_was_written() {
+        let got = calls([piece(0, "a", "add", "{\"a\": 2,"), piece(0, "", "", " \"b\":3}\n")]);
+        assert_eq!(got, [call("a", "add", "{\"a\": 2, \"b\":3}\n")]);
+    }
+
+    #[test]
+    fn a_piece_without_anything_is_no_call() {
+        assert_eq!(calls([piece(0, "", "", "")]), []);
+    }
+
+    #[test]
+    fn a_discarded_attempt_leaves_only_its_cost() {
+        let mut answer = Assembler::new();
+        for delta in [
+            Delta::Text("Hel".into()),
+            piece(0, "a", "echo", "{"),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
+            Delta::AttemptDiscarded { attempt: 1 },
+            Delta::Retry { attempt: 2, delay_ms: 1000, status: None, reason: "cut".into() },
+            Delta::Text("Hello".into()),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 2 }),
+            Delta::Finish(FinishReason::Stop),
+        ] {
+            answer.push(&delta);
+        }
+        let response = answer.finish().unwrap();
+        assert_eq!(response.message, Message::assistant("Hello"));
+        assert_eq!(response.usage, Some(Usage { input_tokens: 10, output_tokens: 3 }));
+        assert_eq!(response.attempts, 2);
+    }
+
+    #[test]
+    fn an_answer_without_a_finish_reason_is_truncated() {
+        let mut answer = Assembler::new();
+        answer.push(&Delta::Text("Hel".into()));
+        assert_eq!(answer.partial(), Message::assistant("Hel"));
+        assert_eq!(answer.finish().unwrap_err().kind, ModelErrorKind::TruncatedStream);
+    }
+}

@@ -1,0 +1,283 @@
+//! Writes a [`Request`] as the body of a chat-completions request.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Message, Request, Role, ToolSpec, assemble::is_json_object};
+
+/// How argument text that is no JSON object goes back to the provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WirePolicy {
+    /// As `{"_raw":"…"}`: many servers refuse a whole conversation for one broken call.
+    #[default]
+    Wrap,
+    /// As it is.
+    Verbatim,
+}
+
+/// Which assistant messages take their reasoning back to the provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReasoningPolicy {
+    /// None.
+    Never,
+    /// Those after the last user message: the model goes on with the thought that led to its calls.
+    #[default]
+    ToolRound,
+    /// All.
+    Always,
+}
+
+/// The field that carries [`Request::max_tokens`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputLimit {
+    /// `max_tokens`, which nearly every server knows.
+    #[default]
+    MaxTokens,
+    /// `max_completion_tokens`, which OpenAI's reasoning models demand.
+    MaxCompletionTokens,
+}
+
+/// What a provider wants to see differently from others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WireConfig {
+    /// The model's name.
+    pub model: String,
+    /// What becomes of broken argument text.
+    pub arguments: WirePolicy,
+    /// Which reasoning is sent back.
+    pub reasoning: ReasoningPolicy,
+    /// How the output limit is called.
+    pub output_limit: OutputLimit,
+    /// Further fields of the body, such as `seed`. They may not be fields that are written anyway; see
+    /// [`WireConfig::conflict`].
+    pub extra: BTreeMap<String, Value>,
+}
+
+const OWN_FIELDS: [&str; 8] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+];
+
+impl WireConfig {
+    /// The first extra field that would write a field twice.
+    pub fn conflict(&self) -> Option<&str> {
+        self.extra.keys().map(String::as_str).find(|field| OWN_FIELDS.contains(field))
+    }
+
+    /// The body of a streamed request. Equal requests give equal bytes, and a longer conversation begins with the bytes
+    /// of the shorter one, as prompt caches want it.
+    pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
+        let last_user = request.messages.iter().rposition(|message| message.role == Role::User);
+        let messages = request.messages.iter().enumerate().map(|(at, message)| {
+            let in_round = last_user.is_none_or(|user| at > user);
+            self.message(message, in_round)
+        });
+        let (max_tokens, max_completion_tokens) = match self.output_limit {
+            OutputLimit::MaxTokens => (request.max_tokens, None),
+            OutputLimit::MaxCompletionTokens => (None, request.max_tokens),
+        };
+        Body {
+            model: &self.model,
+            messages: messages.collect(),
+            tools: request.tools.iter().map(WireTool::of).collect(),
+            temperature: request.temperature,
+            max_tokens,
+            max_completion_tokens,
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+            extra: &self.extra,
+        }
+    }
+
+    fn message<'a>(&self, message: &'a Message, in_round: bool) -> WireMessage<'a> {
+        let is_assistant = message.role == Role::Assistant;
+        let sends_reasoning = match self.reasoning {
+            ReasoningPolicy::Never => false,
+            ReasoningPolicy::ToolRound => in_round,
+            ReasoningPolicy::Always => true,
+        };
+        let only_calls = is_assistant && !message.tool_calls.is_empty() && message.content.is_empty();
+        let calls = message.tool_calls.iter().map(|call| WireCall {
+            id: &call.id,
+            kind: "function",
+            function: WireFunction { name: &call.name, arguments: self.arguments(&call.arguments) },
+        });
+        WireMessage {
+            role: message.role,
+            content: (!only_calls).then_some(&message.content),
+            reasoning_content: Some(message.reasoning.as_str())
+                .filter(|text| is_assistant && sends_reasoning && !text.is_empty()),
+            tool_calls: calls.collect(),
+            tool_call_id: Some(message.tool_call_id.as_str()).filter(|_| message.role == Role::Tool),
+        }
+    }
+
+    fn arguments(&self, text: &str) -> String {
+        match self.arguments {
+            WirePolicy::Wrap if text.trim().is_empty() => "{}".to_owned(),
+            WirePolicy::Wrap if !is_json_object(text) => serde_json::json!({ "_raw": text }).to_string(),
+            WirePolicy::Wrap | WirePolicy::Verbatim => text.to_owned(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<WireMessage<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<WireTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(flatten)]
+    extra: &'a BTreeMap<String, Value>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct WireMessage<'a> {
+    role: Role,
+    content: Option<&'a String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WireCall<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: WireFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct WireFunction<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct WireTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: &'a ToolSpec,
+}
+
+impl<'a> WireTool<'a> {
+    fn of(spec: &'a ToolSpec) -> Self {
+        Self { kind: "function", function: spec }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ToolCall;
+
+    fn body(config: &WireConfig, messages: Vec<Message>) -> Value {
+        serde_json::to_value(config.body(&Request { messages, ..Request::default() })).unwrap()
+    }
+
+    fn arguments(policy: WirePolicy, text: &str) -> Value {
+        let config = WireConfig { arguments: policy, ..WireConfig::default() };
+        let message = Message::assistant("").with_tool_calls([ToolCall::new("c1", "echo", text)]);
+        body(&config, vec![message])["messages"][0]["tool_calls"][0]["function"]["arguments"].clone()
+    }
+
+    #[test]
+    fn a_plain_request_has_only_the_fields_it_needs() {
+        let config = WireConfig { model: "m".into(), ..WireConfig::default() };
+        assert_eq!(
+            serde_json::to_string(&config.body(&Request {
+                messages: vec![Message::system("be kind"), Message::user("hi").with_id("m1")],
+                temperature: Some(0.7),
+                ..Request::default()
+            }))
+            .unwrap(),
+            r#"{"model":"m","messages":[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}],"temperature":0.7,"stream":true,"stream_options":{"include_usage":true}}"#
+        );
+    }
+
+    #[test]
+    fn tools_limits_and_extra_fields_are_written() {
+        let spec = ToolSpec { name: "echo".into(), description: "says it".into(), parameters: json!({"type":"object"}) };
+        let request = Request { tools: vec![spec], max_tokens: Some(9), ..Request::default() };
+        let mut config = WireConfig { output_limit: OutputLimit::MaxCompletionTokens, ..WireConfig::default() };
+        config.extra.insert("seed".into(), json!(1));
+        let body = serde_json::to_value(config.body(&request)).unwrap();
+        assert_eq!(body["max_completion_tokens"], 9);
+        assert_eq!(body["seed"], 1);
+        assert_eq!(
+            body["tools"],
+            json!([{"type":"function","function":{"name":"echo","description":"says it","parameters":{"type":"object"}}}])
+        );
+        assert_eq!(config.conflict(), None);
+        config.extra.insert("stream".into(), json!(false));
+        assert_eq!(config.conflict(), Some("stream"));
+    }
+
+    #[test]
+    fn a_message_of_calls_only_has_null_content() {
+        let messages = vec![
+            Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{\"a\": 2}")]),
+            Message::tool("c1", ""),
+            Message::assistant(""),
+        ];
+        assert_eq!(
+            body(&WireConfig::default(), messages)["messages"],
+            json!([
+                {"role":"assistant","content":null,"tool_calls":[
+                    {"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\": 2}"}}]},
+                {"role":"tool","tool_call_id":"c1","content":""},
+                {"role":"assistant","content":""},
+            ])
+        );
+    }
+
+    #[test]
+    fn broken_argument_text_is_wrapped_so_that_the_wire_carries_json() {
+        assert_eq!(arguments(WirePolicy::Wrap, "{x:1"), r#"{"_raw":"{x:1"}"#);
+        assert_eq!(arguments(WirePolicy::Wrap, "[1]"), r#"{"_raw":"[1]"}"#);
+        assert_eq!(arguments(WirePolicy::Wrap, ""), "{}");
+        assert_eq!(arguments(WirePolicy::Wrap, "{ \"x\": 1.0 }"), "{ \"x\": 1.0 }");
+        assert_eq!(arguments(WirePolicy::Verbatim, "{x:1"), "{x:1");
+    }
+
+    #[test]
+    fn reasoning_goes_back_as_the_policy_says() {
+        let thinking = |text: &str| Message { reasoning: text.into(), ..Message::assistant("a") };
+        let messages = vec![Message::user("1"), thinking("old"), Message::user("2"), thinking("new")];
+        let sent = |reasoning| {
+            let config = WireConfig { reasoning, ..WireConfig::default() };
+            let body = body(&config, messages.clone());
+            [1, 3].map(|at| body["messages"][at].get("reasoning_content").cloned())
+        };
+        assert_eq!(sent(ReasoningPolicy::Never), [None, None]);
+        assert_eq!(sent(ReasoningPolicy::ToolRound), [None, Some(json!("new"))]);
+        assert_eq!(sent(ReasoningPolicy::Always), [Some(json!("old")), Some(json!("new"))]);
+    }
+}

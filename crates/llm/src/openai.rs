@@ -1,0 +1,482 @@
+//! Talks to servers of the chat-completions kind through async-openai. The only file that knows its types.
+//!
+//! async-openai writes the request and reads the events. Status, headers and error bodies are read here, before it sees
+//! them, and nothing is sent twice: [`Retrying`](crate::Retrying) does that.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_openai::{
+    Client, config::OpenAIConfig, error::OpenAIError, middleware::HttpRequestFactory,
+    types::stream::StreamResponse,
+};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use reqwest::{Body, Response, Url, header};
+use tokio::time::timeout;
+
+use crate::{
+    ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
+    chunk::malformed, refusal::excerpt,
+};
+
+/// Most bytes that are read of a refusal, and kept of an answer that may turn out to be no stream.
+const HEAD: usize = 16 * 1024;
+
+/// A key that no error and no debug output shows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// Wraps `key`; an empty one sends no `Authorization` header.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
+    }
+}
+
+/// Which server is asked, and how. Build it with [`OpenAiConfig::new`] and change what differs.
+#[derive(Clone, Debug)]
+pub struct OpenAiConfig {
+    /// The address in front of `/chat/completions`, such as `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// The key.
+    pub api_key: ApiKey,
+    /// The model, and what the provider wants to see differently.
+    pub wire: WireConfig,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+}
+
+impl OpenAiConfig {
+    /// Asks `model` at `base_url`.
+    pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
+        let wire = WireConfig { model: model.into(), ..WireConfig::default() };
+        Self { base_url: base_url.into(), api_key, wire, timeouts: Timeouts::default() }
+    }
+}
+
+/// How long a server may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the connection stands.
+    pub connect: Duration,
+    /// From the request to the head of the answer; a local model may read a long prompt first.
+    pub response: Duration,
+    /// Between two reads of the answer.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    /// 10 s, 5 min and 2 min.
+    fn default() -> Self {
+        let secs = Duration::from_secs;
+        Self { connect: secs(10), response: secs(300), idle: secs(120) }
+    }
+}
+
+/// Why an [`OpenAiConfig`] cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenAiConfigError {
+    /// The base URL is none.
+    #[error("the base URL {problem}; write it like `https://api.openai.com/v1`")]
+    BaseUrl {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The key cannot stand in a header.
+    #[error("the API key has characters that cannot stand in a header; copy it again, without line breaks")]
+    ApiKey,
+    /// An extra field is written anyway.
+    #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]
+    ExtraField {
+        /// Which one.
+        field: String,
+    },
+    /// The HTTP client cannot be made.
+    #[error("the HTTP client cannot be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Tells the UTC time in milliseconds.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// A model behind a server of the chat-completions kind.
+///
+/// Sends each request once. A `Retry-After` that is a date is measured against the system's clock; see
+/// [`OpenAiModel::with_clock`]. Needs a tokio runtime.
+#[derive(Clone)]
+pub struct OpenAiModel {
+    config: Arc<OpenAiConfig>,
+    client: Client<OpenAIConfig>,
+    http: reqwest::Client,
+    clock: Clock,
+}
+
+impl OpenAiModel {
+    /// Checks `config` and makes the client; connects to nothing.
+    ///
+    /// Proxies of the environment are used except for loopback addresses.
+    /// # Errors    [`OpenAiConfigError`] for a base URL, key or extra field that cannot work.
+    pub fn new(mut config: OpenAiConfig) -> Result<Self, OpenAiConfigError> {
+        let url = base_url(&config.base_url)?;
+        config.base_url = url.as_str().trim_end_matches('/').to_owned();
+        if let Some(field) = config.wire.conflict() {
+            return Err(OpenAiConfigError::ExtraField { field: field.to_owned() });
+        }
+        let key = &config.api_key.0;
+        if header::HeaderValue::from_str(key).is_err() {
+            return Err(OpenAiConfigError::ApiKey);
+        }
+        let http = reqwest::Client::builder()
+            .connect_timeout(config.timeouts.connect)
+            // A redirected POST becomes a GET or sends the key elsewhere.
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
+        let http = if is_loopback(&url) { http.no_proxy() } else { http };
+        let http = http.build().map_err(OpenAiConfigError::Client)?;
+        // Everything is set, because the defaults read the environment.
+        let settings = OpenAIConfig::new()
+            .with_api_base(&config.base_url)
+            .with_api_key(key)
+            .with_org_id("")
+            .with_project_id("");
+        let client = Client::build(http.clone(), settings);
+        Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
+    }
+
+    /// The same model with another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sends the request; the answer's head has arrived when this returns.
+    async fn open(&self, request: Request) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
+        let watch = Watch::default();
+        let once = SendOnce { model: self.clone(), watch: watch.clone() };
+        let client = self.client.clone().with_http_service(once);
+        let chunks = client
+            .chat()
+            .create_stream_byot::<_, Chunk>(self.config.wire.body(&request))
+            .await
+            .map_err(refused)?;
+        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false };
+        let deltas = stream::unfold(Some(answer), |answer| async {
+            let mut answer = answer?;
+            match answer.next().await? {
+                Ok(deltas) => Some((Ok(deltas), Some(answer))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
+    }
+
+    /// Removes the key, should a server have repeated it.
+    fn hide_key(&self, mut error: ModelError) -> ModelError {
+        let key = &self.config.api_key.0;
+        // Shorter ones are placeholders for local servers; they would cut ordinary words.
+        if key.len() >= 4 {
+            error.message = error.message.replace(key, "[key]");
+        }
+        error
+    }
+}
+
+impl fmt::Debug for OpenAiModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenAiModel").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl ChatModel for OpenAiModel {
+    fn name(&self) -> &str {
+        &self.config.wire.model
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        stream::once(self.open(request)).try_flatten().map_err(|error| self.hide_key(error)).boxed()
+    }
+}
+
+fn base_url(text: &str) -> Result<Url, OpenAiConfigError> {
+    let wrong = |problem: String| Err(OpenAiConfigError::BaseUrl { problem });
+    let url = match Url::parse(text.trim()) {
+        Ok(url) => url,
+        Err(cause) => return wrong(format!("`{}` cannot be read ({cause})", excerpt(text))),
+    };
+    if !["http", "https"].contains(&url.scheme()) {
+        return wrong(format!("has the scheme `{}`, only http and https work", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong("carries a user name or password, which would show in errors".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return wrong("has a query or fragment, and a path is added to its end".into());
+    }
+    Ok(url)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[allow(clippy::disallowed_methods, reason = "the default of a clock that can be replaced")]
+fn system_clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The error of a request that got no stream.
+fn refused(error: OpenAIError) -> ModelError {
+    match error {
+        OpenAIError::Boxed(error) => match error.downcast::<ModelError>() {
+            Ok(error) => *error,
+            Err(error) => ModelError::new(ModelErrorKind::Malformed, error.to_string()),
+        },
+        OpenAIError::Reqwest(error) => not_sent(error),
+        error => ModelError::new(ModelErrorKind::BadRequest, format!("the request cannot be sent: {error}")),
+    }
+}
+
+fn not_sent(error: reqwest::Error) -> ModelError {
+    let kind = if error.is_builder() { ModelErrorKind::BadRequest } else { ModelErrorKind::Connect };
+    ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
+}
+
+/// The last cause is the one that says something; those above it repeat the address.
+fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// One streamed answer, chunk by chunk.
+struct Answer {
+    chunks: StreamResponse<Chunk>,
+    reader: ChunkReader,
+    watch: Watch,
+    /// Whether anything in it was an event.
+    is_stream: bool,
+}
+
+impl Answer {
+    async fn next(&mut self) -> Option<Result<Vec<Delta>, ModelError>> {
+        let fault = match self.chunks.next().await {
+            Some(Ok(chunk)) => {
+                self.is_stream = true;
+                return Some(self.reader.take(chunk));
+            }
+            Some(Err(OpenAIError::JSONDeserialize(cause, data))) => {
+                return Some(Err(malformed(&cause.to_string(), &data)));
+            }
+            Some(Err(error)) => {
+                let unread = || ModelError::new(ModelErrorKind::Malformed, root_cause(&error));
+                Some(self.watch.seen().fault.take().unwrap_or_else(unread))
+            }
+            None if self.is_stream => None,
+            None => not_a_stream(&self.watch.seen().head),
+        };
+        self.reader.end(fault).err().map(Err)
+    }
+}
+
+/// What a 200 without any event was instead.
+fn not_a_stream(head: &[u8]) -> Option<ModelError> {
+    let text = String::from_utf8_lossy(head);
+    let body: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    match body.as_ref().and_then(|body| body.get("error")) {
+        Some(error) => Some(ModelError::from_stream(error)),
+        // Comments and `[DONE]` are a stream in which the model said nothing.
+        None if text.lines().all(is_event_line) => None,
+        None => {
+            let message =
+                format!("the server answered without a stream, is the base URL right? {}", excerpt(&text));
+            Some(ModelError::new(ModelErrorKind::Malformed, message))
+        }
+    }
+}
+
+fn is_event_line(line: &str) -> bool {
+    line.is_empty() || [":", "data:", "event:", "id:", "retry:"].iter().any(|field| line.starts_with(field))
+}
+
+/// What was seen of an answer below async-openai, which turns faults of the connection into text.
+#[derive(Clone, Default)]
+struct Watch(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    fault: Option<ModelError>,
+    head: Vec<u8>,
+}
+
+impl Watch {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a request once and turns every refusal into a [`ModelError`].
+#[derive(Clone)]
+struct SendOnce {
+    model: OpenAiModel,
+    watch: Watch,
+}
+
+impl tower_service::Service<HttpRequestFactory> for SendOnce {
+    type Response = Response;
+    type Error = OpenAIError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, OpenAIError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenAIError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move {
+            let mut request = request.build().await?;
+            if this.model.config.api_key.0.is_empty() {
+                request.headers_mut().remove(header::AUTHORIZATION);
+            }
+            this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
+        })
+    }
+}
+
+impl SendOnce {
+    async fn send(self, request: reqwest::Request) -> Result<Response, ModelError> {
+        let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
+        let base_url = &self.model.config.base_url;
+        let response = match timeout(patience, self.model.http.execute(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                let error = not_sent(error);
+                return Err(ModelError { message: format!("`{base_url}`: {}", error.message), ..error });
+            }
+            Err(_) => {
+                let message = format!("`{base_url}` sent no answer within {} s", patience.as_secs_f64());
+                return Err(ModelError::new(ModelErrorKind::Timeout, message));
+            }
+        };
+        if response.status().is_success() {
+            return Ok(watched(response, idle, self.watch));
+        }
+        Err(refusal(response, idle, (self.model.clock)()).await)
+    }
+}
+
+async fn refusal(mut response: Response, idle: Duration, now_ms: u64) -> ModelError {
+    let status = response.status();
+    let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
+    let headers: BTreeMap<String, String> = response
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
+        .collect();
+    let mut body = Vec::new();
+    // A body that breaks off, stalls or never ends has been read far enough: the status tells the kind.
+    while let Ok(Ok(Some(bytes))) = timeout(idle, response.chunk()).await {
+        body.extend_from_slice(&bytes);
+        if body.len() >= HEAD {
+            body.truncate(HEAD);
+            break;
+        }
+    }
+    let mut error = ModelError::from_http(status.as_u16(), &headers, &String::from_utf8_lossy(&body), now_ms);
+    if status.is_redirection() {
+        error.message.push_str("; it redirects elsewhere, which a request with a key does not follow: correct the base URL");
+    }
+    error
+}
+
+/// The same response, with an end to silence and with its faults written down.
+fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
+    let bytes = stream::unfold(Some((response, watch)), move |open| async move {
+        let (mut response, watch) = open?;
+        let fault = match timeout(idle, response.chunk()).await {
+            Ok(Ok(Some(bytes))) => {
+                let head = &mut watch.seen().head;
+                let room = HEAD.saturating_sub(head.len());
+                head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                return Some((Ok(bytes), Some((response, watch.clone()))));
+            }
+            Ok(Ok(None)) => return None,
+            Ok(Err(cause)) => {
+                let message = format!("the connection broke in the middle of the answer: {}", root_cause(&cause));
+                ModelError::new(ModelErrorKind::TruncatedStream, message)
+            }
+            Err(_) => {
+                let message = format!("the server was silent for {} s in the middle of the answer", idle.as_secs_f64());
+                ModelError::new(ModelErrorKind::Timeout, message)
+            }
+        };
+        watch.seen().fault = Some(fault.clone());
+        Some((Err(fault), None))
+    });
+    Response::from(http::Response::new(Body::wrap_stream(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(base_url: &str) -> String {
+        OpenAiModel::new(OpenAiConfig::new(base_url, ApiKey::default(), "m")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_base_url_that_cannot_work_is_refused_at_construction() {
+        let hint = "; write it like `https://api.openai.com/v1`";
+        assert_eq!(problem("localhost"), format!("the base URL `localhost` cannot be read (relative URL without a base){hint}"));
+        assert_eq!(problem("ftp://h/v1"), format!("the base URL has the scheme `ftp`, only http and https work{hint}"));
+        assert!(problem("https://me:secret@h/v1").contains("carries a user name or password"));
+        assert!(problem("https://h/v1?x=1").contains("has a query or fragment"));
+        assert!(!problem("https://me:secret@h/v1").contains("secret"));
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let config = OpenAiConfig::new("https://h/v1/", ApiKey::new("sk-secret"), "m");
+        let model = OpenAiModel::new(config.clone()).unwrap();
+        assert!(!format!("{config:?} {model:?}").contains("sk-secret"));
+        let broken = OpenAiConfig { api_key: ApiKey::new("sk-\nsecret"), ..config };
+        let error = OpenAiModel::new(broken).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+
+    #[test]
+    fn loopback_is_told_by_name_and_number() {
+        let is = |url| is_loopback(&Url::parse(url).unwrap());
+        assert!(is("http://localhost:1/v1") && is("http://127.0.0.9/v1") && is("http://[::1]:2/v1"));
+        assert!(!is("http://example.com/v1") && !is("http://10.0.0.1/v1"));
+    }
+
+    #[test]
+    fn an_answer_without_events_says_what_it_was() {
+        let kind = |head: &str| not_a_stream(head.as_bytes()).map(|error| error.kind);
+        assert_eq!(kind("data: [DONE]\n\n"), None);
+        assert_eq!(kind(": ping\n\n"), None);
+        assert_eq!(kind(r#"{"error":{"code":429}}"#), Some(ModelErrorKind::RateLimited));
+        assert_eq!(kind("<!doctype html>\n<html>"), Some(ModelErrorKind::Malformed));
+        assert_eq!(kind(r#"{"object":"chat.completion"}"#), Some(ModelErrorKind::Malformed));
+    }
+}

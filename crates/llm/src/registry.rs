@@ -1,0 +1,155 @@
+//! The tools of an agent, by name.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{Tool, ToolCallError, ToolSpec, arguments::ArgumentCheck};
+
+/// Tools by name, each with its compiled argument schema. Its order is that of the names.
+#[derive(Clone, Default)]
+pub struct ToolRegistry {
+    tools: BTreeMap<String, Registered>,
+}
+
+#[derive(Clone)]
+struct Registered {
+    tool: Arc<dyn Tool>,
+    check: Arc<ArgumentCheck>,
+}
+
+/// Why a tool cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Another tool has the name.
+    #[error("two tools are named `{name}`; a model could not tell them apart, rename one")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// The tool has no name.
+    #[error("a tool has no name; a model could not call it, give it one")]
+    Nameless,
+    /// The argument schema cannot be used.
+    #[error("tool `{name}`: its argument schema {detail}")]
+    Schema {
+        /// The tool.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl ToolRegistry {
+    /// No tools.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool and compiles its schema.
+    ///
+    /// # Errors    [`RegistryError`] if the name is taken or empty, or the schema is none; nothing is added.
+    pub fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
+        let spec = tool.spec();
+        let name = spec.name.clone();
+        if name.is_empty() {
+            return Err(RegistryError::Nameless);
+        }
+        if self.tools.contains_key(&name) {
+            return Err(RegistryError::Duplicate { name });
+        }
+        match ArgumentCheck::new(spec) {
+            Ok(check) => {
+                self.tools.insert(name, Registered { tool, check: Arc::new(check) });
+                Ok(())
+            }
+            Err(detail) => Err(RegistryError::Schema { name, detail }),
+        }
+    }
+
+    /// The tool named `name`.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.get(name).map(|registered| &registered.tool)
+    }
+
+    /// Reads `text` as arguments of the tool `name`; `None` if there is no such tool.
+    pub fn check(&self, name: &str, text: &str) -> Option<Result<Value, ToolCallError>> {
+        self.tools.get(name).map(|registered| registered.check.check(text))
+    }
+
+    /// What a model is told, in the order of the names.
+    pub fn specs(&self) -> Vec<ToolSpec> {
+        self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+
+    /// How many tools there are.
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+}
+
+impl fmt::Debug for ToolRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ToolCx, tool_fn};
+
+    fn tool(name: &str, parameters: Value) -> Arc<dyn Tool> {
+        let spec = ToolSpec { name: name.into(), description: String::new(), parameters };
+        Arc::new(tool_fn(spec, |args: Value, _cx: ToolCx| async move { Ok(args.to_string()) }))
+    }
+
+    fn object() -> Value {
+        json!({"type": "object", "required": ["x"]})
+    }
+
+    #[test]
+    fn tools_stand_in_the_order_of_their_names() {
+        let mut tools = ToolRegistry::new();
+        for name in ["echo", "add", "slow"] {
+            tools.insert(tool(name, object())).unwrap();
+        }
+        assert_eq!(tools.names().collect::<Vec<_>>(), ["add", "echo", "slow"]);
+        assert_eq!(tools.specs().iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["add", "echo", "slow"]);
+        assert!(tools.get("nope").is_none());
+        assert_eq!(tools.check("nope", "{}"), None);
+        assert_eq!(tools.check("add", r#"{"x":1}"#), Some(Ok(json!({"x": 1}))));
+        assert_eq!(tools.check("add", "{}").unwrap().unwrap_err().to_string(), "`x` is missing");
+    }
+
+    #[test]
+    fn a_name_is_given_once() {
+        let mut tools = ToolRegistry::new();
+        tools.insert(tool("add", object())).unwrap();
+        assert_eq!(tools.insert(tool("add", object())), Err(RegistryError::Duplicate { name: "add".into() }));
+        assert_eq!(tools.insert(tool("", object())), Err(RegistryError::Nameless));
+        assert_eq!(tools.len(), 1);
+    }
+
+    #[test]
+    fn a_schema_of_something_else_than_fields_is_refused() {
+        let error = ToolRegistry::new().insert(tool("add", json!({"type": "string"}))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "tool `add`: its argument schema does not have `\"type\": \"object\"`; arguments are named fields"
+        );
+    }
+}
