@@ -1,1 +1,5 @@
 //! Transcripts, scripted models and conformance suites for superstep.
+
+pub mod script;
+pub mod scripted;
+pub mod wire;

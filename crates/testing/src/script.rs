@@ -1,0 +1,336 @@
+//! What a scripted model answers, in the short forms of the scenarios.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// The answers a model gives, one per request.
+///
+/// A [`WireServer`](crate::wire::WireServer) sends them over loopback, a
+/// [`ScriptedModel`](crate::scripted::ScriptedModel) streams them without a network; both take every answer through the
+/// same chunk reader, so a scenario can run at either level.
+/// # Example
+/// ```
+/// use superstep_testing::script::{Answer, Script, call, txt};
+///
+/// let script = Script::new([
+///     call("c1", "echo", r#"{"x":"1"}"#),
+///     Answer::stream().text(["do", "ne"]).end("stop").usage(5, 2).done(),
+///     txt("bye"),
+/// ]);
+/// assert_eq!(script.answers.len(), 3);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// Request k gets the k-th.
+    pub answers: Vec<Answer>,
+}
+
+impl Script {
+    /// A script of these answers.
+    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: answers.into_iter().collect() }
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// 200 and a stream of events.
+    Stream {
+        /// What happens, in order.
+        pieces: Vec<Piece>,
+        /// Where the bytes are cut into network reads.
+        reads: Reads,
+    },
+    /// Any other status.
+    Http {
+        /// The status.
+        status: u16,
+        /// Headers with lower-case names.
+        headers: BTreeMap<String, String>,
+        /// The body.
+        body: String,
+    },
+    /// The connection is closed without an answer.
+    NoConnection,
+}
+
+/// One thing that happens in a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// `data: …` and a blank line.
+    Data(String),
+    /// Nothing for that long.
+    Delay(Duration),
+    /// Nothing ever again, the connection stays open.
+    Stall,
+    /// The connection breaks.
+    Cut,
+}
+
+/// How the bytes of a streamed answer reach the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// One read per event.
+    #[default]
+    PerEvent,
+    /// Cut at these byte positions only.
+    At(Vec<usize>),
+    /// One byte at a time.
+    Bytewise,
+}
+
+/// `TXT`: a text, finish reason `stop`, `[DONE]`.
+pub fn txt(text: &str) -> Answer {
+    Answer::stream().text([text]).end("stop").done()
+}
+
+/// `CALL`: one tool call, finish reason `tool_calls`, `[DONE]`.
+pub fn call(id: &str, name: &str, arguments: &str) -> Answer {
+    calls([(id, name, arguments)])
+}
+
+/// `CALLS`: tool calls of (id, name, arguments), finish reason `tool_calls`, `[DONE]`.
+pub fn calls<'a>(calls: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Answer {
+    let answer = calls
+        .into_iter()
+        .enumerate()
+        .fold(Answer::stream(), |answer, (at, (id, name, arguments))| answer.call(at, id, name, [arguments]));
+    answer.end("tool_calls").done()
+}
+
+/// `HTTP`: a status with headers and a body.
+pub fn http(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
+    let headers = headers.iter().map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
+    Answer::Http { status, headers, body: body.to_owned() }
+}
+
+impl Answer {
+    /// A stream in which nothing happens yet.
+    pub fn stream() -> Self {
+        Self::Stream { pieces: Vec::new(), reads: Reads::default() }
+    }
+
+    /// A stream of the events of `text`, each `data: …` and a blank line.
+    pub fn sse(text: &str) -> Self {
+        text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).fold(Self::stream(), Self::data)
+    }
+
+    /// `T`: pieces of text.
+    #[must_use]
+    pub fn text<'a>(self, pieces: impl IntoIterator<Item = &'a str>) -> Self {
+        pieces.into_iter().enumerate().fold(self, |answer, (at, text)| {
+            let role = if at == 0 { r#""role":"assistant","# } else { "" };
+            answer.chunk(&format!(r#"{{{role}"content":{}}}"#, quoted(text)), None)
+        })
+    }
+
+    /// `K`: a piece of reasoning.
+    #[must_use]
+    pub fn reasoning(self, text: &str) -> Self {
+        self.chunk(&format!(r#"{{"reasoning_content":{}}}"#, quoted(text)), None)
+    }
+
+    /// `C`: a tool call whose arguments come in pieces.
+    #[must_use]
+    pub fn call<'a>(
+        self,
+        index: usize,
+        id: &str,
+        name: &str,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let (id, name) = (quoted(id), quoted(name));
+        let opened = self.chunk(
+            &format!(
+                r#"{{"tool_calls":[{{"index":{index},"id":{id},"type":"function","function":{{"name":{name},"arguments":""}}}}]}}"#
+            ),
+            None,
+        );
+        arguments.into_iter().fold(opened, |answer, text| answer.arguments(index, text))
+    }
+
+    /// A further piece of the arguments of the call at `index`.
+    #[must_use]
+    pub fn arguments(self, index: usize, text: &str) -> Self {
+        let text = quoted(text);
+        self.chunk(&format!(r#"{{"tool_calls":[{{"index":{index},"function":{{"arguments":{text}}}}}]}}"#), None)
+    }
+
+    /// `END`: a finish reason.
+    #[must_use]
+    pub fn end(self, reason: &str) -> Self {
+        self.chunk("{}", Some(reason))
+    }
+
+    /// `U`: usage, in a chunk without choices.
+    #[must_use]
+    pub fn usage(self, prompt: u64, completion: u64) -> Self {
+        let total = prompt + completion;
+        self.data(&format!(
+            r#"{{"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{total}}}}}"#
+        ))
+    }
+
+    /// `DONE`.
+    #[must_use]
+    pub fn done(self) -> Self {
+        self.data("[DONE]")
+    }
+
+    /// `CUT`: the connection breaks.
+    #[must_use]
+    pub fn cut(self) -> Self {
+        self.piece(Piece::Cut)
+    }
+
+    /// Nothing more, and the connection stays open.
+    #[must_use]
+    pub fn stall(self) -> Self {
+        self.piece(Piece::Stall)
+    }
+
+    /// Nothing for `ms` milliseconds.
+    #[must_use]
+    pub fn delay(self, ms: u64) -> Self {
+        self.piece(Piece::Delay(Duration::from_millis(ms)))
+    }
+
+    /// One chunk with this delta, a JSON text.
+    #[must_use]
+    pub fn chunk(self, delta: &str, finish: Option<&str>) -> Self {
+        let finish = finish.map_or("null".to_owned(), quoted);
+        self.data(&format!(
+            r#"{{"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]}}"#
+        ))
+    }
+
+    /// One event with any payload.
+    #[must_use]
+    pub fn data(self, payload: &str) -> Self {
+        self.piece(Piece::Data(payload.to_owned()))
+    }
+
+    /// The same stream, cut into network reads at these byte positions only.
+    #[must_use]
+    pub fn split_at(self, positions: impl IntoIterator<Item = usize>) -> Self {
+        self.read(Reads::At(positions.into_iter().collect()))
+    }
+
+    /// The same stream, one byte at a time.
+    #[must_use]
+    pub fn byte_by_byte(self) -> Self {
+        self.read(Reads::Bytewise)
+    }
+
+    /// The bytes of all events, whatever happens between them.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Stream { pieces, .. } => pieces.iter().flat_map(Piece::bytes).collect(),
+            Self::Http { body, .. } => body.clone().into_bytes(),
+            Self::NoConnection => Vec::new(),
+        }
+    }
+
+    fn read(mut self, how: Reads) -> Self {
+        match &mut self {
+            Self::Stream { reads, .. } => *reads = how,
+            other => panic!("only a stream is cut into reads, this is {other:?}"),
+        }
+        self
+    }
+
+    fn piece(mut self, piece: Piece) -> Self {
+        match &mut self {
+            Self::Stream { pieces, .. } => pieces.push(piece),
+            other => panic!("only a stream has pieces, this is {other:?}"),
+        }
+        self
+    }
+}
+
+impl Piece {
+    /// What goes over the wire for it.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Data(payload) => format!("data: {payload}\n\n").into_bytes(),
+            Self::Delay(_) | Self::Stall | Self::Cut => Vec::new(),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// How far a script has been played. Both players keep one.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    answers: VecDeque<Answer>,
+    overrun: usize,
+}
+
+impl Progress {
+    pub(crate) fn new(script: Script) -> Self {
+        Self { answers: script.answers.into(), overrun: 0 }
+    }
+
+    /// The answer to the next request; a 500 when there is none left.
+    pub(crate) fn next(&mut self) -> Answer {
+        self.answers.pop_front().unwrap_or_else(|| {
+            self.overrun += 1;
+            http(500, &[], r#"{"error":{"message":"the script is exhausted"}}"#)
+        })
+    }
+
+    pub(crate) fn unused(&self) -> usize {
+        self.answers.len()
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match (self.overrun, self.answers.len()) {
+            (0, 0) => Ok(()),
+            (0, left) => Err(format!("{left} scripted answers were not asked for")),
+            (over, _) => Err(format!("{over} requests came after the last scripted answer")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_forms_give_the_bytes_of_the_scenarios() {
+        let head = r#"{"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":"#;
+        let answer = Answer::stream().text(["a", "b"]).end("stop").usage(5, 2).done();
+        assert_eq!(
+            String::from_utf8(answer.bytes()).unwrap(),
+            [
+                &format!(r#"data: {head}[{{"index":0,"delta":{{"role":"assistant","content":"a"}},"finish_reason":null}}]}}"#),
+                &format!(r#"data: {head}[{{"index":0,"delta":{{"content":"b"}},"finish_reason":null}}]}}"#),
+                &format!(r#"data: {head}[{{"index":0,"delta":{{}},"finish_reason":"stop"}}]}}"#),
+                &format!(r#"data: {head}[],"usage":{{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}}}"#),
+                "data: [DONE]",
+                "",
+            ]
+            .join("\n\n")
+        );
+        assert_eq!(Answer::sse(&String::from_utf8(answer.bytes()).unwrap()), answer);
+    }
+
+    #[test]
+    fn progress_tells_too_few_requests_from_too_many() {
+        let mut progress = Progress::new(Script::new([txt("a"), txt("b")]));
+        assert_eq!(progress.next(), txt("a"));
+        assert_eq!(progress.check(), Err("1 scripted answers were not asked for".into()));
+        assert_eq!(progress.next(), txt("b"));
+        assert_eq!(progress.check(), Ok(()));
+        assert!(matches!(progress.next(), Answer::Http { status: 500, .. }));
+        assert_eq!(progress.check(), Err("1 requests came after the last scripted answer".into()));
+    }
+}

@@ -1,0 +1,140 @@
+//! A model that plays a script without a network.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{StreamExt, stream};
+use superstep_llm::{ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream};
+use tokio::time::Instant;
+
+use crate::script::{Answer, Piece, Progress, Script};
+
+/// Plays a [`Script`]: request k gets the k-th answer, delays run on tokio's clock.
+///
+/// Its clock starts at 0 when it is made, which is also 1970 for a `Retry-After` that is a date. Clones share the
+/// script.
+#[derive(Clone, Debug)]
+pub struct ScriptedModel {
+    started: Instant,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    progress: Progress,
+    requests: Vec<Request>,
+    times: Vec<u64>,
+}
+
+impl ScriptedModel {
+    /// A model that plays `script`.
+    pub fn new(script: Script) -> Self {
+        let state = State { progress: Progress::new(script), requests: Vec::new(), times: Vec::new() };
+        Self { started: Instant::now(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.state().requests.clone()
+    }
+
+    /// When each request came, in milliseconds since the model was made.
+    pub fn times(&self) -> Vec<u64> {
+        self.state().times.clone()
+    }
+
+    /// How many answers nobody has asked for.
+    pub fn unused(&self) -> usize {
+        self.state().progress.unused()
+    }
+
+    /// Whether there were exactly as many requests as answers.
+    ///
+    /// # Errors    What differs.
+    pub fn check(&self) -> Result<(), String> {
+        self.state().progress.check()
+    }
+
+    fn begin(&self, request: Request) -> Play {
+        let now_ms = self.now_ms();
+        let mut state = self.state();
+        state.requests.push(request);
+        state.times.push(now_ms);
+        let mut play = Play::default();
+        match state.progress.next() {
+            Answer::Stream { pieces, .. } => play.pieces = pieces.into(),
+            Answer::Http { status, headers, body } => {
+                play.fault = Some(ModelError::from_http(status, &headers, &body, now_ms));
+            }
+            Answer::NoConnection => {
+                play.fault = Some(ModelError::new(ModelErrorKind::Connect, "no connection: as scripted"));
+            }
+        }
+        play
+    }
+}
+
+impl ChatModel for ScriptedModel {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        // The request counts when the stream is polled, as with a real connection.
+        let play = stream::once(async move { self.begin(request) });
+        play.flat_map(|play| {
+            stream::unfold(Some(play), |play| async {
+                let mut play = play?;
+                match play.next().await? {
+                    Ok(delta) => Some((Ok(delta), Some(play))),
+                    Err(error) => Some((Err(error), None)),
+                }
+            })
+        })
+        .boxed()
+    }
+}
+
+/// One answer being played.
+#[derive(Default)]
+struct Play {
+    pieces: VecDeque<Piece>,
+    reader: ChunkReader,
+    ready: VecDeque<Delta>,
+    fault: Option<ModelError>,
+}
+
+impl Play {
+    async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        loop {
+            if let Some(delta) = self.ready.pop_front() {
+                return Some(Ok(delta));
+            }
+            match self.pieces.pop_front() {
+                Some(Piece::Data(payload)) if payload == "[DONE]" => self.pieces.clear(),
+                Some(Piece::Data(payload)) => match self.reader.read(&payload) {
+                    Ok(deltas) => self.ready = deltas.into(),
+                    Err(error) => return Some(Err(error)),
+                },
+                Some(Piece::Delay(wait)) => tokio::time::sleep(wait).await,
+                Some(Piece::Stall) => std::future::pending().await,
+                Some(Piece::Cut) => {
+                    self.pieces.clear();
+                    let message = "the connection broke in the middle of the answer: as scripted";
+                    self.fault = Some(ModelError::new(ModelErrorKind::TruncatedStream, message));
+                }
+                None => return self.reader.end(self.fault.take()).err().map(Err),
+            }
+        }
+    }
+}

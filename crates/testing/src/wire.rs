@@ -1,0 +1,252 @@
+//! A server on loopback that plays a script over HTTP.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use crate::script::{Answer, Piece, Progress, Reads, Script};
+
+/// Plays a [`Script`] as a chat-completions server on a free loopback port, until it is dropped.
+///
+/// Each part of an answer is an HTTP chunk of its own, so a client reads exactly the cuts the script asks for.
+#[derive(Debug)]
+pub struct WireServer {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    progress: Progress,
+    received: Vec<Received>,
+}
+
+/// One request as it came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Received {
+    /// `POST /v1/chat/completions`.
+    pub line: String,
+    /// Headers with lower-case names.
+    pub headers: BTreeMap<String, String>,
+    /// The body, byte for byte.
+    pub text: String,
+    /// The same as JSON; null if it is none.
+    pub body: Value,
+}
+
+impl WireServer {
+    /// Starts a server that plays `script`.
+    ///
+    /// # Errors    If no loopback port is free.
+    pub async fn start(script: Script) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(State { progress: Progress::new(script), received: Vec::new() }));
+        let shared = state.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                // A client that hangs up ends its own connection only.
+                tokio::spawn(serve(connection, shared.clone()));
+            }
+        });
+        Ok(Self { address, state, accepting })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The base URL, as in `http://127.0.0.1:4711/v1`.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The bodies of all requests so far.
+    pub fn requests(&self) -> Vec<Value> {
+        self.state().received.iter().map(|received| received.body.clone()).collect()
+    }
+
+    /// All requests so far.
+    pub fn received(&self) -> Vec<Received> {
+        self.state().received.clone()
+    }
+
+    /// How many answers nobody has asked for.
+    pub fn unused(&self) -> usize {
+        self.state().progress.unused()
+    }
+
+    /// Whether there were exactly as many requests as answers.
+    ///
+    /// # Errors    What differs.
+    pub fn check(&self) -> Result<(), String> {
+        self.state().progress.check()
+    }
+}
+
+impl Drop for WireServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Result<()> {
+    connection.set_nodelay(true)?;
+    // A connection that is opened and never used is no request.
+    let Some(received) = receive(&mut connection).await? else { return Ok(()) };
+    let answer = {
+        let mut state = lock(&state);
+        state.received.push(received);
+        state.progress.next()
+    };
+    match answer {
+        Answer::NoConnection => Ok(()),
+        Answer::Http { status, headers, body } => {
+            let mut head = format!("HTTP/1.1 {status} Scripted\r\nconnection: close\r\n");
+            for (name, value) in headers {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+            head.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+            connection.write_all(head.as_bytes()).await?;
+            connection.shutdown().await
+        }
+        Answer::Stream { pieces, reads } => stream(connection, pieces, reads).await,
+    }
+}
+
+async fn receive(connection: &mut TcpStream) -> io::Result<Option<Received>> {
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at;
+        }
+        if connection.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let headers: BTreeMap<String, String> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length: usize = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    while bytes.len() < head_end + 4 + length {
+        if connection.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes[head_end + 4..]).into_owned();
+    let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+    Ok(Some(Received { line, headers, text, body }))
+}
+
+async fn stream(mut connection: TcpStream, pieces: Vec<Piece>, reads: Reads) -> io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+    connection.write_all(head.as_bytes()).await?;
+    let mut cutter = Cutter::new(reads);
+    for piece in pieces {
+        match piece {
+            Piece::Data(_) => {
+                for part in cutter.push(&piece.bytes()) {
+                    write_chunk(&mut connection, &part).await?;
+                }
+                continue;
+            }
+            Piece::Delay(_) | Piece::Stall | Piece::Cut => write_chunk(&mut connection, &cutter.rest()).await?,
+        }
+        match piece {
+            Piece::Delay(wait) => tokio::time::sleep(wait).await,
+            Piece::Stall => {
+                // Until the client hangs up.
+                let mut nothing = [0; 64];
+                while connection.read(&mut nothing).await? > 0 {}
+                return Ok(());
+            }
+            // Closed without the last HTTP chunk: the client has an error once it has read what was sent before, while
+            // a reset might overtake it.
+            Piece::Data(_) | Piece::Cut => return connection.shutdown().await,
+        }
+    }
+    write_chunk(&mut connection, &cutter.rest()).await?;
+    connection.write_all(b"0\r\n\r\n").await?;
+    connection.shutdown().await
+}
+
+async fn write_chunk(connection: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    // An empty chunk would end the answer.
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let mut frame = format!("{:x}\r\n", bytes.len()).into_bytes();
+    frame.extend_from_slice(bytes);
+    frame.extend_from_slice(b"\r\n");
+    connection.write_all(&frame).await?;
+    connection.flush().await
+}
+
+/// Cuts a stream of bytes into the reads a script asks for.
+struct Cutter {
+    reads: Reads,
+    sent: usize,
+    held: Vec<u8>,
+}
+
+impl Cutter {
+    fn new(reads: Reads) -> Self {
+        Self { reads, sent: 0, held: Vec::new() }
+    }
+
+    /// The parts that are complete with `bytes`.
+    fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        match &self.reads {
+            Reads::PerEvent => parts.push(bytes.to_vec()),
+            Reads::Bytewise => parts.extend(bytes.iter().map(|byte| vec![*byte])),
+            Reads::At(positions) => {
+                for byte in bytes {
+                    if positions.contains(&self.sent) {
+                        parts.push(std::mem::take(&mut self.held));
+                    }
+                    self.held.push(*byte);
+                    self.sent += 1;
+                }
+            }
+        }
+        parts
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_cut_where_the_script_says() {
+        let mut cutter = Cutter::new(Reads::At(vec![2, 5]));
+        assert_eq!(cutter.push(b"abcd"), [b"ab".to_vec()]);
+        assert_eq!(cutter.push(b"efg"), [b"cde".to_vec()]);
+        assert_eq!(cutter.rest(), b"fg");
+        assert_eq!(Cutter::new(Reads::Bytewise).push(b"ab"), [b"a".to_vec(), b"b".to_vec()]);
+    }
+}
