@@ -1,15 +1,92 @@
-//! The derives of superstep.
+//! The derives of superstep: [`macro@State`] and [`macro@Route`].
+//!
+//! Use them through `superstep`, or through `superstep-graph`, whose traits they implement.
+
+mod channel;
+mod home;
+mod route;
+mod state;
 
 use proc_macro::TokenStream;
+use syn::{DeriveInput, Error, parse_macro_input};
 
-/// Makes a struct a state.
+/// Makes a struct with named fields a state, and makes the update type that goes with it.
+///
+/// Every field becomes a channel. Its reducer is said in `#[channel(..)]`; its type needs `Default`, `Serialize` and
+/// `Deserialize`, and the struct needs `Clone` and `Default`.
+///
+/// | attribute | how writes fold |
+/// |---|---|
+/// | none, or `last_value` | the write replaces the value; one write per superstep |
+/// | `ephemeral` | the same, and only the next superstep sees the value |
+/// | `append` | items are added to a `Log` or `Vec`, text to a `String` |
+/// | `merge_by_id` | items of a `ById` replace their namesake or are added |
+/// | `sum` | numbers are added up |
+/// | `max` | the greatest write stays |
+/// | `union` | `BTreeSet`s are united, `BTreeMap`s merged |
+/// | `with = path::Type` | a `Reducer` of your own |
+///
+/// # The update
+/// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each channel, and
+/// `clear_..` for each channel that more than one task may write: such a channel starts over from the default value of
+/// its type before the write of the same update is folded. The JSON form has one entry per written channel, and `clear`
+/// with the names of the cleared ones.
+///
+/// # Errors
+/// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called
+/// `clear`; more channels than a `ChannelSet` holds.
+///
+/// # Example
+/// ```
+/// use superstep_graph::{Log, State, reduce};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Chat {
+///     #[channel(append)]
+///     messages: Log<String>,
+///     #[channel(sum)]
+///     turns: i64,
+///     answer: Option<String>,
+/// }
+///
+/// let update = Chat::update().messages(["hello".to_owned()]).turns(1);
+/// let chat = reduce(&Chat::default(), [update])?;
+/// assert_eq!(chat.messages, ["hello".to_owned()]);
+/// assert_eq!((chat.turns, chat.answer), (1, None));
+/// # Ok::<(), superstep_graph::FoldError>(())
+/// ```
 #[proc_macro_derive(State, attributes(channel))]
-pub fn derive_state(_input: TokenStream) -> TokenStream {
-    TokenStream::new()
+pub fn derive_state(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    state::expand(input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
 }
 
-/// Makes an enum a route.
+/// Makes an enum without fields a route.
+///
+/// The enum must be `Copy`. The label of a route is the name of its variant.
+///
+/// # Errors
+/// At compile time: anything but an enum, an enum without variants, and a variant with fields.
+///
+/// # Example
+/// ```
+/// use superstep_graph::Route;
+///
+/// #[derive(Route, Clone, Copy, Debug, PartialEq)]
+/// enum Next {
+///     Tools,
+///     Finalize,
+/// }
+///
+/// assert_eq!(Next::ALL, [Next::Tools, Next::Finalize]);
+/// assert_eq!(Next::Finalize.label(), "Finalize");
+/// ```
 #[proc_macro_derive(Route)]
-pub fn derive_route(_input: TokenStream) -> TokenStream {
-    TokenStream::new()
+pub fn derive_route(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    route::expand(&input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
 }

@@ -1,0 +1,73 @@
+//! `#[derive(Route)]`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Data, DeriveInput, Error, Fields, Result, ext::IdentExt};
+
+use crate::home;
+
+/// Implements `Route`.
+///
+/// # Errors
+/// All that is wrong with the enum at once.
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
+    let ident = &input.ident;
+    let Data::Enum(data) = &input.data else {
+        return Err(Error::new_spanned(
+            ident,
+            "a route is an enum: one variant for each way out of a node",
+        ));
+    };
+    if !input.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &input.generics,
+            "a route has no generics: its variants are known beforehand",
+        ));
+    }
+    if data.variants.is_empty() {
+        return Err(Error::new_spanned(
+            ident,
+            "a route needs at least one variant, or there is no way out of the node",
+        ));
+    }
+    let with_fields = data
+        .variants
+        .iter()
+        .filter(|variant| !matches!(variant.fields, Fields::Unit));
+    let problems = with_fields.map(|variant| {
+        let message = format!(
+            "`{}` has fields, and a route carries no data; put the data into the state",
+            variant.ident
+        );
+        Error::new_spanned(&variant.fields, message)
+    });
+    if let Some(problem) = problems.reduce(|mut all, next| {
+        all.combine(next);
+        all
+    }) {
+        return Err(problem);
+    }
+
+    let home = home::path()?;
+    let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let positions = 0..variants.len();
+    let labels = variants.iter().map(|variant| variant.unraw().to_string());
+    Ok(quote! {
+        #[automatically_derived]
+        impl #home::Route for #ident {
+            const ALL: &'static [Self] = &[#(Self::#variants),*];
+
+            fn index(self) -> usize {
+                match self {
+                    #(Self::#variants => #positions,)*
+                }
+            }
+
+            fn label(self) -> &'static str {
+                match self {
+                    #(Self::#variants => #labels,)*
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,411 @@
+//! What the derives expand to behaves as the traits promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use superstep_graph::{
+    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, UnknownId, Update, reduce,
+};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Note {
+    id: String,
+    text: String,
+}
+
+impl HasId for Note {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn set_id(&mut self, id: String) {
+        self.id = id;
+    }
+}
+
+fn note(id: &str, text: &str) -> Note {
+    Note {
+        id: id.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+/// Keeps the writes that fit in a byte, refuses others.
+enum Small {}
+
+impl Reducer<Vec<u8>> for Small {
+    type Write = i32;
+
+    fn reduce(value: &mut Vec<u8>, write: i32) -> Result<(), ReduceError> {
+        value.push(u8::try_from(write)?);
+        Ok(())
+    }
+}
+
+/// Lets one task write, and forgets.
+enum Flash {}
+
+impl Reducer<bool> for Flash {
+    type Write = bool;
+    const EXCLUSIVE: bool = true;
+    const EPHEMERAL: bool = true;
+
+    fn reduce(value: &mut bool, write: bool) -> Result<(), ReduceError> {
+        *value = write;
+        Ok(())
+    }
+}
+
+/// A channel of every kind.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Every {
+    answer: Option<String>,
+    #[channel(append)]
+    log: Log<String>,
+    #[channel(append)]
+    text: String,
+    #[channel(merge_by_id)]
+    notes: ById<Note>,
+    #[channel(sum)]
+    turns: i64,
+    #[channel(max)]
+    best: f64,
+    #[channel(union)]
+    tags: BTreeSet<String>,
+    #[channel(union)]
+    counts: BTreeMap<String, u32>,
+    #[channel(ephemeral)]
+    hint: Option<String>,
+    #[channel(last_value)]
+    r#type: u8,
+    #[channel(with = Small)]
+    small: Vec<u8>,
+    #[channel(with = self::Flash)]
+    flash: bool,
+}
+
+const NAMES: [&str; 12] = [
+    "answer", "log", "text", "notes", "turns", "best", "tags", "counts", "hint", "type", "small", "flash",
+];
+
+fn full_update() -> EveryUpdate {
+    Every::update()
+        .answer("yes".to_owned())
+        .log(["a".to_owned(), "b".to_owned()])
+        .text("t")
+        .notes([note("1", "one")])
+        .turns(2)
+        .best(0.5)
+        .tags(["x".to_owned()])
+        .counts([("k".to_owned(), 1)])
+        .hint("psst".to_owned())
+        .r#type(7)
+        .small(9)
+        .flash(true)
+}
+
+fn full_state() -> Every {
+    reduce(&Every::default(), [full_update()]).unwrap()
+}
+
+fn json(update: &EveryUpdate) -> String {
+    serde_json::to_string(update).unwrap()
+}
+
+fn names(set: impl IntoIterator<Item = usize>) -> Vec<&'static str> {
+    set.into_iter()
+        .map(|position| Every::CHANNELS[position].name)
+        .collect()
+}
+
+#[test]
+fn channels_are_the_fields_in_their_order() {
+    let listed: Vec<_> = Every::CHANNELS.iter().map(|channel| channel.name).collect();
+    assert_eq!(listed, NAMES);
+    let ephemeral: Vec<_> = Every::CHANNELS
+        .iter()
+        .filter(|channel| channel.ephemeral)
+        .collect();
+    assert_eq!(
+        ephemeral.iter().map(|channel| channel.name).collect::<Vec<_>>(),
+        ["hint", "flash"]
+    );
+}
+
+#[test]
+fn every_reducer_folds_as_its_attribute_says() {
+    let more = Every::update()
+        .answer(None)
+        .log(["c".to_owned()])
+        .text("ext")
+        .notes([Merge::Put(note("1", "uno")), Merge::Put(note("2", "dos"))])
+        .turns(-5)
+        .best(0.25)
+        .tags(["y".to_owned()])
+        .counts([("k".to_owned(), 3), ("l".to_owned(), 4)])
+        .r#type(8)
+        .small(10);
+    let state = reduce(&full_state(), [more]).unwrap();
+    let expected = Every {
+        answer: None,
+        log: ["a", "b", "c"].map(str::to_owned).into(),
+        text: "text".to_owned(),
+        notes: [note("1", "uno"), note("2", "dos")].into_iter().collect(),
+        turns: -3,
+        best: 0.5,
+        tags: ["x", "y"].map(str::to_owned).into(),
+        counts: [("k".to_owned(), 3), ("l".to_owned(), 4)].into(),
+        hint: None,
+        r#type: 8,
+        small: vec![9, 10],
+        flash: false,
+    };
+    assert_eq!(state, expected);
+}
+
+#[test]
+fn reduce_leaves_the_old_state_as_it_was_and_clears_ephemerals() {
+    let old = full_state();
+    let copy = old.clone();
+    let new = reduce(&old, []).unwrap();
+    assert_eq!(old, copy);
+    assert_eq!((old.hint.as_deref(), old.flash), (Some("psst"), true));
+    assert_eq!(
+        new,
+        Every {
+            hint: None,
+            flash: false,
+            ..old
+        }
+    );
+}
+
+#[test]
+fn a_second_call_replaces_the_write_of_the_first() {
+    let update = Every::update()
+        .turns(1)
+        .turns(2)
+        .log(["a".to_owned()])
+        .log(["b".to_owned()]);
+    assert_eq!(json(&update), r#"{"log":["b"],"turns":2}"#);
+}
+
+#[test]
+fn an_update_has_one_json_entry_per_written_channel() {
+    assert_eq!(json(&Every::update()), "{}");
+    assert_eq!(
+        json(&Every::update().log(["a".to_owned()]).clear_log()),
+        r#"{"log":["a"],"clear":["log"]}"#
+    );
+    assert_eq!(
+        json(&Every::update().r#type(1).clear_turns().clear_log()),
+        r#"{"type":1,"clear":["log","turns"]}"#
+    );
+    let all = json(&full_update());
+    assert_eq!(
+        all,
+        r#"{"answer":"yes","log":["a","b"],"text":"t","notes":[{"id":"1","text":"one"}],"turns":2,"best":0.5,"tags":["x"],"counts":{"k":1},"hint":"psst","type":7,"small":9,"flash":true}"#
+    );
+    let read: EveryUpdate = serde_json::from_str(&all).unwrap();
+    assert_eq!(json(&read), all);
+}
+
+#[test]
+fn a_written_null_survives_a_round_trip() {
+    let written = json(&Every::update().answer(None));
+    assert_eq!(written, r#"{"answer":null}"#);
+    let update: EveryUpdate = serde_json::from_str(&written).unwrap();
+    assert_eq!(update.answer, Some(None));
+    assert_eq!(reduce(&full_state(), [update]).unwrap().answer, None);
+    let unwritten: EveryUpdate = serde_json::from_str("{}").unwrap();
+    assert_eq!(unwritten.answer, None);
+}
+
+#[test]
+fn a_null_for_a_channel_that_has_none_is_refused() {
+    let error = serde_json::from_str::<EveryUpdate>(r#"{"turns":null}"#).unwrap_err();
+    assert!(
+        error.to_string().starts_with("invalid type: null, expected i64"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unknown_entry_in_the_json_of_an_update_is_refused() {
+    let error = serde_json::from_str::<EveryUpdate>(r#"{"answr":"yes"}"#).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("unknown field `answr`, expected one of `answer`, `log`"),
+        "{error}"
+    );
+    let error = serde_json::from_str::<EveryUpdate>(r#"{"clear":["lag"]}"#).unwrap_err();
+    assert!(
+        error.to_string().starts_with("no channel is named `lag`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cleared_channel_starts_over_before_the_write_of_the_same_update() {
+    let state = full_state();
+    let written_first = Every::update().log(["new".to_owned()]).clear_log();
+    assert_eq!(reduce(&state, [written_first]).unwrap().log, ["new".to_owned()]);
+    let only_cleared = Every::update().clear_turns().clear_small().clear_notes();
+    let next = reduce(&state, [only_cleared]).unwrap();
+    assert_eq!((next.turns, next.small.len(), next.notes.len()), (0, 0, 0));
+    assert_eq!(next.text, "t");
+}
+
+#[test]
+fn a_last_value_channel_can_be_cleared_by_json() {
+    let update: EveryUpdate = serde_json::from_str(r#"{"clear":["answer","type"]}"#).unwrap();
+    let next = reduce(&full_state(), [update]).unwrap();
+    assert_eq!((next.answer, next.r#type), (None, 0));
+}
+
+#[test]
+fn written_has_the_written_and_the_cleared_channels() {
+    assert!(Every::update().written().is_empty());
+    assert_eq!(names(full_update().written().iter()), NAMES);
+    let update = Every::update().answer(None).turns(1).clear_log();
+    assert_eq!(names(update.written().iter()), ["answer", "log", "turns"]);
+}
+
+#[test]
+fn exclusive_has_what_only_one_task_may_write_and_all_that_is_cleared() {
+    assert_eq!(
+        names(full_update().exclusive().iter()),
+        ["answer", "hint", "type", "flash"]
+    );
+    let update = Every::update()
+        .log(["a".to_owned()])
+        .turns(1)
+        .clear_log()
+        .clear_flash();
+    assert_eq!(names(update.exclusive().iter()), ["log", "flash"]);
+}
+
+#[test]
+fn channels_round_trip_through_encode_and_decode() {
+    let state = full_state();
+    let mut copy = Every::default();
+    for position in 0..Every::CHANNELS.len() {
+        copy.decode(position, &state.encode(position).unwrap()).unwrap();
+    }
+    assert_eq!(copy, state);
+    assert_eq!(state.encode(1).unwrap(), br#"["a","b"]"#);
+}
+
+#[test]
+fn a_value_of_another_type_is_not_decoded_and_changes_nothing() {
+    let mut state = full_state();
+    let error = state.decode(4, b"\"two\"").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("invalid type: string \"two\", expected i64"),
+        "{error}"
+    );
+    assert_eq!(state, full_state());
+}
+
+#[test]
+fn a_position_without_a_channel_is_an_error() {
+    let mut state = Every::default();
+    let expected = "the state `Every` has 12 channels, and none at position 12";
+    assert_eq!(state.encode(12).unwrap_err().to_string(), expected);
+    assert_eq!(state.decode(12, b"1").unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn a_refused_write_names_its_channel_and_the_reason() {
+    let state = full_state();
+    let error = reduce(&state, [Every::update().turns(1).small(256)]).unwrap_err();
+    assert_eq!(error.to_string(), "channel `small` refused a write");
+    assert_eq!(
+        error.source.to_string(),
+        "out of range integral type conversion attempted"
+    );
+
+    let error = reduce(&state, [Every::update().notes([Merge::remove("9")])]).unwrap_err();
+    assert_eq!(error.channel, "notes");
+    assert_eq!(
+        error.source.downcast_ref::<UnknownId>(),
+        Some(&UnknownId("9".to_owned()))
+    );
+
+    let error = reduce(&state, [Every::update().turns(i64::MAX)]).unwrap_err();
+    assert_eq!(error.channel, "turns");
+    assert_eq!(state, full_state());
+}
+
+#[test]
+fn debug_of_an_update_names_what_it_clears() {
+    let debug = format!("{:?}", Every::update().clear_log().clear_turns());
+    assert!(debug.ends_with(r#"clear: ["log", "turns"] }"#), "{debug}");
+}
+
+#[test]
+fn a_state_may_have_no_channels() {
+    #[derive(State, Clone, Default)]
+    struct Empty {}
+
+    assert!(Empty::CHANNELS.is_empty());
+    assert!(reduce(&Empty::default(), [Empty::update()]).is_ok());
+    assert_eq!(
+        Empty {}.encode(0).unwrap_err().to_string(),
+        "the state `Empty` has 0 channels, and none at position 0"
+    );
+}
+
+mod elsewhere {
+    use superstep_graph::{Log, State};
+
+    // The traits are in scope under no name, and common names mean something else.
+    type Option = ();
+    #[expect(dead_code, reason = "only its name matters")]
+    struct Vec;
+
+    /// A state that others see, with a field they do not.
+    #[derive(State, Clone, Debug, Default)]
+    pub(crate) struct Hidden {
+        #[channel(append)]
+        log: Log<Option>,
+        #[channel(with = super::Append)]
+        pub(crate) text: String,
+    }
+
+    impl Hidden {
+        pub(crate) fn entries(&self) -> usize {
+            self.log.len()
+        }
+    }
+}
+
+#[test]
+fn an_update_is_as_visible_as_its_state() {
+    let update: elsewhere::HiddenUpdate = elsewhere::Hidden::update().log([()]).text("a");
+    let state = reduce(&elsewhere::Hidden::default(), [update]).unwrap();
+    assert_eq!((state.entries(), state.text.as_str()), (1, "a"));
+}
+
+#[derive(Route, Clone, Copy, Debug, PartialEq)]
+enum Next {
+    Tools = 7,
+    Finalize = 3,
+    #[expect(non_camel_case_types, reason = "a keyword has no other case")]
+    r#try = 1,
+}
+
+#[test]
+fn routes_are_the_variants_in_their_order() {
+    assert_eq!(Next::ALL, [Next::Tools, Next::Finalize, Next::r#try]);
+    for (position, route) in Next::ALL.iter().enumerate() {
+        assert_eq!(route.index(), position);
+    }
+    assert_eq!(
+        Next::ALL.iter().map(|route| route.label()).collect::<Vec<_>>(),
+        ["Tools", "Finalize", "try"]
+    );
+}
