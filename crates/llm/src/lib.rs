@@ -4,19 +4,21 @@
 //! [`Response`]. [`Retrying`] is the one place that sends a request again. A [`Tool`] is what a model may call, a
 //! [`ToolRegistry`] holds those of one agent. Nothing here knows of graphs.
 
-mod message;
-mod model;
-mod error;
-mod assemble;
-mod retry;
-mod tool;
 mod arguments;
-mod registry;
+mod assemble;
 mod body;
 mod chunk;
-mod refusal;
+mod error;
+mod message;
+mod model;
 #[cfg(feature = "openai")]
 mod openai;
+#[cfg(feature = "openai")]
+mod openai_config;
+mod refusal;
+mod registry;
+mod retry;
+mod tool;
 
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
@@ -26,7 +28,9 @@ pub use error::{ModelError, ModelErrorKind};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
-pub use openai::{ApiKey, Clock, OpenAiConfig, OpenAiConfigError, OpenAiModel, Timeouts};
+pub use openai::{Clock, OpenAiModel};
+#[cfg(feature = "openai")]
+pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, RetryPolicy, Retrying, seeded_jitter};

@@ -19,97 +19,19 @@ use async_openai::{
     types::stream::StreamResponse,
 };
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use reqwest::{Body, Response, Url, header};
+use reqwest::{Body, Response, header};
 use tokio::time::timeout;
 
 use crate::{
-    ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
-    chunk::malformed, refusal::excerpt,
+    ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig, OpenAiConfigError,
+    Request, ResponseStream, Timeouts,
+    chunk::malformed,
+    openai_config::{base_url, is_loopback},
+    refusal::excerpt,
 };
 
 /// Most bytes that are read of a refusal, and kept of an answer that may turn out to be no stream.
 const HEAD: usize = 16 * 1024;
-
-/// A key that no error and no debug output shows.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct ApiKey(String);
-
-impl ApiKey {
-    /// Wraps `key`; an empty one sends no `Authorization` header.
-    pub fn new(key: impl Into<String>) -> Self {
-        Self(key.into())
-    }
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
-    }
-}
-
-/// Which server is asked, and how. Build it with [`OpenAiConfig::new`] and change what differs.
-#[derive(Clone, Debug)]
-pub struct OpenAiConfig {
-    /// The address in front of `/chat/completions`, such as `https://api.openai.com/v1`.
-    pub base_url: String,
-    /// The key.
-    pub api_key: ApiKey,
-    /// The model, and what the provider wants to see differently.
-    pub wire: WireConfig,
-    /// How long to wait.
-    pub timeouts: Timeouts,
-}
-
-impl OpenAiConfig {
-    /// Asks `model` at `base_url`.
-    pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
-        let wire = WireConfig { model: model.into(), ..WireConfig::default() };
-        Self { base_url: base_url.into(), api_key, wire, timeouts: Timeouts::default() }
-    }
-}
-
-/// How long a server may be silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Until the connection stands.
-    pub connect: Duration,
-    /// From the request to the head of the answer; a local model may read a long prompt first.
-    pub response: Duration,
-    /// Between two reads of the answer.
-    pub idle: Duration,
-}
-
-impl Default for Timeouts {
-    /// 10 s, 5 min and 2 min.
-    fn default() -> Self {
-        let secs = Duration::from_secs;
-        Self { connect: secs(10), response: secs(300), idle: secs(120) }
-    }
-}
-
-/// Why an [`OpenAiConfig`] cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenAiConfigError {
-    /// The base URL is none.
-    #[error("the base URL {problem}; write it like `https://api.openai.com/v1`")]
-    BaseUrl {
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The key cannot stand in a header.
-    #[error("the API key has characters that cannot stand in a header; copy it again, without line breaks")]
-    ApiKey,
-    /// An extra field is written anyway.
-    #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]
-    ExtraField {
-        /// Which one.
-        field: String,
-    },
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made")]
-    Client(#[source] reqwest::Error),
-}
 
 /// Tells the UTC time in milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -135,7 +57,9 @@ impl OpenAiModel {
         let url = base_url(&config.base_url)?;
         config.base_url = url.as_str().trim_end_matches('/').to_owned();
         if let Some(field) = config.wire.conflict() {
-            return Err(OpenAiConfigError::ExtraField { field: field.to_owned() });
+            return Err(OpenAiConfigError::ExtraField {
+                field: field.to_owned(),
+            });
         }
         let key = &config.api_key.0;
         if header::HeaderValue::from_str(key).is_err() {
@@ -155,7 +79,12 @@ impl OpenAiModel {
             .with_org_id("")
             .with_project_id("");
         let client = Client::build(http.clone(), settings);
-        Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
+        Ok(Self {
+            config: Arc::new(config),
+            client,
+            http,
+            clock: Arc::new(system_clock),
+        })
     }
 
     /// The same model with another clock.
@@ -166,16 +95,27 @@ impl OpenAiModel {
     }
 
     /// Sends the request; the answer's head has arrived when this returns.
-    async fn open(&self, request: Request) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
+    async fn open(
+        &self,
+        request: Request,
+    ) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
         let watch = Watch::default();
-        let once = SendOnce { model: self.clone(), watch: watch.clone() };
+        let once = SendOnce {
+            model: self.clone(),
+            watch: watch.clone(),
+        };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
             .chat()
             .create_stream_byot::<_, Chunk>(self.config.wire.body(&request))
             .await
             .map_err(refused)?;
-        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false };
+        let answer = Answer {
+            chunks,
+            reader: ChunkReader::default(),
+            watch,
+            is_stream: false,
+        };
         let deltas = stream::unfold(Some(answer), |answer| async {
             let mut answer = answer?;
             match answer.next().await? {
@@ -183,7 +123,9 @@ impl OpenAiModel {
                 Err(error) => Some((Err(error), None)),
             }
         });
-        Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
+        Ok(deltas
+            .map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok)))
+            .try_flatten())
     }
 
     /// Removes the key, should a server have repeated it.
@@ -199,7 +141,9 @@ impl OpenAiModel {
 
 impl fmt::Debug for OpenAiModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiModel").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("OpenAiModel")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -209,36 +153,21 @@ impl ChatModel for OpenAiModel {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        stream::once(self.open(request)).try_flatten().map_err(|error| self.hide_key(error)).boxed()
+        stream::once(self.open(request))
+            .try_flatten()
+            .map_err(|error| self.hide_key(error))
+            .boxed()
     }
 }
 
-fn base_url(text: &str) -> Result<Url, OpenAiConfigError> {
-    let wrong = |problem: String| Err(OpenAiConfigError::BaseUrl { problem });
-    let url = match Url::parse(text.trim()) {
-        Ok(url) => url,
-        Err(cause) => return wrong(format!("`{}` cannot be read ({cause})", excerpt(text))),
-    };
-    if !["http", "https"].contains(&url.scheme()) {
-        return wrong(format!("has the scheme `{}`, only http and https work", url.scheme()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return wrong("carries a user name or password, which would show in errors".into());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return wrong("has a query or fragment, and a path is added to its end".into());
-    }
-    Ok(url)
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-#[allow(clippy::disallowed_methods, reason = "the default of a clock that can be replaced")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the default of a clock that can be replaced"
+)]
 fn system_clock() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -250,12 +179,19 @@ fn refused(error: OpenAIError) -> ModelError {
             Err(error) => ModelError::new(ModelErrorKind::Malformed, error.to_string()),
         },
         OpenAIError::Reqwest(error) => not_sent(error),
-        error => ModelError::new(ModelErrorKind::BadRequest, format!("the request cannot be sent: {error}")),
+        error => ModelError::new(
+            ModelErrorKind::BadRequest,
+            format!("the request cannot be sent: {error}"),
+        ),
     }
 }
 
 fn not_sent(error: reqwest::Error) -> ModelError {
-    let kind = if error.is_builder() { ModelErrorKind::BadRequest } else { ModelErrorKind::Connect };
+    let kind = if error.is_builder() {
+        ModelErrorKind::BadRequest
+    } else {
+        ModelErrorKind::Connect
+    };
     ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
 }
 
@@ -307,15 +243,20 @@ fn not_a_stream(head: &[u8]) -> Option<ModelError> {
         // Comments and `[DONE]` are a stream in which the model said nothing.
         None if text.lines().all(is_event_line) => None,
         None => {
-            let message =
-                format!("the server answered without a stream, is the base URL right? {}", excerpt(&text));
+            let message = format!(
+                "the server answered without a stream, is the base URL right? {}",
+                excerpt(&text)
+            );
             Some(ModelError::new(ModelErrorKind::Malformed, message))
         }
     }
 }
 
 fn is_event_line(line: &str) -> bool {
-    line.is_empty() || [":", "data:", "event:", "id:", "retry:"].iter().any(|field| line.starts_with(field))
+    line.is_empty()
+        || [":", "data:", "event:", "id:", "retry:"]
+            .iter()
+            .any(|field| line.starts_with(field))
 }
 
 /// What was seen of an answer below async-openai, which turns faults of the connection into text.
@@ -357,20 +298,29 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
             if this.model.config.api_key.0.is_empty() {
                 request.headers_mut().remove(header::AUTHORIZATION);
             }
-            this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
+            this.send(request)
+                .await
+                .map_err(|error| OpenAIError::Boxed(Box::new(error)))
         })
     }
 }
 
 impl SendOnce {
     async fn send(self, request: reqwest::Request) -> Result<Response, ModelError> {
-        let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
+        let Timeouts {
+            response: patience,
+            idle,
+            ..
+        } = self.model.config.timeouts;
         let base_url = &self.model.config.base_url;
         let response = match timeout(patience, self.model.http.execute(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let error = not_sent(error);
-                return Err(ModelError { message: format!("`{base_url}`: {}", error.message), ..error });
+                return Err(ModelError {
+                    message: format!("`{base_url}`: {}", error.message),
+                    ..error
+                });
             }
             Err(_) => {
                 let message = format!("`{base_url}` sent no answer within {} s", patience.as_secs_f64());
@@ -403,7 +353,9 @@ async fn refusal(mut response: Response, idle: Duration, now_ms: u64) -> ModelEr
     }
     let mut error = ModelError::from_http(status.as_u16(), &headers, &String::from_utf8_lossy(&body), now_ms);
     if status.is_redirection() {
-        error.message.push_str("; it redirects elsewhere, which a request with a key does not follow: correct the base URL");
+        error.message.push_str(
+            "; it redirects elsewhere, which a request with a key does not follow: correct the base URL",
+        );
     }
     error
 }
@@ -421,11 +373,17 @@ fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
             }
             Ok(Ok(None)) => return None,
             Ok(Err(cause)) => {
-                let message = format!("the connection broke in the middle of the answer: {}", root_cause(&cause));
+                let message = format!(
+                    "the connection broke in the middle of the answer: {}",
+                    root_cause(&cause)
+                );
                 ModelError::new(ModelErrorKind::TruncatedStream, message)
             }
             Err(_) => {
-                let message = format!("the server was silent for {} s in the middle of the answer", idle.as_secs_f64());
+                let message = format!(
+                    "the server was silent for {} s in the middle of the answer",
+                    idle.as_secs_f64()
+                );
                 ModelError::new(ModelErrorKind::Timeout, message)
             }
         };
@@ -438,36 +396,19 @@ fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn problem(base_url: &str) -> String {
-        OpenAiModel::new(OpenAiConfig::new(base_url, ApiKey::default(), "m")).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_base_url_that_cannot_work_is_refused_at_construction() {
-        let hint = "; write it like `https://api.openai.com/v1`";
-        assert_eq!(problem("localhost"), format!("the base URL `localhost` cannot be read (relative URL without a base){hint}"));
-        assert_eq!(problem("ftp://h/v1"), format!("the base URL has the scheme `ftp`, only http and https work{hint}"));
-        assert!(problem("https://me:secret@h/v1").contains("carries a user name or password"));
-        assert!(problem("https://h/v1?x=1").contains("has a query or fragment"));
-        assert!(!problem("https://me:secret@h/v1").contains("secret"));
-    }
+    use crate::ApiKey;
 
     #[test]
     fn a_key_is_never_shown() {
         let config = OpenAiConfig::new("https://h/v1/", ApiKey::new("sk-secret"), "m");
         let model = OpenAiModel::new(config.clone()).unwrap();
         assert!(!format!("{config:?} {model:?}").contains("sk-secret"));
-        let broken = OpenAiConfig { api_key: ApiKey::new("sk-\nsecret"), ..config };
+        let broken = OpenAiConfig {
+            api_key: ApiKey::new("sk-\nsecret"),
+            ..config
+        };
         let error = OpenAiModel::new(broken).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"));
-    }
-
-    #[test]
-    fn loopback_is_told_by_name_and_number() {
-        let is = |url| is_loopback(&Url::parse(url).unwrap());
-        assert!(is("http://localhost:1/v1") && is("http://127.0.0.9/v1") && is("http://[::1]:2/v1"));
-        assert!(!is("http://example.com/v1") && !is("http://10.0.0.1/v1"));
     }
 
     #[test]
@@ -475,8 +416,14 @@ mod tests {
         let kind = |head: &str| not_a_stream(head.as_bytes()).map(|error| error.kind);
         assert_eq!(kind("data: [DONE]\n\n"), None);
         assert_eq!(kind(": ping\n\n"), None);
-        assert_eq!(kind(r#"{"error":{"code":429}}"#), Some(ModelErrorKind::RateLimited));
+        assert_eq!(
+            kind(r#"{"error":{"code":429}}"#),
+            Some(ModelErrorKind::RateLimited)
+        );
         assert_eq!(kind("<!doctype html>\n<html>"), Some(ModelErrorKind::Malformed));
-        assert_eq!(kind(r#"{"object":"chat.completion"}"#), Some(ModelErrorKind::Malformed));
+        assert_eq!(
+            kind(r#"{"object":"chat.completion"}"#),
+            Some(ModelErrorKind::Malformed)
+        );
     }
 }

@@ -1,0 +1,50 @@
+//! What a model behind a wire, and the retry layer around any model, promise.
+
+mod openai;
+mod openai_faults;
+mod retry;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use superstep_llm::{ApiKey, ChatModel, Delta, ModelError, OpenAiConfig, OpenAiModel, Request};
+use superstep_testing::{
+    script::{Answer, Script},
+    wire::WireServer,
+};
+
+const KEY: &str = "sk-test-0123456789";
+
+/// A server with this script and a model that asks it, on a clock that stands at 0.
+async fn served(answers: impl IntoIterator<Item = Answer>) -> (WireServer, OpenAiModel) {
+    served_as(answers, |_| ()).await
+}
+
+async fn served_as(
+    answers: impl IntoIterator<Item = Answer>,
+    change: impl FnOnce(&mut OpenAiConfig),
+) -> (WireServer, OpenAiModel) {
+    let server = WireServer::start(Script::new(answers))
+        .await
+        .expect("a loopback port is free");
+    let mut config = OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m");
+    change(&mut config);
+    let model = OpenAiModel::new(config)
+        .expect("the server has a base URL")
+        .with_clock(Arc::new(|| 0));
+    (server, model)
+}
+
+/// Everything a stream yields, up to its end.
+async fn drain(model: &dyn ChatModel, request: Request) -> Vec<Result<Delta, ModelError>> {
+    model.stream(request).collect().await
+}
+
+/// The text deltas among them.
+fn texts(deltas: &[Result<Delta, ModelError>]) -> Vec<&str> {
+    let text = |delta| match delta {
+        &Ok(Delta::Text(ref text)) => Some(text.as_str()),
+        _ => None,
+    };
+    deltas.iter().filter_map(text).collect()
+}
