@@ -1,8 +1,10 @@
 //! What the user says about a channel: a field and its `#[channel(..)]`.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote_spanned};
 use syn::{Attribute, Error, Field, Path, Result, Type, ext::IdentExt, meta::ParseNestedMeta};
+
+use crate::home::Home;
 
 /// The built-in reducers, by the word that chooses them: the type, and whether only one task may write.
 const BUILT_IN: [(&str, &str, bool); 7] = [
@@ -24,11 +26,11 @@ pub(crate) struct Channel {
     /// The field's type.
     pub(crate) ty: Type,
     /// How writes fold into it.
-    pub(crate) rule: Rule,
+    rule: Rule,
 }
 
 /// The reducer of a channel.
-pub(crate) enum Rule {
+enum Rule {
     /// One that comes with superstep.
     BuiltIn {
         /// The reducer's name; its span is where the user chose it.
@@ -49,8 +51,7 @@ impl Channel {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
-            let message = "a channel cannot be called `clear`: that entry of an update lists the channels which start \
-                           over; choose another name";
+            let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
         let rule = parse_rule(&field.attrs)?.unwrap_or_else(|| Rule::last_value(ident.span()));
@@ -62,17 +63,56 @@ impl Channel {
         })
     }
 
+    /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.
+    pub(crate) fn reducer(&self, home: &Home) -> TokenStream {
+        let (first, _) = self.span();
+        let (path, ty, home) = (self.rule.path(home), &self.ty, home.at(first));
+        quote_spanned!(first=> <#path as #home::Reducer<#ty>>)
+    }
+
+    /// The type of what is written to it.
+    pub(crate) fn write(&self, home: &Home) -> TokenStream {
+        let reducer = self.reducer(home);
+        quote_spanned!(self.span().1=> #reducer::Write)
+    }
+
+    /// The default value of its type.
+    pub(crate) fn default(&self) -> TokenStream {
+        let (first, last) = self.span();
+        let ty = &self.ty;
+        let start = quote_spanned!(first=> <#ty as ::core::default::Default>);
+        quote_spanned!(last=> #start::default())
+    }
+
+    /// The builder method that lets it start over, if it has one.
+    ///
+    /// Where only one task may write, the write replaces the value anyway.
+    pub(crate) fn clear_method(&self) -> Option<Ident> {
+        let exclusive = matches!(self.rule, Rule::BuiltIn { exclusive: true, .. });
+        (!exclusive).then(|| format_ident!("clear_{}", self.name, span = self.ident.span()))
+    }
+
     /// The first and the last token of the type, for errors that are about it.
     ///
     /// Stable Rust cannot join spans, but the compiler joins those of the first and the last token of an expression.
-    pub(crate) fn span(&self) -> (Span, Span) {
-        let mut tokens = self.ty.to_token_stream().into_iter();
-        let first = tokens
-            .next()
-            .as_ref()
-            .map_or_else(Span::call_site, TokenTree::span);
-        (first, tokens.last().as_ref().map_or(first, TokenTree::span))
+    fn span(&self) -> (Span, Span) {
+        let mut tokens = self.ty.to_token_stream().into_iter().map(|token| token.span());
+        let first = tokens.next().expect("a type has at least one token");
+        (first, tokens.last().unwrap_or(first))
     }
+}
+
+/// The channels whose method on the update the `clear_..` of another channel would hide.
+pub(crate) fn same_methods(channels: &[Channel]) -> impl Iterator<Item = Error> {
+    channels.iter().filter_map(|cleared| {
+        let method = cleared.clear_method()?;
+        let other = channels.iter().find(|channel| method == channel.name)?;
+        let message = format!(
+            "channel `{}` has a method `{method}` on the update; choose another name",
+            cleared.name
+        );
+        Some(Error::new_spanned(&other.ident, message))
+    })
 }
 
 impl Rule {
@@ -84,16 +124,14 @@ impl Rule {
     }
 
     /// The reducer's path, with `home` as the crate of the built-in ones.
-    pub(crate) fn path(&self, home: &TokenStream) -> TokenStream {
+    fn path(&self, home: &Home) -> TokenStream {
         match self {
-            Self::BuiltIn { ident, .. } => quote!(#home::#ident),
+            Self::BuiltIn { ident, .. } => {
+                let home = home.at(ident.span());
+                quote_spanned!(ident.span()=> #home::#ident)
+            }
             Self::With(path) => path.to_token_stream(),
         }
-    }
-
-    /// Whether it is known to let only one task write in a superstep.
-    pub(crate) fn exclusive(&self) -> bool {
-        matches!(self, Self::BuiltIn { exclusive: true, .. })
     }
 }
 
@@ -104,18 +142,19 @@ fn parse_rule(attributes: &[Attribute]) -> Result<Option<Rule>> {
         .iter()
         .filter(|attribute| attribute.path().is_ident("channel"))
     {
-        let before = chosen.is_some();
+        let mut empty = true;
         attribute.parse_nested_meta(|meta| {
+            empty = false;
             let rule = parse_word(&meta)?;
             if chosen.replace(rule).is_some() {
                 return Err(meta.error("a channel has one reducer; remove this one or the one before"));
             }
             Ok(())
         })?;
-        if chosen.is_none() && !before {
+        if empty {
             return Err(Error::new_spanned(
                 attribute,
-                format!("choose a reducer: {}", known()),
+                format!("no reducer is chosen; known are {}", known()),
             ));
         }
     }
@@ -124,10 +163,7 @@ fn parse_rule(attributes: &[Attribute]) -> Result<Option<Rule>> {
 
 fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
     let Some(word) = meta.path.get_ident() else {
-        return Err(meta.error(format!(
-            "a reducer of your own is chosen with `with = path::Type`; built in: {}",
-            known()
-        )));
+        return Err(meta.error(format!("a path is no reducer on its own; known are {}", known())));
     };
     if word == "with" {
         return Ok(Rule::With(meta.value()?.parse()?));

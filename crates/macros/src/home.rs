@@ -2,28 +2,49 @@
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens, quote_spanned};
 use syn::{Error, Result};
 
 /// The packages that export the traits at their root, each with the name of its library.
 const HOMES: [(&str, &str); 2] = [("superstep", "superstep"), ("superstep-graph", "superstep_graph")];
 
-/// The path of the crate that exports the traits, under the name it has in the user's manifest.
-///
-/// # Errors
-/// If the manifest names none of them.
-pub(crate) fn path() -> Result<TokenStream> {
-    for (package, library) in HOMES {
-        let name = match crate_name(package) {
-            // Its tests and examples see the library under its name; the library itself through `extern crate self`.
-            Ok(FoundCrate::Itself) => library.to_owned(),
-            Ok(FoundCrate::Name(name)) => name,
-            Err(_) => continue,
-        };
-        let name = Ident::new(&name, Span::call_site());
-        return Ok(quote!(::#name));
+/// The crate that exports the traits, under the name it has in the user's manifest.
+pub(crate) struct Home(String);
+
+impl Home {
+    /// Looks into the user's manifest.
+    ///
+    /// # Errors
+    /// If it names no such crate.
+    pub(crate) fn find() -> Result<Self> {
+        for (package, library) in HOMES {
+            match crate_name(package) {
+                // Its tests and examples see the library under its name; the library itself through
+                // `extern crate self`.
+                Ok(FoundCrate::Itself) => return Ok(Self(library.to_owned())),
+                Ok(FoundCrate::Name(name)) => return Ok(Self(name)),
+                Err(_) => {}
+            }
+        }
+        let message =
+            "the manifest names neither `superstep` nor `superstep-graph`; add one to its dependencies";
+        Err(Error::new(Span::call_site(), message))
     }
-    let message =
-        "the manifest names neither `superstep` nor `superstep-graph`; add one of them to its dependencies";
-    Err(Error::new(Span::call_site(), message))
+
+    /// The path of the crate, for code that belongs to the place at `span`.
+    pub(crate) fn at(&self, span: Span) -> TokenStream {
+        let name = Ident::new(&self.0, span);
+        quote_spanned!(span=> ::#name)
+    }
+
+    /// The path of one of its private modules and what is in there, for attributes that take a string.
+    pub(crate) fn private(&self, path: &str) -> String {
+        format!("::{}::__private::{path}", self.0)
+    }
+}
+
+impl ToTokens for Home {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        self.at(Span::call_site()).to_tokens(tokens);
+    }
 }

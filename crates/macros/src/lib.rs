@@ -90,3 +90,9 @@ pub fn derive_route(input: TokenStream) -> TokenStream {
         .unwrap_or_else(Error::into_compile_error)
         .into()
 }
+
+/// Reports both.
+fn combine(mut all: Error, next: Error) -> Error {
+    all.combine(next);
+    all
+}

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, Fields, Result, ext::IdentExt};
 
-use crate::home;
+use crate::home::Home;
 
 /// Implements `Route`.
 ///
@@ -41,14 +41,11 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         );
         Error::new_spanned(&variant.fields, message)
     });
-    if let Some(problem) = problems.reduce(|mut all, next| {
-        all.combine(next);
-        all
-    }) {
+    if let Some(problem) = problems.reduce(crate::combine) {
         return Err(problem);
     }
 
-    let home = home::path()?;
+    let home = Home::find()?;
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     let positions = 0..variants.len();
     let labels = variants.iter().map(|variant| variant.unraw().to_string());

@@ -80,7 +80,7 @@ struct Every {
     r#type: u8,
     #[channel(with = Small)]
     small: Vec<u8>,
-    #[channel(with = self::Flash)]
+    #[channel(with = Flash)]
     flash: bool,
 }
 
@@ -105,11 +105,11 @@ fn full_update() -> EveryUpdate {
 }
 
 fn full_state() -> Every {
-    reduce(&Every::default(), [full_update()]).unwrap()
+    reduce(&Every::default(), [full_update()]).expect("every write fits")
 }
 
 fn json(update: &EveryUpdate) -> String {
-    serde_json::to_string(update).unwrap()
+    serde_json::to_string(update).expect("an update has a JSON form")
 }
 
 fn names(set: impl IntoIterator<Item = usize>) -> Vec<&'static str> {

@@ -1,0 +1,8 @@
+use superstep_graph::Route;
+
+#[derive(Route)]
+enum Next {
+    End,
+}
+
+fn main() {}
