@@ -30,4 +30,6 @@ pub use control::{Control, RestoreError};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use retry::RetryPolicy;
 pub use run::{Commit, EngineError, Failure, Finished, Input, Output, Report, Run, Target, Task};
-pub use topology::{Edge, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder};
+pub use topology::{
+    Edge, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder,
+};

@@ -113,10 +113,14 @@ pub enum ProblemKind {
     #[error("SS003: node name `{0}` is empty or has one of the characters `|` and `:`; choose another")]
     BadName(NodeName),
     /// No edge leaves [`START`].
-    #[error("SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node")]
+    #[error(
+        "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
+    )]
     NoStart,
     /// An edge uses a node of another graph.
-    #[error("SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned")]
+    #[error(
+        "SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned"
+    )]
     ForeignNode(String),
     /// An edge leaves [`END`].
     #[error("SS006: an edge leaves END, where a branch is over; remove it")]
@@ -125,7 +129,9 @@ pub enum ProblemKind {
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
     /// Nothing leads to a node. A warning.
-    #[error("SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node")]
+    #[error(
+        "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
+    )]
     Unreachable(NodeName),
 }
 
@@ -161,8 +167,9 @@ impl TopologyBuilder {
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.name_problems();
         problems.extend(self.edge_problems(place));
-        let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
-            problems.into_iter().partition(|problem| !problem.kind.is_warning());
+        let (mut errors, mut warnings): (Vec<_>, Vec<_>) = problems
+            .into_iter()
+            .partition(|problem| !problem.kind.is_warning());
         if !errors.is_empty() {
             errors.append(&mut warnings);
             return Err(errors);
@@ -185,7 +192,10 @@ impl TopologyBuilder {
                 first.insert(&node.name, node.place);
                 continue;
             };
-            problems.push(Problem { kind, place: node.place });
+            problems.push(Problem {
+                kind,
+                place: node.place,
+            });
         }
         problems
     }
@@ -194,12 +204,23 @@ impl TopologyBuilder {
         let mut problems = Vec::new();
         let mut graph = DiGraph::<usize, ()>::new();
         let start = graph.add_node(usize::MAX);
-        let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
+        let nodes: Vec<_> = (0..self.nodes.len())
+            .map(|declared| graph.add_node(declared))
+            .collect();
         for edge in &self.edges {
-            let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
+            let mut blame = |kind| {
+                problems.push(Problem {
+                    kind,
+                    place: edge.place,
+                })
+            };
             match (edge.from, edge.to) {
                 (Endpoint::Foreign, _) | (_, Endpoint::Foreign) => {
-                    blame(ProblemKind::ForeignNode(format!("{} -> {}", self.show(edge.from), self.show(edge.to))));
+                    blame(ProblemKind::ForeignNode(format!(
+                        "{} -> {}",
+                        self.show(edge.from),
+                        self.show(edge.to)
+                    )));
                 }
                 (Endpoint::End, _) => blame(ProblemKind::OutOfEnd),
                 (_, Endpoint::Start) => blame(ProblemKind::IntoStart),
@@ -213,7 +234,10 @@ impl TopologyBuilder {
             }
         }
         if !self.edges.iter().any(|edge| edge.from == Endpoint::Start) {
-            problems.push(Problem { kind: ProblemKind::NoStart, place });
+            problems.push(Problem {
+                kind: ProblemKind::NoStart,
+                place,
+            });
             return problems;
         }
         let mut reached = vec![false; self.nodes.len()];
@@ -224,7 +248,10 @@ impl TopologyBuilder {
             }
         }
         for (node, _) in self.nodes.iter().zip(&reached).filter(|(_, reached)| !**reached) {
-            problems.push(Problem { kind: ProblemKind::Unreachable(node.name.clone()), place: node.place });
+            problems.push(Problem {
+                kind: ProblemKind::Unreachable(node.name.clone()),
+                place: node.place,
+            });
         }
         problems
     }
@@ -241,8 +268,12 @@ impl TopologyBuilder {
     /// Sorts the nodes by name, so that comparing indexes compares names.
     fn number(self) -> Topology {
         let mut order: Vec<usize> = (0..=self.nodes.len()).collect();
-        let names: Vec<NodeName> =
-            self.nodes.iter().map(|node| node.name.clone()).chain([START.into()]).collect();
+        let names: Vec<NodeName> = self
+            .nodes
+            .iter()
+            .map(|node| node.name.clone())
+            .chain([START.into()])
+            .collect();
         order.sort_by(|&a, &b| names[a].cmp(&names[b]));
         let mut index = vec![NodeIndex(0); order.len()];
         for (position, &declared) in order.iter().enumerate() {
@@ -279,7 +310,11 @@ impl TopologyBuilder {
         }
         let start = index[index.len() - 1];
         index.pop();
-        Topology { nodes, start, declared: index }
+        Topology {
+            nodes,
+            start,
+            declared: index,
+        }
     }
 }
 
@@ -311,12 +346,20 @@ impl Topology {
 
     /// The node of this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
-        let position = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
-        Some(NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes")))
+        let position = self
+            .nodes
+            .binary_search_by(|node| node.name.as_str().cmp(name))
+            .ok()?;
+        Some(NodeIndex(
+            u32::try_from(position).expect("a graph has fewer than 2^32 nodes"),
+        ))
     }
 
     /// The names of all nodes in order, without [`START`].
     pub fn names(&self) -> impl Iterator<Item = &NodeName> {
-        self.nodes.iter().map(|node| &node.name).filter(|name| name.as_str() != START)
+        self.nodes
+            .iter()
+            .map(|node| &node.name)
+            .filter(|name| name.as_str() != START)
     }
 }

@@ -69,7 +69,11 @@ impl TryFrom<bool> for Always {
     type Error = &'static str;
 
     fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value { Ok(Self) } else { Err("only `true` has a meaning here") }
+        if value {
+            Ok(Self)
+        } else {
+            Err("only `true` has a meaning here")
+        }
     }
 }
 
@@ -112,7 +116,10 @@ pub struct UnknownId(pub String);
 impl<T: HasId + Clone> ById<T> {
     /// A list without items.
     pub fn new() -> Self {
-        Self { items: VectorSync::new_sync(), positions: HashTrieMapSync::new_sync() }
+        Self {
+            items: VectorSync::new_sync(),
+            positions: HashTrieMapSync::new_sync(),
+        }
     }
 
     /// How many items there are.
@@ -127,7 +134,9 @@ impl<T: HasId + Clone> ById<T> {
 
     /// The item with this id.
     pub fn get(&self, id: &str) -> Option<&T> {
-        self.positions.get(id).and_then(|&position| self.items.get(position))
+        self.positions
+            .get(id)
+            .and_then(|&position| self.items.get(position))
     }
 
     /// The newest item.
@@ -172,7 +181,12 @@ impl<T: HasId + Clone> ById<T> {
         if !self.positions.contains_key(id) {
             return Err(UnknownId(id.to_owned()));
         }
-        *self = self.items.iter().filter(|item| item.id() != id).cloned().collect();
+        *self = self
+            .items
+            .iter()
+            .filter(|item| item.id() != id)
+            .cloned()
+            .collect();
         Ok(())
     }
 

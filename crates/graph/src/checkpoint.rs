@@ -282,7 +282,9 @@ impl fmt::Debug for Lease {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Another run writes the thread.
-    #[error("SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread")]
+    #[error(
+        "SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread"
+    )]
     Busy {
         /// The thread.
         thread: ThreadId,

@@ -3,24 +3,48 @@
 extern crate self as superstep_graph;
 
 mod by_id;
-mod checkpoint;
 mod log;
-mod memory;
 mod reducer;
-mod route;
 mod state;
 
+mod builder;
+mod clock;
+mod cx;
+mod node;
+mod route;
+
+mod compiled;
+mod config;
+mod error;
+mod stream;
+
+mod checkpoint;
+mod memory;
+
+mod load;
+mod run;
+mod store;
+mod task;
+
+pub use builder::{END, NodeRef, START, StateGraph};
 pub use by_id::{Always, ById, HasId, Merge, Merges, UnknownId};
 pub use checkpoint::{
-    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease,
-    Loaded, Source, TaskKey, TaskRecord, ThreadId,
+    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
+    Lease, Loaded, Source, TaskKey, TaskRecord, ThreadId,
 };
+pub use clock::{Clock, SystemClock, TokioClock};
+pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
+pub use config::{OnUnfinished, RunConfig};
+pub use cx::Cx;
+pub use error::{CompileError, Fatal, NodeError, Panicked, RunError, TimedOut, chain};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
+pub use node::{NodeOptions, NodeOutput, Routes};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
 pub use state::{Channel, FoldError, State, Update, reduce};
-pub use superstep_engine::{Control, END, NodeName, OnCancel, RetryPolicy, START};
+pub use stream::{Event, RunStream, StreamMode};
+pub use superstep_engine::{Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology};
 pub use superstep_macros::{Route, State};
 
 /// What the derives expand to. Not for other use.

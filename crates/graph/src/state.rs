@@ -54,7 +54,9 @@ pub trait State: Clone + Default + Send + Sync + 'static {
 /// A partial state: for each channel a write or nothing. Made by `#[derive(State)]`.
 ///
 /// Its JSON form is an object with one entry per written channel, and `clear` for channels that start over.
-pub trait Update: Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait Update:
+    Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
     /// The channels it writes or clears.
     fn written(&self) -> ChannelSet;
 
@@ -145,7 +147,9 @@ impl<S> PartialEq for Cleared<S> {
 
 impl<S: State> fmt::Debug for Cleared<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|position| S::CHANNELS[position].name)).finish()
+        f.debug_list()
+            .entries(self.0.iter().map(|position| S::CHANNELS[position].name))
+            .finish()
     }
 }
 
@@ -160,7 +164,8 @@ impl<'de, S: State> Deserialize<'de> for Cleared<S> {
         let mut cleared = Self::default();
         for name in Vec::<String>::deserialize(deserializer)? {
             let position = S::CHANNELS.iter().position(|channel| channel.name == name);
-            cleared.insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
+            cleared
+                .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
         }
         Ok(cleared)
     }

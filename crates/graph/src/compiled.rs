@@ -1,0 +1,362 @@
+//! A graph that runs.
+//!
+//! Start at [`CompiledGraph`].
+
+use std::sync::Arc;
+
+use superstep_engine::{Control, NodeName, Problem, Topology};
+
+use crate::{
+    CheckpointId, CheckpointMeta, Checkpointer, Commit, History, RunConfig, RunError, RunStream, Source,
+    State, StreamMode, TaskRecord, ThreadId,
+    checkpoint::AppliedTask,
+    load::{Restored, restore},
+    node::CompiledNode,
+    run::{self, routes},
+    stream::Events,
+};
+
+/// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
+pub struct CompiledGraph<S: State> {
+    inner: Arc<Inner<S>>,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+}
+
+pub(crate) struct Inner<S: State> {
+    pub(crate) name: String,
+    pub(crate) topology: Arc<Topology>,
+    /// By index in the topology.
+    pub(crate) nodes: Vec<CompiledNode<S>>,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// How a run ended that did not fail.
+#[derive(Clone, Debug)]
+pub struct Outcome<S> {
+    /// The state after the last superstep.
+    pub state: S,
+    /// Whether the graph came to its end.
+    pub status: Status,
+    /// The last checkpoint; `None` without a checkpointer.
+    pub checkpoint: Option<CheckpointId>,
+}
+
+/// Whether a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// Nothing is left to run.
+    Completed,
+    /// It was cancelled with tasks left to run; resume it to go on.
+    Cancelled,
+}
+
+/// The state of a thread at a checkpoint.
+#[derive(Clone, Debug)]
+pub struct StateSnapshot<S: State> {
+    /// The state. At the head it has the updates of tasks that finished before their superstep did.
+    pub values: S,
+    /// The nodes still to run.
+    pub next: Vec<NodeName>,
+    /// The checkpoint's tasks and what is known of them.
+    pub tasks: Vec<TaskSnapshot<S>>,
+    /// The checkpoint; `None` if the thread has none.
+    pub checkpoint: Option<CheckpointMeta>,
+}
+
+/// A task of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TaskSnapshot<S: State> {
+    /// Its node.
+    pub node: NodeName,
+    /// What it wrote, if it is done.
+    pub result: Option<S::Update>,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+}
+
+impl<S: State> CompiledGraph<S> {
+    pub(crate) fn new(inner: Inner<S>) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            checkpointer: None,
+        }
+    }
+
+    /// The same graph, keeping its threads in `checkpointer`.
+    #[must_use]
+    pub fn with_checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        Self {
+            checkpointer: Some(checkpointer),
+            ..self
+        }
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What is suspicious in the graph.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.inner.warnings
+    }
+
+    /// The shape of the graph; it draws itself as Mermaid, DOT and text.
+    pub fn topology(&self) -> &Topology {
+        &self.inner.topology
+    }
+
+    /// Folds `input` into the state of the thread and runs the graph from `START` to its end.
+    ///
+    /// # Errors
+    /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there.
+    pub async fn invoke(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
+        run::run(
+            self.inner.clone(),
+            self.checkpointer.clone(),
+            Some(input),
+            config,
+            None,
+        )
+        .await
+    }
+
+    /// Goes on with what the thread has still to run. A finished thread stays as it is.
+    ///
+    /// # Errors
+    /// Those of [`invoke`](Self::invoke), and [`RunError::EmptyThread`] if the thread never ran.
+    pub async fn resume(&self, config: RunConfig) -> Result<Outcome<S>, RunError> {
+        run::run(self.inner.clone(), self.checkpointer.clone(), None, config, None).await
+    }
+
+    /// Like [`invoke`](Self::invoke), telling what happens as it happens.
+    pub fn stream(&self, input: S::Update, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
+        self.stream_run(Some(input), config, modes)
+    }
+
+    /// Like [`resume`](Self::resume), telling what happens as it happens.
+    pub fn stream_resume(&self, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
+        self.stream_run(None, config, modes)
+    }
+
+    fn stream_run(&self, input: Option<S::Update>, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
+        let (events, receiver) = Events::new(modes);
+        let run = run::run(
+            self.inner.clone(),
+            self.checkpointer.clone(),
+            input,
+            config,
+            Some(events),
+        );
+        RunStream::new(receiver, Box::pin(run))
+    }
+
+    /// The thread at its head, or at the checkpoint `at`. An unknown thread has the default state and nothing to run.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownCheckpoint`], or what the checkpointer or the state reports.
+    pub async fn get_state(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> Result<StateSnapshot<S>, RunError> {
+        let Some(loaded) = self.checkpointer()?.load(thread, at).await? else {
+            return match at {
+                Some(checkpoint) => Err(RunError::UnknownCheckpoint {
+                    thread: thread.clone(),
+                    checkpoint,
+                }),
+                None => {
+                    let (next, tasks) = (Vec::new(), Vec::new());
+                    Ok(StateSnapshot {
+                        values: S::default(),
+                        next,
+                        tasks,
+                        checkpoint: None,
+                    })
+                }
+            };
+        };
+        restore::<S>(thread, loaded)?.into_snapshot(at.is_none())
+    }
+
+    /// The thread's checkpoints with their states, newest first.
+    ///
+    /// # Errors
+    /// What the checkpointer or the state reports.
+    pub async fn get_state_history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> Result<Vec<StateSnapshot<S>>, RunError> {
+        let mut snapshots = Vec::new();
+        for meta in self.checkpointer()?.history(thread, range).await? {
+            snapshots.push(self.get_state(thread, Some(meta.id)).await?);
+        }
+        Ok(snapshots)
+    }
+
+    /// Changes the state from outside as if `as_node` had made `update`, on a new checkpoint after `config`'s. What
+    /// follows `as_node` runs next. Use [`resume`](Self::resume) to run it.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownNode`], or what a router, a reducer, the checkpointer or the state reports. Nothing is stored
+    /// then.
+    pub async fn update_state(
+        &self,
+        config: RunConfig,
+        update: S::Update,
+        as_node: &str,
+    ) -> Result<CheckpointId, RunError> {
+        let checkpointer = self.checkpointer()?;
+        let thread = self.thread(&config)?;
+        let unknown = || RunError::UnknownNode {
+            graph: self.inner.name.clone(),
+            node: as_node.to_owned(),
+        };
+        let node = self.inner.topology.find(as_node).ok_or_else(unknown)?;
+        let _lease = checkpointer.lease(thread).await?;
+        let restored = self.load(thread, config.checkpoint).await?;
+        let (head, parent, mut state) = match restored {
+            Some(restored) => (Some(restored.head), Some(restored.meta), restored.state),
+            None => (None, None, S::default()),
+        };
+        let step = parent.as_ref().map_or(0, |meta| meta.control.step + 1);
+        let node_name = self.inner.topology.name(node).clone();
+        let json = run::encode(&update, step, &node_name)?;
+        state.clear_ephemeral();
+        state.fold(update).map_err(|source| RunError::Fold {
+            node: node_name.clone(),
+            step,
+            source,
+        })?;
+        let targets = routes(&self.inner.nodes[node.position()], &state, step, &node_name)?;
+        let next = self
+            .inner
+            .topology
+            .after(node, &targets)
+            .map_err(|source| RunError::Route { step, source })?;
+        let commit = Commit {
+            parent: parent.map(|meta| meta.id),
+            source: Source::Update,
+            control: Control { step, next },
+            created_ms: config.clock.now_ms(),
+            metadata: config.metadata.clone(),
+            applied: vec![AppliedTask {
+                slot: 0,
+                recorded: false,
+                node: node_name,
+                update: json,
+            }],
+            snapshot: None,
+            records: Vec::new(),
+        };
+        Ok(checkpointer.commit(thread, head, commit).await?)
+    }
+
+    fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
+        let missing = || RunError::NoCheckpointer {
+            graph: self.inner.name.clone(),
+        };
+        self.checkpointer.as_ref().ok_or_else(missing)
+    }
+
+    fn thread<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
+        config.thread.as_ref().ok_or_else(|| RunError::NoThread {
+            graph: self.inner.name.clone(),
+        })
+    }
+
+    async fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> Result<Option<Restored<S>>, RunError> {
+        match (self.checkpointer()?.load(thread, at).await?, at) {
+            (Some(loaded), _) => restore(thread, loaded).map(Some),
+            (None, None) => Ok(None),
+            (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint {
+                thread: thread.clone(),
+                checkpoint,
+            }),
+        }
+    }
+}
+
+impl<S: State> Clone for CompiledGraph<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            checkpointer: self.checkpointer.clone(),
+        }
+    }
+}
+
+impl<S: State> Restored<S> {
+    /// `live` folds in what finished tasks wrote before their superstep ended.
+    fn into_snapshot(self, live: bool) -> Result<StateSnapshot<S>, RunError> {
+        let Self {
+            meta,
+            state: mut values,
+            tasks: records,
+            ..
+        } = self;
+        let mut tasks: Vec<TaskSnapshot<S>> = meta
+            .control
+            .next
+            .iter()
+            .map(|node| TaskSnapshot {
+                node: node.clone(),
+                result: None,
+                error: None,
+            })
+            .collect();
+        let mut next = meta.control.next.clone();
+        if live
+            && meta
+                .control
+                .next
+                .first()
+                .is_some_and(|node| node.as_str() != superstep_engine::START)
+        {
+            let done = |slot: u32| {
+                records
+                    .iter()
+                    .any(|task| task.slot == slot && task.update.is_some())
+            };
+            next = (0u32..)
+                .zip(next)
+                .filter(|(slot, _)| !done(*slot))
+                .map(|(_, node)| node)
+                .collect();
+        }
+        let folds_early = next.len() < meta.control.next.len();
+        if folds_early {
+            values.clear_ephemeral();
+        }
+        for record in records {
+            let Some(task) = tasks.get_mut(record.slot as usize) else {
+                continue;
+            };
+            if let (true, Some(update)) = (folds_early, &record.update) {
+                let (node, step) = (task.node.clone(), meta.control.step + 1);
+                values
+                    .fold(update.clone())
+                    .map_err(|source| RunError::Fold { node, step, source })?;
+            }
+            task.result = record.update;
+            task.error = match record.record {
+                TaskRecord::Failed { error, .. } => Some(error),
+                TaskRecord::Cancelled => Some("cancelled".to_owned()),
+                TaskRecord::Finished { .. } => None,
+            };
+        }
+        Ok(StateSnapshot {
+            values,
+            next,
+            tasks,
+            checkpoint: Some(meta),
+        })
+    }
+}

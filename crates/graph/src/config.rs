@@ -1,0 +1,84 @@
+//! What a caller decides about one run.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{CheckpointId, Clock, SystemClock, ThreadId};
+
+/// Settings of one run.
+///
+/// ```
+/// # use superstep_graph::RunConfig;
+/// let config = RunConfig { step_limit: 50, ..RunConfig::thread("support-17") };
+/// ```
+#[derive(Clone)]
+pub struct RunConfig {
+    /// The thread to run on; needed if the graph has a checkpointer.
+    pub thread: Option<ThreadId>,
+    /// Go on from this checkpoint, on a branch of its own, instead of from the head of the thread.
+    pub checkpoint: Option<CheckpointId>,
+    /// How many supersteps may run nodes, from 1.
+    pub step_limit: u32,
+    /// How many tasks may run at the same time; `None` for all.
+    pub max_concurrency: Option<usize>,
+    /// What to do with a new input if the thread still has tasks to run.
+    pub on_unfinished: OnUnfinished,
+    /// Cancels the run.
+    pub cancel: CancellationToken,
+    /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
+    pub clock: Arc<dyn Clock>,
+    /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng).
+    pub seed: u64,
+    /// What to remember with the input's checkpoint.
+    pub metadata: Map<String, Value>,
+}
+
+/// What to do with a new input if the thread still has tasks to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnfinished {
+    /// Refuse it with [`RunError::Unfinished`](crate::RunError::Unfinished).
+    #[default]
+    Refuse,
+    /// Drop the tasks, tell so with [`Event::Discarded`](crate::Event::Discarded), and begin at `START`.
+    Discard,
+}
+
+impl RunConfig {
+    /// A run on this thread with everything else as usual.
+    pub fn thread(id: impl Into<ThreadId>) -> Self {
+        Self {
+            thread: Some(id.into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for RunConfig {
+    /// No thread, 1,000 supersteps, all tasks at once, the machine's clock.
+    fn default() -> Self {
+        Self {
+            thread: None,
+            checkpoint: None,
+            step_limit: 1_000,
+            max_concurrency: None,
+            on_unfinished: OnUnfinished::default(),
+            cancel: CancellationToken::new(),
+            clock: Arc::new(SystemClock),
+            seed: 0,
+            metadata: Map::new(),
+        }
+    }
+}
+
+impl fmt::Debug for RunConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunConfig")
+            .field("thread", &self.thread)
+            .field("checkpoint", &self.checkpoint)
+            .field("step_limit", &self.step_limit)
+            .field("max_concurrency", &self.max_concurrency)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! What a node gets beside the state.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{SeedableRng, rngs::StdRng};
+use serde::Serialize;
+use superstep_engine::{NodeName, TaskId};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Clock, ThreadId};
+
+/// A node's window to the run: who it is, time, chance, ids, events.
+///
+/// A node that takes these from here, and not from the machine, does the same again when it is replayed.
+#[derive(Clone)]
+pub struct Cx {
+    pub(crate) run: Arc<RunCx>,
+    pub(crate) node: NodeName,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: u32,
+}
+
+/// The part of [`Cx`] that all tasks of a run share.
+pub(crate) struct RunCx {
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) seed: u64,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) events: Option<Box<dyn EmitCustom>>,
+}
+
+/// Takes the custom events of nodes.
+pub(crate) trait EmitCustom: Send + Sync {
+    fn emit(&self, node: &NodeName, name: &'static str, data: serde_json::Value);
+}
+
+impl Cx {
+    /// The node's name.
+    pub fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    /// The thread the run is on.
+    pub fn thread(&self) -> Option<&ThreadId> {
+        self.run.thread.as_ref()
+    }
+
+    /// The superstep, counted from 0 on each thread; the first node runs in superstep 1.
+    pub fn step(&self) -> i64 {
+        self.task.step
+    }
+
+    /// Which attempt of the task this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// UTC milliseconds since 1970, by the clock of the run.
+    pub fn now_ms(&self) -> i64 {
+        self.run.clock.now_ms()
+    }
+
+    /// Waits.
+    pub async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    /// Chance: the same for every attempt of this task, different for any other task.
+    pub fn rng(&self) -> StdRng {
+        let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
+        StdRng::seed_from_u64(self.run.seed ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// An id for something this task makes: the same for every attempt of this task, different for any other task of
+    /// the thread. `name` tells apart what one task makes.
+    pub fn id(&self, name: impl std::fmt::Display) -> String {
+        format!("{}.{}.{name}", self.task.step, self.task.slot)
+    }
+
+    /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.
+    pub fn cancel(&self) -> &CancellationToken {
+        &self.run.cancel
+    }
+
+    /// Sends a custom event to whoever streams the run. Does nothing, at no cost, if nobody does.
+    ///
+    /// # Panics
+    /// If `data` has no JSON form.
+    pub fn emit(&self, name: &'static str, data: impl Serialize) {
+        if let Some(events) = &self.run.events {
+            let data = serde_json::to_value(data).expect("event data has a JSON form");
+            events.emit(&self.node, name, data);
+        }
+    }
+}
+
+impl std::fmt::Debug for Cx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cx")
+            .field("node", &self.node)
+            .field("step", &self.task.step)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,376 @@
+//! What can go wrong while a graph is built or run.
+//!
+//! Start at [`RunError`]; nodes fail with [`NodeError`].
+
+use std::{any::Any, error::Error, fmt, io, time::Duration};
+
+use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
+
+use crate::{CheckpointError, CheckpointId, FoldError, ThreadId};
+
+/// A failure of a node. Anything with `?` becomes one.
+///
+/// Whether it is retried is decided by the node's [`NodeOptions`](crate::NodeOptions); [`Fatal::fatal`] forbids it.
+pub struct NodeError {
+    source: Box<dyn Error + Send + Sync>,
+    fatal: bool,
+}
+
+impl NodeError {
+    /// A failure with this text or this cause.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            source: cause.into(),
+            fatal: false,
+        }
+    }
+
+    /// The same failure, never to be retried.
+    #[must_use]
+    pub fn fatal(self) -> Self {
+        Self { fatal: true, ..self }
+    }
+
+    /// Whether it must not be retried.
+    pub fn is_fatal(&self) -> bool {
+        self.fatal
+    }
+
+    /// What happened.
+    pub fn cause(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// Whether another attempt may succeed, as far as types can tell: connections, time-outs and unknown errors may,
+    /// errors of logic (parsing, formatting, wrong arguments, missing files) will fail again.
+    ///
+    /// # Source
+    /// langgraph's `default_retry_on`, carried over to Rust's error types.
+    pub fn is_transient(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.source);
+        while let Some(error) = cause {
+            if let Some(io) = error.downcast_ref::<io::Error>() {
+                return is_transient_io(io.kind());
+            }
+            if is_logic(error) {
+                return false;
+            }
+            cause = error.source();
+        }
+        true
+    }
+
+    pub(crate) fn into_source(self) -> Box<dyn Error + Send + Sync> {
+        self.source
+    }
+}
+
+fn is_transient_io(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        kind,
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::BrokenPipe
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::TimedOut
+            | Kind::Interrupted
+            | Kind::WouldBlock
+            | Kind::ResourceBusy
+            | Kind::UnexpectedEof
+    )
+}
+
+fn is_logic(error: &(dyn Error + 'static)) -> bool {
+    error.is::<std::num::ParseIntError>()
+        || error.is::<std::num::ParseFloatError>()
+        || error.is::<std::num::TryFromIntError>()
+        || error.is::<std::str::Utf8Error>()
+        || error.is::<std::string::FromUtf8Error>()
+        || error.is::<std::str::ParseBoolError>()
+        || error.is::<std::char::ParseCharError>()
+        || error.is::<std::net::AddrParseError>()
+        || error.is::<std::env::VarError>()
+        || error.is::<fmt::Error>()
+        || error.is::<serde_json::Error>()
+        || error.is::<Panicked>()
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
+    fn from(cause: E) -> Self {
+        Self::new(cause)
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeError")
+            .field("source", &self.source)
+            .field("fatal", &self.fatal)
+            .finish()
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// Marks failures that no other attempt can mend.
+pub trait Fatal<T> {
+    /// The same result, its error never to be retried.
+    ///
+    /// # Errors
+    /// The error of `self`.
+    fn fatal(self) -> Result<T, NodeError>;
+}
+
+impl<T, E: Into<NodeError>> Fatal<T> for Result<T, E> {
+    fn fatal(self) -> Result<T, NodeError> {
+        self.map_err(|error| error.into().fatal())
+    }
+}
+
+/// A node that panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+pub struct Panicked(pub String);
+
+impl Panicked {
+    /// The text of a panic, as far as it has one.
+    pub(crate) fn from_payload(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self(text.unwrap_or_else(|| "with no message".to_owned()))
+    }
+}
+
+/// A node that took longer than its [`timeout`](crate::NodeOptions::timeout).
+#[derive(Debug, thiserror::Error)]
+#[error("ran longer than its timeout of {0:?}")]
+pub struct TimedOut(pub Duration);
+
+/// A graph that cannot be compiled. Has all its problems at once.
+#[derive(Debug)]
+pub struct CompileError {
+    /// The graph's name.
+    pub graph: String,
+    /// What is wrong, each with its place in the user's code.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "graph `{}` cannot be compiled:", self.graph)?;
+        for problem in &self.problems {
+            write!(f, "\n  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for CompileError {}
+
+/// A run that did not complete. The last commit of the thread stands.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A node failed for good.
+    #[error("SS101: superstep {step}: node `{node}` failed after {attempts} attempt{}", if *.attempts == 1 { "" } else { "s" })]
+    Node {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// How often it ran.
+        attempts: u32,
+        /// Why it failed the last time.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// Two nodes wrote a channel that takes one write per superstep.
+    #[error(
+        "SS102: superstep {step}: nodes `{first}` and `{second}` both wrote channel `{channel}`, which takes one write \
+         per superstep; use a merging reducer or order the nodes with an edge"
+    )]
+    Conflict {
+        /// The channel.
+        channel: &'static str,
+        /// The superstep.
+        step: i64,
+        /// The node that is folded first.
+        first: NodeName,
+        /// The other one.
+        second: NodeName,
+    },
+    /// A reducer refused a write.
+    #[error("SS103: superstep {step}: the write of node `{node}` cannot be folded")]
+    Fold {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The channel and the reducer's reason.
+        #[source]
+        source: FoldError,
+    },
+    /// A conditional edge chose nothing, or something that is no edge.
+    #[error("SS104: superstep {step}: {source}")]
+    Route {
+        /// The superstep.
+        step: i64,
+        /// What it chose.
+        source: EngineError,
+    },
+    /// A router panicked.
+    #[error("SS116: superstep {step}: a conditional edge of node `{node}` failed")]
+    Router {
+        /// The node that was left.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The panic.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The run has made as many supersteps as it may.
+    #[error(
+        "SS105: {limit} supersteps did not finish the run, {} would be next; raise `step_limit`, or check that the \
+         graph's cycles end", names(.next)
+    )]
+    StepLimit {
+        /// The limit.
+        limit: u32,
+        /// What would have run.
+        next: Vec<NodeName>,
+    },
+    /// A value has no JSON form, so it cannot be stored.
+    #[error("SS106: superstep {step}: what node `{node}` wrote has no JSON form and cannot be stored")]
+    Encode {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The serializer's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The value of a channel has no JSON form, so no snapshot of the state can be stored.
+    #[error(
+        "SS117: superstep {step}: the value of channel `{channel}` has no JSON form and cannot be stored"
+    )]
+    EncodeChannel {
+        /// The channel.
+        channel: &'static str,
+        /// The superstep.
+        step: i64,
+        /// The serializer's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// `step_limit` is 0.
+    #[error("SS107: a `step_limit` of 0 lets nothing run; use at least 1")]
+    ZeroStepLimit,
+    /// The graph has a checkpointer, the run no thread.
+    #[error("SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `RunConfig::thread`")]
+    NoThread {
+        /// The graph.
+        graph: String,
+    },
+    /// Something was asked about a thread of a graph that keeps none.
+    #[error(
+        "SS109: graph `{graph}` has no checkpointer, so it keeps no threads; add one with `with_checkpointer`"
+    )]
+    NoCheckpointer {
+        /// The graph.
+        graph: String,
+    },
+    /// A thread that never ran was asked to go on.
+    #[error("SS110: thread `{thread}` has nothing to go on from; give it an input first")]
+    EmptyThread {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// The thread does not have the checkpoint.
+    #[error("SS111: thread `{thread}` has no checkpoint {checkpoint}; its history lists those it has")]
+    UnknownCheckpoint {
+        /// The thread.
+        thread: ThreadId,
+        /// The checkpoint asked for.
+        checkpoint: CheckpointId,
+    },
+    /// A new input for a thread that still has tasks to run.
+    #[error(
+        "SS112: thread `{thread}` is not finished, {} still to run; resume it, or discard that with \
+         `OnUnfinished::Discard`", names(.next)
+    )]
+    Unfinished {
+        /// The thread.
+        thread: ThreadId,
+        /// What is left to run.
+        next: Vec<NodeName>,
+    },
+    /// The graph has no such node.
+    #[error("SS113: graph `{graph}` has no node `{node}`")]
+    UnknownNode {
+        /// The graph.
+        graph: String,
+        /// The name asked for.
+        node: String,
+    },
+    /// The checkpoint does not fit the graph.
+    #[error("SS114: graph `{graph}` cannot go on from here: {source}")]
+    Restore {
+        /// The graph.
+        graph: String,
+        /// What does not fit.
+        source: RestoreError,
+    },
+    /// What was stored does not fit the state.
+    #[error(
+        "SS115: thread `{thread}`, checkpoint {checkpoint}: what is stored of {what} does not fit the state"
+    )]
+    Decode {
+        /// The thread.
+        thread: ThreadId,
+        /// The checkpoint that was loaded.
+        checkpoint: CheckpointId,
+        /// Which part.
+        what: String,
+        /// The reason.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The checkpointer failed.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+fn names(nodes: &[NodeName]) -> String {
+    nodes
+        .iter()
+        .map(|node| format!("`{node}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// An error with its causes in one line, for records and terminals.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // A transparent or formatted-in cause would stand there twice.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

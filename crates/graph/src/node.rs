@@ -1,0 +1,132 @@
+//! What a node is, once its type is erased.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use superstep_engine::{OnCancel, RetryPolicy, Target};
+
+use crate::{Cx, NodeError, Route, State, Update};
+
+/// What a node may return: an update, nothing, or a `Result` of either.
+#[diagnostic::on_unimplemented(
+    message = "a node of a `StateGraph<{S}>` cannot return `{Self}`",
+    label = "not an update of `{S}`",
+    note = "return the update type of the state (made by `#[derive(State)]`, begun with `{S}::update()`), `()`, or a \
+            `Result` of either whose error implements `std::error::Error`"
+)]
+pub trait NodeOutput<S: State> {
+    /// The update in it, or why there is none.
+    ///
+    /// # Errors
+    /// The node's failure.
+    fn into_update(self) -> Result<S::Update, NodeError>;
+}
+
+impl<U: Update, S: State<Update = U>> NodeOutput<S> for U {
+    fn into_update(self) -> Result<U, NodeError> {
+        Ok(self)
+    }
+}
+
+impl<S: State> NodeOutput<S> for () {
+    fn into_update(self) -> Result<S::Update, NodeError> {
+        Ok(S::update())
+    }
+}
+
+impl<S: State, O: NodeOutput<S>, E: Into<NodeError>> NodeOutput<S> for Result<O, E> {
+    fn into_update(self) -> Result<S::Update, NodeError> {
+        self.map_err(Into::into)?.into_update()
+    }
+}
+
+/// What a router may return: a route, or several.
+pub trait Routes {
+    /// The enum of routes.
+    type Route: Route;
+
+    /// Hands over each route in order.
+    fn each(self, take: impl FnMut(Self::Route));
+}
+
+impl<R: Route> Routes for R {
+    type Route = R;
+
+    fn each(self, mut take: impl FnMut(R)) {
+        take(self);
+    }
+}
+
+impl<R: Route> Routes for Vec<R> {
+    type Route = R;
+
+    fn each(self, take: impl FnMut(R)) {
+        self.into_iter().for_each(take);
+    }
+}
+
+/// How a node is run.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// How often it runs again after a failure that may pass; `None` for never.
+    pub retry: Option<RetryPolicy>,
+    /// Which failures may pass. Not asked about fatal ones.
+    pub retry_on: fn(&NodeError) -> bool,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// What happens to it when the run is cancelled.
+    pub on_cancel: OnCancel,
+}
+
+impl Default for NodeOptions {
+    /// No retries, no timeout, dropped when the run is cancelled.
+    fn default() -> Self {
+        Self {
+            retry: None,
+            retry_on: NodeError::is_transient,
+            timeout: None,
+            on_cancel: OnCancel::Drop,
+        }
+    }
+}
+
+pub(crate) type NodeFn<S> =
+    Arc<dyn Fn(S, Cx) -> BoxFuture<'static, Result<<S as State>::Update, NodeError>> + Send + Sync>;
+/// Asks the state for routes and adds the target of each, looked up in the second argument, to the third.
+pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
+
+/// A node of a compiled graph.
+pub(crate) struct CompiledNode<S: State> {
+    /// `None` for the start, whose task is the input.
+    pub(crate) run: Option<NodeFn<S>>,
+    pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
+    pub(crate) retry_on: fn(&NodeError) -> bool,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl<S: State> Default for CompiledNode<S> {
+    fn default() -> Self {
+        let NodeOptions {
+            retry_on, timeout, ..
+        } = NodeOptions::default();
+        Self {
+            run: None,
+            routers: Vec::new(),
+            retry_on,
+            timeout,
+        }
+    }
+}
+
+pub(crate) fn erase<S, F, Fut>(node: F) -> NodeFn<S>
+where
+    S: State,
+    F: Fn(S, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: NodeOutput<S>,
+{
+    Arc::new(move |state, cx| {
+        let future = node(state, cx);
+        Box::pin(async move { future.await.into_update() })
+    })
+}

@@ -1,0 +1,779 @@
+//! The driver: runs the engine's plan on tokio. One path for first runs and resumed ones, streamed and not.
+//!
+//! Start at [`run`].
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde_json::Map;
+use superstep_engine::{
+    Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Report, Run, START,
+    Target, Task, TaskId,
+};
+
+use crate::{
+    AppliedTask, Channel, ChannelValue, Checkpointer, Event, OnUnfinished, Outcome, Panicked, RunConfig,
+    RunError, Source, State, Status, StreamMode, TaskRecord, Update,
+    compiled::Inner,
+    cx::{EmitCustom, RunCx},
+    error::chain,
+    load::{Restored, RestoredTask, restore},
+    node::CompiledNode,
+    reduce,
+    store::{NewCheckpoint, Store},
+    stream::Events,
+    task::{RunTask, TaskEnd, Tasks},
+};
+
+/// Runs a graph on a thread: from an input, or from where the thread stands.
+pub(crate) async fn run<S: State>(
+    graph: Arc<Inner<S>>,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+    input: Option<S::Update>,
+    config: RunConfig,
+    events: Option<Events<S>>,
+) -> Result<Outcome<S>, RunError> {
+    if config.step_limit == 0 {
+        return Err(RunError::ZeroStepLimit);
+    }
+    let mut driver = Driver::new(graph, &config, events);
+    let begin = match checkpointer {
+        None => driver.begin_without_store(input, &config)?,
+        Some(checkpointer) => driver.begin_with_store(checkpointer, input, &config).await?,
+    };
+    driver.drive(begin, &config).await
+}
+
+/// Where a run begins: what the engine is restored from.
+struct Begin {
+    control: Control,
+    finished: Vec<(u32, Report)>,
+    failed: Vec<(u32, u32)>,
+}
+
+struct Driver<S: State> {
+    graph: Arc<Inner<S>>,
+    cx: Arc<RunCx>,
+    events: Option<Events<S>>,
+    store: Option<Store>,
+    state: S,
+    /// The finished tasks of this superstep, by slot.
+    done: Vec<Option<Done<S>>>,
+    /// The last failure of a task, until it is known whether the task runs again.
+    failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
+}
+
+/// A finished task whose superstep is not over.
+struct Done<S: State> {
+    node: NodeIndex,
+    /// `None` once it is folded, which happens early to a task that is alone in its superstep.
+    update: Option<S::Update>,
+    /// The update as it is stored; empty without a checkpointer.
+    json: Vec<u8>,
+    targets: Vec<Target>,
+    recorded: bool,
+}
+
+impl<S: State> Driver<S> {
+    fn new(graph: Arc<Inner<S>>, config: &RunConfig, events: Option<Events<S>>) -> Self {
+        let custom = events
+            .as_ref()
+            .filter(|events| events.wants(StreamMode::Custom))
+            .cloned();
+        let cx = RunCx {
+            thread: config.thread.clone(),
+            clock: config.clock.clone(),
+            seed: config.seed,
+            cancel: config.cancel.clone(),
+            events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
+        };
+        let (store, state, done, failure) = (None, S::default(), Vec::new(), None);
+        Self {
+            graph,
+            cx: Arc::new(cx),
+            events,
+            store,
+            state,
+            done,
+            failure,
+        }
+    }
+
+    fn begin_without_store(
+        &mut self,
+        input: Option<S::Update>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        match input {
+            Some(input) if config.checkpoint.is_none() => self.accept(input, Control::input(None)),
+            _ => Err(RunError::NoCheckpointer {
+                graph: self.graph.name.clone(),
+            }),
+        }
+    }
+
+    async fn begin_with_store(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        input: Option<S::Update>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let thread = config.thread.clone();
+        let thread = thread.ok_or_else(|| RunError::NoThread {
+            graph: self.graph.name.clone(),
+        })?;
+        let lease = checkpointer.lease(&thread).await?;
+        let loaded = checkpointer.load(&thread, config.checkpoint).await?;
+        if let (None, Some(checkpoint)) = (&loaded, config.checkpoint) {
+            return Err(RunError::UnknownCheckpoint { thread, checkpoint });
+        }
+        let restored = loaded.map(|loaded| restore::<S>(&thread, loaded)).transpose()?;
+        let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        let Some(Restored {
+            meta,
+            head,
+            state,
+            tasks,
+            since_snapshot,
+        }) = restored
+        else {
+            self.store = Some(store);
+            let input = input.ok_or(RunError::EmptyThread { thread })?;
+            return self.accept_and_store(input, None, config).await;
+        };
+        store.stand_at(head, meta.id, since_snapshot);
+        (self.store, self.state) = (Some(store), state);
+        let Some(input) = input else {
+            return self.go_on(meta.control, tasks, config).await;
+        };
+        if !meta.control.is_finished() && config.checkpoint.is_none() {
+            match config.on_unfinished {
+                OnUnfinished::Refuse => {
+                    return Err(RunError::Unfinished {
+                        thread,
+                        next: meta.control.next,
+                    });
+                }
+                OnUnfinished::Discard => self.emit(Event::Discarded {
+                    nodes: meta.control.next,
+                }),
+            }
+        }
+        self.accept_and_store(input, Some(meta.control.step), config)
+            .await
+    }
+
+    /// Takes an input as the finished task of [`START`], in the superstep after `last`.
+    fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
+        let (node, step) = (self.graph.topology.start(), control.step + 1);
+        let json = self.encode(&input, node, step)?;
+        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, false)?;
+        Ok(Begin {
+            control,
+            finished: vec![(0, report)],
+            failed: Vec::new(),
+        })
+    }
+
+    async fn accept_and_store(
+        &mut self,
+        input: S::Update,
+        last: Option<i64>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let begin = self.accept(input, Control::input(last))?;
+        let records = vec![(0, self.record_of(0))];
+        self.mark_recorded(0);
+        let (control, metadata) = (begin.control.clone(), config.metadata.clone());
+        self.checkpoint(NewCheckpoint {
+            source: Source::Input,
+            control,
+            metadata,
+            applied: Vec::new(),
+            records,
+        })
+        .await?;
+        Ok(begin)
+    }
+
+    /// Goes on from the head of the thread, or on a fork from an older checkpoint.
+    async fn go_on(
+        &mut self,
+        mut control: Control,
+        mut tasks: Vec<RestoredTask<S>>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        if config.checkpoint.is_some() {
+            // A fork runs its tasks afresh; only an input is no task that could run again.
+            tasks.retain(|task| {
+                control
+                    .next
+                    .get(task.slot as usize)
+                    .is_some_and(|node| node.as_str() == START)
+            });
+            control.step += 1;
+            let records = tasks
+                .iter()
+                .map(|task| (task.slot, task.record.clone()))
+                .collect();
+            let (control, metadata) = (control.clone(), config.metadata.clone());
+            let fork = NewCheckpoint {
+                source: Source::Fork,
+                control,
+                metadata,
+                applied: Vec::new(),
+                records,
+            };
+            self.checkpoint(fork).await?;
+        }
+        let mut begin = Begin {
+            control,
+            finished: Vec::new(),
+            failed: Vec::new(),
+        };
+        for task in tasks {
+            match (task.record, task.update) {
+                (
+                    TaskRecord::Finished {
+                        update: json,
+                        targets,
+                    },
+                    Some(update),
+                ) => {
+                    let name = begin.control.next.get(task.slot as usize);
+                    // The engine reports nodes that the graph lost.
+                    let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
+                        continue;
+                    };
+                    let targets = self.targets(&targets);
+                    let (written, exclusive) = (update.written(), update.exclusive());
+                    begin.finished.push((
+                        task.slot,
+                        Report {
+                            written,
+                            exclusive,
+                            targets: targets.clone(),
+                        },
+                    ));
+                    let json = json.into_bytes();
+                    self.put(
+                        task.slot,
+                        Done {
+                            node,
+                            update: Some(update),
+                            json,
+                            targets,
+                            recorded: true,
+                        },
+                    );
+                }
+                (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
+                (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
+            }
+        }
+        Ok(begin)
+    }
+
+    /// Stored targets as the graph has them now; a target it lost is none of its routes, which the engine reports.
+    fn targets(&self, names: &[NodeName]) -> Vec<Target> {
+        let target = |name: &NodeName| match self.graph.topology.find(name.as_str()) {
+            Some(node) => Target::Node(node),
+            None if name.as_str() == superstep_engine::END => Target::End,
+            None => Target::Node(self.graph.topology.start()),
+        };
+        names.iter().map(target).collect()
+    }
+
+    async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
+        let Begin {
+            control,
+            finished,
+            failed,
+        } = begin;
+        let restored = Run::restore(
+            self.graph.topology.clone(),
+            &control,
+            finished,
+            failed,
+            config.step_limit,
+        );
+        let mut run = restored.map_err(|source| RunError::Restore {
+            graph: self.graph.name.clone(),
+            source,
+        })?;
+        let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
+        let ended = self.supersteps(&mut run, &mut tasks, config).await;
+        let dropped = tasks.stop().await;
+        match ended {
+            Ok(status) => {
+                self.record_stop(&[], "", &dropped).await?;
+                let checkpoint = self.store.as_ref().and_then(Store::at);
+                Ok(Outcome {
+                    state: self.state,
+                    status,
+                    checkpoint,
+                })
+            }
+            Err(Refused {
+                error: error @ RunError::Checkpoint(_),
+                ..
+            }) => Err(error),
+            Err(Refused { error, blamed }) => {
+                self.record_stop(&blamed, &chain(&error), &dropped).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Does what the engine asks for until it asks for nothing more.
+    async fn supersteps(
+        &mut self,
+        run: &mut Run,
+        tasks: &mut Tasks<S>,
+        config: &RunConfig,
+    ) -> Result<Status, Refused> {
+        let mut cancelled = false;
+        loop {
+            while let Some(output) = run.poll() {
+                match output {
+                    Output::Execute(task) => {
+                        self.record_failed_attempt(task).await?;
+                        tasks.push(task);
+                    }
+                    Output::Commit(plan) => {
+                        self.commit(plan).await?;
+                        run.handle(Input::Committed)
+                            .expect("the engine asked for the commit");
+                    }
+                    Output::Done => return Ok(Status::Completed),
+                    Output::Cancelled => return Ok(Status::Cancelled),
+                    Output::Fail(failure) => return Err(self.failed(failure, config)),
+                }
+            }
+            // Nodes that are always ready must not keep the runtime from its other work.
+            tokio::task::coop::consume_budget().await;
+            if !cancelled && config.cancel.is_cancelled() {
+                cancelled = true;
+                run.handle(Input::Cancel).expect("the run is not over");
+                continue;
+            }
+            tasks.start(|task| self.start(task));
+            tokio::select! {
+                biased;
+                end = tasks.next() => self.end_task(run, end).await?,
+                () = config.cancel.cancelled(), if !cancelled => {}
+            }
+        }
+    }
+
+    fn start(&self, task: Task) -> RunTask<S> {
+        let node = self.graph.topology.name(task.node);
+        if self.wants(StreamMode::Tasks) {
+            let (step, node, attempt) = (task.id.step, node.clone(), task.attempt);
+            self.emit(Event::TaskStart { step, node, attempt });
+        }
+        let compiled = &self.graph.nodes[task.node.position()];
+        RunTask::new(task, compiled, node.clone(), self.state.clone(), self.cx.clone())
+    }
+
+    async fn end_task(&mut self, run: &mut Run, end: TaskEnd<S>) -> Result<(), Refused> {
+        let TaskEnd { task, result } = end;
+        match result {
+            Ok(update) => {
+                let (step, slot) = (task.id.step, task.id.slot);
+                let blame = |error| Refused {
+                    error,
+                    blamed: vec![slot],
+                };
+                let json = self.encode(&update, task.node, step).map_err(blame)?;
+                if self.wants(StreamMode::Updates) {
+                    let node = self.graph.topology.name(task.node).clone();
+                    self.emit(Event::Update {
+                        step,
+                        node,
+                        update: update.clone(),
+                    });
+                }
+                self.emit_task_end(task, None);
+                let report = self
+                    .finish(task.id, task.node, update, json, run.width() == 1)
+                    .map_err(blame)?;
+                if run.unfinished() > 1 {
+                    // Its superstep goes on without it; should that fail or crash, it is not to run again.
+                    self.store_record(slot, self.record_of(slot)).await?;
+                    self.mark_recorded(slot);
+                }
+                let finished = run.handle(Input::Finished(Finished {
+                    task: task.id,
+                    report,
+                }));
+                finished.map_err(|source| blame(RunError::Route { step, source }))
+            }
+            Err(error) => {
+                let retryable =
+                    !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
+                let source = error.into_source();
+                self.emit_task_end(task, Some(&*source));
+                let chance = self.chance(task);
+                self.failure = Some((task, source));
+                run.handle(Input::Failed {
+                    task: task.id,
+                    retryable,
+                    chance,
+                })
+                .expect("the task was running");
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps a finished task for the end of its superstep and asks its routers.
+    ///
+    /// A task that is `alone` in its superstep is folded at once: nothing can come before or between.
+    fn finish(
+        &mut self,
+        task: TaskId,
+        node: NodeIndex,
+        update: S::Update,
+        json: Vec<u8>,
+        alone: bool,
+    ) -> Result<Report, RunError> {
+        let (written, exclusive) = (update.written(), update.exclusive());
+        let name = self.graph.topology.name(node);
+        let compiled = &self.graph.nodes[node.position()];
+        let refuse = |source| RunError::Fold {
+            node: name.clone(),
+            step: task.step,
+            source,
+        };
+        let (update, targets) = if alone {
+            self.state.clear_ephemeral();
+            self.state.fold(update).map_err(refuse)?;
+            (None, routes(compiled, &self.state, task.step, name)?)
+        } else if compiled.routers.is_empty() {
+            (Some(update), Vec::new())
+        } else {
+            let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
+            (Some(update), routes(compiled, &left_behind, task.step, name)?)
+        };
+        let done = Done {
+            node,
+            update,
+            json,
+            targets: targets.clone(),
+            recorded: false,
+        };
+        self.put(task.slot, done);
+        Ok(Report {
+            written,
+            exclusive,
+            targets,
+        })
+    }
+
+    async fn commit(&mut self, plan: Plan) -> Result<(), Refused> {
+        let Plan { order, next: control } = plan;
+        let step = control.step;
+        if self.done.iter().flatten().any(|done| done.update.is_some()) {
+            self.state.clear_ephemeral();
+        }
+        for task in &order {
+            let Some(done) = &mut self.done[task.slot as usize] else {
+                continue;
+            };
+            let Some(update) = done.update.take() else {
+                continue;
+            };
+            let node = done.node;
+            self.state.fold(update).map_err(|source| {
+                let node = self.graph.topology.name(node).clone();
+                Refused {
+                    error: RunError::Fold { node, step, source },
+                    blamed: vec![task.slot],
+                }
+            })?;
+        }
+        let done = self.done.drain(..);
+        if self.store.is_some() {
+            let applied = (0..).zip(done).filter_map(|(slot, done)| {
+                let Done {
+                    node, json, recorded, ..
+                } = done?;
+                Some(AppliedTask {
+                    slot,
+                    recorded,
+                    node: self.graph.topology.name(node).clone(),
+                    update: json,
+                })
+            });
+            let (applied, metadata, records) = (applied.collect(), Map::new(), Vec::new());
+            let new = NewCheckpoint {
+                source: Source::Loop,
+                control,
+                metadata,
+                applied,
+                records,
+            };
+            if self.wants(StreamMode::Values) {
+                self.emit(Event::Values {
+                    step,
+                    state: self.state.clone(),
+                });
+            }
+            self.checkpoint(new).await?;
+        } else {
+            drop(done);
+            if self.wants(StreamMode::Values) {
+                self.emit(Event::Values {
+                    step,
+                    state: self.state.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a checkpoint and tells of it.
+    async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
+        let describe = self.wants(StreamMode::Checkpoints);
+        let (state, control) = (&self.state, &new.control);
+        let (source, step) = (new.source, control.step);
+        let snapshot = || snapshot(state, step);
+        let Some(store) = &mut self.store else {
+            return Ok(());
+        };
+        let meta = store
+            .commit(new, (source == Source::Loop).then_some(snapshot), describe)
+            .await?;
+        if let Some(meta) = meta {
+            self.emit(Event::Checkpoint(meta));
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, failure: Failure, config: &RunConfig) -> Refused {
+        match failure {
+            Failure::Task(id) => {
+                let (task, source) = self
+                    .failure
+                    .take()
+                    .expect("the engine gives up only after a failure");
+                let node = self.graph.topology.name(task.node).clone();
+                let error = RunError::Node {
+                    node,
+                    step: id.step,
+                    attempts: task.attempt,
+                    source,
+                };
+                Refused {
+                    error,
+                    blamed: vec![id.slot],
+                }
+            }
+            Failure::Conflict {
+                channel,
+                first,
+                second,
+            } => {
+                let node = |task: TaskId| {
+                    let done = self.done[task.slot as usize]
+                        .as_ref()
+                        .expect("both tasks are finished");
+                    self.graph.topology.name(done.node).clone()
+                };
+                let channel = S::CHANNELS[channel].name;
+                let error = RunError::Conflict {
+                    channel,
+                    step: first.step,
+                    first: node(first),
+                    second: node(second),
+                };
+                Refused {
+                    error,
+                    blamed: vec![first.slot, second.slot],
+                }
+            }
+            Failure::StepLimit { next } => Refused {
+                error: RunError::StepLimit {
+                    limit: config.step_limit,
+                    next,
+                },
+                blamed: Vec::new(),
+            },
+        }
+    }
+
+    /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
+    async fn record_failed_attempt(&mut self, task: Task) -> Result<(), RunError> {
+        let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
+            return Ok(());
+        };
+        let record = TaskRecord::Failed {
+            attempts: failed.attempt,
+            error: chain(&*source),
+        };
+        self.store_record(failed.id.slot, record).await
+    }
+
+    /// Stores how the tasks of a superstep ended that will not be committed.
+    async fn record_stop(&mut self, blamed: &[u32], error: &str, dropped: &[Task]) -> Result<(), RunError> {
+        for &slot in blamed {
+            self.store_record(
+                slot,
+                TaskRecord::Failed {
+                    attempts: 0,
+                    error: error.to_owned(),
+                },
+            )
+            .await?;
+        }
+        for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
+            self.store_record(task.id.slot, TaskRecord::Cancelled).await?;
+        }
+        for slot in 0..self.done.len() {
+            let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
+            let fresh = self.done[slot as usize]
+                .as_ref()
+                .is_some_and(|done| !done.recorded);
+            if fresh && !blamed.contains(&slot) {
+                self.store_record(slot, self.record_of(slot)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+        if let Some(store) = &self.store {
+            store.record(slot, record).await?;
+        }
+        Ok(())
+    }
+
+    fn record_of(&self, slot: u32) -> TaskRecord {
+        let done = self.done[slot as usize]
+            .as_ref()
+            .expect("only finished tasks are recorded");
+        let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
+        let target = |target: &Target| match target {
+            Target::Node(node) => self.graph.topology.name(*node).clone(),
+            Target::End => superstep_engine::END.into(),
+        };
+        TaskRecord::Finished {
+            update,
+            targets: done.targets.iter().map(target).collect(),
+        }
+    }
+
+    fn put(&mut self, slot: u32, done: Done<S>) {
+        let slot = slot as usize;
+        if self.done.len() <= slot {
+            self.done.resize_with(slot + 1, || None);
+        }
+        self.done[slot] = Some(done);
+    }
+
+    fn mark_recorded(&mut self, slot: u32) {
+        if let Some(done) = &mut self.done[slot as usize] {
+            done.recorded = self.store.is_some();
+        }
+    }
+
+    fn encode(&self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
+        match self.store {
+            Some(_) => encode(update, step, self.graph.topology.name(node)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn wants(&self, mode: StreamMode) -> bool {
+        self.events.as_ref().is_some_and(|events| events.wants(mode))
+    }
+
+    fn emit(&self, event: Event<S>) {
+        if let Some(events) = &self.events {
+            events.send(event);
+        }
+    }
+
+    fn emit_task_end(&self, task: Task, error: Option<&(dyn std::error::Error + 'static)>) {
+        if self.wants(StreamMode::Tasks) {
+            let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
+            self.emit(Event::TaskEnd {
+                step,
+                node,
+                attempt: task.attempt,
+                error: error.map(chain),
+            });
+        }
+    }
+
+    /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.
+    fn chance(&self, task: Task) -> f64 {
+        let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
+        StdRng::seed_from_u64(self.cx.seed ^ attempt).random()
+    }
+}
+
+/// A superstep that will not be committed, and the tasks that are to blame, by slot.
+struct Refused {
+    error: RunError,
+    blamed: Vec<u32>,
+}
+
+impl From<RunError> for Refused {
+    fn from(error: RunError) -> Self {
+        Self {
+            error,
+            blamed: Vec::new(),
+        }
+    }
+}
+
+/// An update as it is stored.
+pub(crate) fn encode<U: Update>(update: &U, step: i64, node: &NodeName) -> Result<Vec<u8>, RunError> {
+    serde_json::to_vec(update).map_err(|source| RunError::Encode {
+        node: node.clone(),
+        step,
+        source,
+    })
+}
+
+/// Where the conditional edges of a node lead, given the state that it left behind.
+pub(crate) fn routes<S: State>(
+    node: &CompiledNode<S>,
+    state: &S,
+    step: i64,
+    name: &NodeName,
+) -> Result<Vec<Target>, RunError> {
+    let mut chosen = Vec::new();
+    for (router, targets) in &node.routers {
+        catch_unwind(AssertUnwindSafe(|| router(state, targets, &mut chosen))).map_err(|panic| {
+            let source = Box::new(Panicked::from_payload(&*panic));
+            RunError::Router {
+                node: name.clone(),
+                step,
+                source,
+            }
+        })?;
+    }
+    Ok(chosen)
+}
+
+fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
+    let channel = |(position, channel): (usize, &Channel)| {
+        let json = state.encode(position);
+        let json = json.map_err(|source| RunError::EncodeChannel {
+            channel: channel.name,
+            step,
+            source,
+        })?;
+        Ok(ChannelValue {
+            channel: channel.name.to_owned(),
+            json,
+        })
+    };
+    S::CHANNELS.iter().enumerate().map(channel).collect()
+}

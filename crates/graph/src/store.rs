@@ -1,0 +1,121 @@
+//! A run's hold on its thread.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use superstep_engine::Control;
+
+use crate::{
+    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Lease, RunError,
+    Source, TaskKey, TaskRecord, ThreadId, load::SinceSnapshot,
+};
+
+/// The thread that a run writes: it alone, as long as it lives.
+pub(crate) struct Store {
+    checkpointer: Arc<dyn Checkpointer>,
+    thread: ThreadId,
+    _lease: Lease,
+    clock: Arc<dyn Clock>,
+    /// The newest checkpoint of the thread.
+    head: Option<CheckpointId>,
+    /// The checkpoint that the run stands at; another one than the head only before its first commit.
+    at: Option<CheckpointId>,
+    since_snapshot: SinceSnapshot,
+}
+
+/// What a commit is about.
+pub(crate) struct NewCheckpoint {
+    pub(crate) source: Source,
+    pub(crate) control: Control,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) applied: Vec<AppliedTask>,
+    pub(crate) records: Vec<(u32, TaskRecord)>,
+}
+
+impl Store {
+    pub(crate) fn new(
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        lease: Lease,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let since_snapshot = SinceSnapshot::default();
+        Self {
+            checkpointer,
+            thread,
+            _lease: lease,
+            clock,
+            head: None,
+            at: None,
+            since_snapshot,
+        }
+    }
+
+    /// The checkpoint that the run stands at.
+    pub(crate) fn at(&self) -> Option<CheckpointId> {
+        self.at
+    }
+
+    pub(crate) fn stand_at(&mut self, head: CheckpointId, at: CheckpointId, since_snapshot: SinceSnapshot) {
+        (self.head, self.at, self.since_snapshot) = (Some(head), Some(at), since_snapshot);
+    }
+
+    /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns what is known of the
+    /// checkpoint if `describe`.
+    pub(crate) async fn commit(
+        &mut self,
+        new: NewCheckpoint,
+        snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
+        describe: bool,
+    ) -> Result<Option<CheckpointMeta>, RunError> {
+        let NewCheckpoint {
+            source,
+            control,
+            metadata,
+            applied,
+            records,
+        } = new;
+        let (parent, created_ms) = (self.at, self.clock.now_ms());
+        self.since_snapshot
+            .count(applied.iter().map(|task| task.update.len()).sum());
+        let snapshot = snapshot
+            .filter(|_| self.since_snapshot.is_due())
+            .map(|make| make())
+            .transpose()?;
+        let since_snapshot = snapshot
+            .as_deref()
+            .map_or(self.since_snapshot, SinceSnapshot::taken);
+        let describe = describe.then(|| (control.clone(), metadata.clone()));
+        let commit = Commit {
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot,
+            records,
+        };
+        let id = self.checkpointer.commit(&self.thread, self.head, commit).await?;
+        (self.head, self.at, self.since_snapshot) = (Some(id), Some(id), since_snapshot);
+        Ok(describe.map(|(control, metadata)| CheckpointMeta {
+            id,
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+        }))
+    }
+
+    /// Stores how a task of the present checkpoint ended.
+    pub(crate) async fn record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+        let checkpoint = self.at.expect("tasks run only after the input is committed");
+        let key = TaskKey {
+            thread: self.thread.clone(),
+            checkpoint,
+            slot,
+        };
+        Ok(self.checkpointer.record(&key, record).await?)
+    }
+}
