@@ -92,13 +92,20 @@ impl Channel {
         (!exclusive).then(|| format_ident!("clear_{}", self.name, span = self.ident.span()))
     }
 
-    /// The first and the last token of the type, for errors that are about it.
+    /// The place of the type, for generated code that the compiler may find fault with.
+    pub(crate) fn place(&self) -> Span {
+        self.span().0
+    }
+
+    /// The places of the first and the last token of the type.
     ///
     /// Stable Rust cannot join spans, but the compiler joins those of the first and the last token of an expression.
+    /// The code there stays generated code, which lints leave alone.
     fn span(&self) -> (Span, Span) {
-        let mut tokens = self.ty.to_token_stream().into_iter().map(|token| token.span());
-        let first = tokens.next().expect("a type has at least one token");
-        (first, tokens.last().unwrap_or(first))
+        let tokens = self.ty.to_token_stream().into_iter();
+        let mut places = tokens.map(|token| Span::call_site().located_at(token.span()));
+        let first = places.next().expect("a type has at least one token");
+        (first, places.last().unwrap_or(first))
     }
 }
 

@@ -2,10 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
-use syn::{
-    Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt,
-    spanned::Spanned,
-};
+use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
 
 use crate::{
     channel::{self, Channel},
@@ -19,12 +16,13 @@ use crate::{
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let (state, channels) = parse(input)?;
     let code = Code::new(Home::find()?, &channels);
-    let update = state.update_type(&code, &channels);
-    let builders = state.builders(&code, &channels);
+    let capacity = state.capacity(&code);
+    // The compiler reports in this order, and this part speaks plainest of a type that is not serializable.
     let impl_state = state.impl_state(&code);
     let impl_update = state.impl_update(&code);
-    let capacity = state.capacity(&code);
-    Ok(quote!(#update #builders #impl_state #impl_update #capacity))
+    let update = state.update_type(&code, &channels);
+    let builders = state.builders(&code, &channels);
+    Ok(quote!(#capacity #impl_state #impl_update #update #builders))
 }
 
 /// A struct that is a state.
@@ -122,11 +120,12 @@ impl Input {
         let serde = home.private("serde");
         let some = home.private("some");
         let is_empty = home.private("Cleared::is_empty");
-        let fields = channels.iter().zip(writes).map(|(Channel { ident, name, ty, .. }, write)| {
+        let fields = channels.iter().zip(writes).map(|(channel, write)| {
+            let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("The write to `{name}`, if there is one.");
             // What the derives below demand of the field is demanded of the type that the user wrote.
-            let some = LitStr::new(&some, ty.span());
-            quote_spanned! {ty.span()=>
+            let some = LitStr::new(&some, place);
+            quote_spanned! {place=>
                 #[doc = #doc]
                 #[serde(skip_serializing_if = "::core::option::Option::is_none", deserialize_with = #some)]
                 #vis #ident: ::core::option::Option<#write>,
@@ -157,44 +156,41 @@ impl Input {
 
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
-        let Code {
-            idents,
-            names,
-            writes,
-            positions,
-            ..
-        } = code;
-        let docs = names
+        let methods = channels
             .iter()
-            .map(|name| format!("Writes to `{name}`. A second call replaces the write of the first."));
-        let clears = channels.iter().zip(positions).filter_map(|(channel, position)| {
-            let method = channel.clear_method()?;
-            let doc = format!(
-                "Lets `{}` start over from its default before the write of this update is folded.",
-                channel.name
-            );
-            Some(quote! {
-                #[doc = #doc]
-                #[must_use]
-                #vis fn #method(mut self) -> Self {
-                    self.clear.insert(#position);
-                    self
-                }
-            })
-        });
-        // Not every program writes or clears every channel.
-        quote! {
-            #[allow(dead_code)]
-            impl #update {
-                #(
-                    #[doc = #docs]
+            .zip(&code.writes)
+            .enumerate()
+            .map(|(position, (channel, write))| {
+                let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
+                let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
+                let clear = channel.clear_method().map(|method| {
+                    let doc = format!(
+                        "Lets `{name}` start over from its default before the write of this update is folded."
+                    );
+                    quote! {
+                        #[doc = #doc]
+                        #[must_use]
+                        #vis fn #method(mut self) -> Self {
+                            self.clear.insert(#position);
+                            self
+                        }
+                    }
+                });
+                quote_spanned! {place=>
+                    #[doc = #doc]
                     #[must_use]
-                    #vis fn #idents(mut self, write: impl ::core::convert::Into<#writes>) -> Self {
-                        self.#idents = ::core::option::Option::Some(::core::convert::Into::into(write));
+                    #vis fn #ident(mut self, write: impl ::core::convert::Into<#write>) -> Self {
+                        self.#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
                         self
                     }
-                )*
-                #(#clears)*
+                    #clear
+                }
+            });
+        quote! {
+            // Not every program writes or clears every channel.
+            #[allow(dead_code)]
+            impl #update {
+                #(#methods)*
             }
         }
     }
