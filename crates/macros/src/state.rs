@@ -17,12 +17,13 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let (state, channels) = parse(input)?;
     let code = Code::new(Home::find()?, &channels);
     let capacity = state.capacity(&code);
+    let fitting = fitting(&channels, &code);
     // The compiler reports in this order, and this part speaks plainest of a type that is not serializable.
     let impl_state = state.impl_state(&code);
     let impl_update = state.impl_update(&code);
     let update = state.update_type(&code, &channels);
     let builders = state.builders(&code, &channels);
-    Ok(quote!(#capacity #impl_state #impl_update #update #builders))
+    Ok(quote!(#capacity #fitting #impl_state #impl_update #update #builders))
 }
 
 /// A struct that is a state.
@@ -310,4 +311,15 @@ impl Input {
             const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
         }
     }
+}
+
+/// A mention of every reducer that the compiler sees before all others, so that its first word about a reducer which
+/// does not fit the type of the field is about this field.
+fn fitting(channels: &[Channel], code: &Code<'_>) -> TokenStream {
+    let mentions = channels.iter().zip(&code.writes).map(|(channel, write)| {
+        quote_spanned! {channel.place()=>
+            const _: ::core::marker::PhantomData<#write> = ::core::marker::PhantomData;
+        }
+    });
+    mentions.collect()
 }
