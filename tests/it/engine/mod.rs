@@ -1,0 +1,3 @@
+//! The scenarios of the engine, each under its number.
+
+mod control_flow;
