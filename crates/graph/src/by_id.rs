@@ -2,7 +2,7 @@
 //!
 //! Start at [`ById`]; [`Merges`] is what is written to it.
 
-use std::{fmt, ops::Index};
+use std::{fmt, marker::PhantomData, ops::Index};
 
 use rpds::{HashTrieMapSync, VectorSync};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,16 +16,39 @@ pub trait HasId {
     fn set_id(&mut self, id: String);
 }
 
+/// Where the ids of a list's items are, for items of another crate. [`OwnId`] asks the items themselves.
+pub trait IdOf<T>: Send + Sync + 'static {
+    /// The item's id; empty if it has none yet.
+    fn id(item: &T) -> &str;
+
+    /// Gives the item an id.
+    fn set_id(item: &mut T, id: String);
+}
+
+/// The items implement [`HasId`].
+#[derive(Clone, Copy, Debug)]
+pub enum OwnId {}
+
+impl<T: HasId> IdOf<T> for OwnId {
+    fn id(item: &T) -> &str {
+        item.id()
+    }
+
+    fn set_id(item: &mut T, id: String) {
+        item.set_id(id);
+    }
+}
+
 /// A list of items with unique ids, in the order in which they came, with structural sharing.
 ///
-/// The usual type of a merge-by-id channel.
+/// The usual type of a merge-by-id channel. `K` says where the ids are.
 ///
 /// # Source
 /// The behaviour of langgraph's `add_messages`.
-#[derive(Clone)]
-pub struct ById<T> {
+pub struct ById<T, K = OwnId> {
     items: VectorSync<T>,
     positions: HashTrieMapSync<String, usize>,
+    ids: PhantomData<fn() -> K>,
 }
 
 /// One operation on a [`ById`].
@@ -113,7 +136,7 @@ impl<T, const N: usize> From<[Merge<T>; N]> for Merges<T> {
 #[error("no item has the id `{0}`, so it cannot be removed")]
 pub struct UnknownId(pub String);
 
-impl<T: HasId + Clone> ById<T> {
+impl<T: Clone, K: IdOf<T>> ById<T, K> {
     /// A list without items.
     pub fn new() -> Self {
         Self {
@@ -165,13 +188,14 @@ impl<T: HasId + Clone> ById<T> {
     }
 
     fn put(&mut self, mut item: T) {
-        if item.id().is_empty() {
-            item.set_id(self.unused_id());
+        if K::id(&item).is_empty() {
+            K::set_id(&mut item, self.unused_id());
         }
-        match self.positions.get(item.id()).copied() {
+        match self.positions.get(K::id(&item)).copied() {
             Some(position) => drop(self.items.set_mut(position, item)),
             None => {
-                self.positions.insert_mut(item.id().to_owned(), self.items.len());
+                self.positions
+                    .insert_mut(K::id(&item).to_owned(), self.items.len());
                 self.items.push_back_mut(item);
             }
         }
@@ -184,7 +208,7 @@ impl<T: HasId + Clone> ById<T> {
         *self = self
             .items
             .iter()
-            .filter(|item| item.id() != id)
+            .filter(|item| K::id(item) != id)
             .cloned()
             .collect();
         Ok(())
@@ -203,13 +227,13 @@ impl<T: HasId + Clone> ById<T> {
     }
 }
 
-impl<T: HasId + Clone> Default for ById<T> {
+impl<T: Clone, K: IdOf<T>> Default for ById<T, K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: HasId + Clone> FromIterator<T> for ById<T> {
+impl<T: Clone, K: IdOf<T>> FromIterator<T> for ById<T, K> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut list = Self::new();
         for item in items {
@@ -219,7 +243,17 @@ impl<T: HasId + Clone> FromIterator<T> for ById<T> {
     }
 }
 
-impl<T: HasId> Index<usize> for ById<T> {
+impl<T, K> Clone for ById<T, K> {
+    fn clone(&self) -> Self {
+        Self {
+            items: self.items.clone(),
+            positions: self.positions.clone(),
+            ids: PhantomData,
+        }
+    }
+}
+
+impl<T, K> Index<usize> for ById<T, K> {
     type Output = T;
 
     fn index(&self, index: usize) -> &T {
@@ -227,27 +261,27 @@ impl<T: HasId> Index<usize> for ById<T> {
     }
 }
 
-impl<T: PartialEq> PartialEq for ById<T> {
+impl<T: PartialEq, K> PartialEq for ById<T, K> {
     fn eq(&self, other: &Self) -> bool {
         self.items == other.items
     }
 }
 
-impl<T: Eq> Eq for ById<T> {}
+impl<T: Eq, K> Eq for ById<T, K> {}
 
-impl<T: fmt::Debug> fmt::Debug for ById<T> {
+impl<T: fmt::Debug, K> fmt::Debug for ById<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.items.iter()).finish()
     }
 }
 
-impl<T: Serialize> Serialize for ById<T> {
+impl<T: Serialize, K> Serialize for ById<T, K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.items.iter())
     }
 }
 
-impl<'de, T: Deserialize<'de> + HasId + Clone> Deserialize<'de> for ById<T> {
+impl<'de, T: Deserialize<'de> + Clone, K: IdOf<T>> Deserialize<'de> for ById<T, K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::<T>::deserialize(deserializer).map(|items| items.into_iter().collect())
     }

@@ -27,7 +27,7 @@ mod store;
 mod task;
 
 pub use builder::{END, NodeRef, START, StateGraph};
-pub use by_id::{Always, ById, HasId, Merge, Merges, UnknownId};
+pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
     Lease, Loaded, Source, TaskKey, TaskRecord, ThreadId,

@@ -7,7 +7,7 @@ use std::{
     error::Error,
 };
 
-use crate::{ById, HasId, Log, Merges};
+use crate::{ById, IdOf, Log, Merges};
 
 /// Why a reducer refuses a write.
 pub type ReduceError = Box<dyn Error + Send + Sync>;
@@ -100,10 +100,10 @@ impl Reducer<String> for Append {
 #[derive(Debug)]
 pub enum MergeById {}
 
-impl<T: HasId + Clone> Reducer<ById<T>> for MergeById {
+impl<T: Clone, K: IdOf<T>> Reducer<ById<T, K>> for MergeById {
     type Write = Merges<T>;
 
-    fn reduce(value: &mut ById<T>, write: Merges<T>) -> Result<(), ReduceError> {
+    fn reduce(value: &mut ById<T, K>, write: Merges<T>) -> Result<(), ReduceError> {
         value.merge(write).map_err(Into::into)
     }
 }
