@@ -18,10 +18,7 @@ impl Control {
     ///
     /// `last` is the superstep of the checkpoint it follows, `None` on a fresh thread.
     pub fn input(last: Option<i64>) -> Self {
-        Self {
-            step: last.map_or(-1, |step| step + 1),
-            next: vec![START.into()],
-        }
+        Self { step: last.map_or(-1, |step| step + 1), next: vec![START.into()] }
     }
 
     /// Whether nothing is left to run.
@@ -58,9 +55,5 @@ pub enum RestoreError {
 }
 
 fn list(nodes: &[NodeName]) -> String {
-    nodes
-        .iter()
-        .map(|node| format!("`{node}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")
 }

@@ -13,11 +13,7 @@ impl Topology {
         let mut out = String::from("flowchart TD\n");
         for node in self.indexes() {
             let (id, label) = (self.id(Some(node)), self.label(Some(node)));
-            let (open, close) = if node == self.start() {
-                ("([", "])")
-            } else {
-                ("[", "]")
-            };
+            let (open, close) = if node == self.start() { ("([", "])") } else { ("[", "]") };
             let _ = writeln!(out, "    {id}{open}\"{}\"{close}", escape_mermaid(label));
         }
         let _ = writeln!(out, "    end_([\"END\"])");
@@ -43,11 +39,9 @@ impl Topology {
         for (from, to, route) in self.arrows() {
             let (from, to) = (self.id(Some(from)), self.id(to));
             let _ = match route {
-                Some(route) => writeln!(
-                    out,
-                    "    {from} -> {to} [label=\"{}\" style=dashed]",
-                    escape_dot(route)
-                ),
+                Some(route) => {
+                    writeln!(out, "    {from} -> {to} [label=\"{}\" style=dashed]", escape_dot(route))
+                }
                 None => writeln!(out, "    {from} -> {to}"),
             };
         }
@@ -58,11 +52,7 @@ impl Topology {
     /// The graph as one line per arrow, in the order in which a run can first reach them.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let width = self
-            .indexes()
-            .map(|node| self.label(Some(node)).chars().count())
-            .max()
-            .unwrap_or(0);
+        let width = self.indexes().map(|node| self.label(Some(node)).chars().count()).max().unwrap_or(0);
         for (from, to, route) in self.arrows() {
             let (from, to) = (self.label(Some(from)), self.label(to));
             let _ = match route {
@@ -79,11 +69,7 @@ impl Topology {
         let mut seen = 0;
         while seen < order.len() {
             let node = &self.nodes[order[seen].position()];
-            let targets = node
-                .edges
-                .iter()
-                .copied()
-                .chain(node.routes.iter().filter_map(|(_, to)| *to));
+            let targets = node.edges.iter().copied().chain(node.routes.iter().filter_map(|(_, to)| *to));
             for to in targets {
                 if !order.contains(&to) {
                     order.push(to);
@@ -105,11 +91,7 @@ impl Topology {
             if node.ends {
                 arrows.push((from, None, None));
             }
-            arrows.extend(
-                node.routes
-                    .iter()
-                    .map(|(route, to)| (from, *to, Some(route.as_str()))),
-            );
+            arrows.extend(node.routes.iter().map(|(route, to)| (from, *to, Some(route.as_str()))));
         }
         arrows
     }
@@ -133,10 +115,7 @@ impl Topology {
 }
 
 fn escape_mermaid(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('"', "&quot;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn escape_dot(text: &str) -> String {

@@ -82,11 +82,7 @@ impl ChannelSet {
     /// # Panics
     /// If `position` is not below [`ChannelSet::CAPACITY`]; the derive of a state checks that at compile time.
     pub fn insert(&mut self, position: usize) {
-        assert!(
-            position < Self::CAPACITY,
-            "a state has at most {} channels",
-            Self::CAPACITY
-        );
+        assert!(position < Self::CAPACITY, "a state has at most {} channels", Self::CAPACITY);
         self.0 |= 1 << position;
     }
 

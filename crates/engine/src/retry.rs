@@ -41,9 +41,7 @@ impl RetryPolicy {
     pub fn delay(&self, failed: u32, chance: f64) -> Duration {
         let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.factor.powi(exponent);
-        let wait = Duration::try_from_secs_f64(seconds)
-            .unwrap_or(self.cap)
-            .min(self.cap);
+        let wait = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
         wait + self.jitter.mul_f64(chance.clamp(0.0, 1.0))
     }
 }
@@ -56,10 +54,7 @@ mod tests {
     fn waits_double_up_to_the_cap_and_jitter_comes_on_top() {
         let policy = RetryPolicy::default();
         let millis = |failed, chance| policy.delay(failed, chance).as_millis();
-        assert_eq!(
-            [millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)],
-            [500, 1000, 2000]
-        );
+        assert_eq!([millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)], [500, 1000, 2000]);
         assert_eq!(millis(1, 0.5), 1000);
         assert_eq!(millis(9, 1.0), 129_000);
         assert_eq!(millis(u32::MAX, 0.0), 128_000);

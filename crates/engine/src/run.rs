@@ -199,49 +199,31 @@ impl Run {
         let mut missing = Vec::new();
         for name in &control.next {
             match topology.find(name.as_str()) {
-                Some(node) => slots.push(Slot {
-                    node,
-                    attempt: 1,
-                    report: None,
-                }),
+                Some(node) => slots.push(Slot { node, attempt: 1, report: None }),
                 None => missing.push(name.clone()),
             }
         }
         if !missing.is_empty() {
-            return Err(RestoreError::UnknownNodes {
-                step: control.step,
-                nodes: missing,
-            });
+            return Err(RestoreError::UnknownNodes { step: control.step, nodes: missing });
         }
-        let bad = |slot, detail: &str| RestoreError::BadRecord {
-            step: control.step,
-            slot,
-            detail: detail.into(),
-        };
+        let bad =
+            |slot, detail: &str| RestoreError::BadRecord { step: control.step, slot, detail: detail.into() };
         for (slot, failures) in failed {
-            let entry = slots
-                .get_mut(slot as usize)
-                .ok_or_else(|| bad(slot, "there is no such task"))?;
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
             entry.attempt = failures.saturating_add(1);
         }
         let mut unfinished = slots.len();
         for (slot, report) in finished {
-            let entry = slots
-                .get_mut(slot as usize)
-                .ok_or_else(|| bad(slot, "there is no such task"))?;
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
             check_targets(&topology, entry.node, &report.targets)
                 .map_err(|error| bad(slot, &error.to_string()))?;
             unfinished -= usize::from(entry.report.is_none());
             entry.report = Some(report);
         }
-        if let Some(slot) = slots
-            .iter()
-            .position(|slot| slot.node == topology.start() && slot.report.is_none())
+        if let Some(slot) =
+            slots.iter().position(|slot| slot.node == topology.start() && slot.report.is_none())
         {
-            return Err(bad(
-                u32::try_from(slot).unwrap_or(u32::MAX),
-                "the input is missing",
-            ));
+            return Err(bad(u32::try_from(slot).unwrap_or(u32::MAX), "the input is missing"));
         }
         let mut run = Self {
             topology,
@@ -270,23 +252,14 @@ impl Run {
     pub fn handle(&mut self, input: Input) -> Result<(), EngineError> {
         match (self.phase, input) {
             (Phase::Executing, Input::Finished(Finished { task, report })) => self.finish(task, report),
-            (
-                Phase::Executing,
-                Input::Failed {
-                    task,
-                    retryable,
-                    chance,
-                },
-            ) => self.fail(task, retryable, chance),
+            (Phase::Executing, Input::Failed { task, retryable, chance }) => {
+                self.fail(task, retryable, chance)
+            }
             (Phase::Committing, Input::Committed) => {
                 self.phase = Phase::Executing;
                 self.step += 1;
                 self.slots.clear();
-                self.slots.extend(self.next.drain(..).map(|node| Slot {
-                    node,
-                    attempt: 1,
-                    report: None,
-                }));
+                self.slots.extend(self.next.drain(..).map(|node| Slot { node, attempt: 1, report: None }));
                 self.unfinished = self.slots.len();
                 self.begin_superstep();
                 Ok(())
@@ -327,30 +300,14 @@ impl Run {
             return self.end_superstep();
         }
         if self.steps_left == 0 {
-            let next = self
-                .slots
-                .iter()
-                .map(|slot| self.topology.name(slot.node).clone())
-                .collect();
+            let next = self.slots.iter().map(|slot| self.topology.name(slot.node).clone()).collect();
             return self.end(Output::Fail(Failure::StepLimit { next }));
         }
         self.steps_left -= 1;
-        for (slot, entry) in self
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.report.is_none())
-        {
-            let id = TaskId {
-                step: self.step,
-                slot: u32::try_from(slot).expect("slots are counted in 32 bits"),
-            };
-            let task = Task {
-                id,
-                node: entry.node,
-                attempt: entry.attempt,
-                delay: Duration::ZERO,
-            };
+        for (slot, entry) in self.slots.iter().enumerate().filter(|(_, entry)| entry.report.is_none()) {
+            let id =
+                TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") };
+            let task = Task { id, node: entry.node, attempt: entry.attempt, delay: Duration::ZERO };
             self.outputs.push_back(Output::Execute(task));
         }
     }
@@ -369,19 +326,13 @@ impl Run {
     fn fail(&mut self, task: TaskId, retryable: bool, chance: f64) -> Result<(), EngineError> {
         let slot = self.running(task)?;
         let entry = &mut self.slots[slot];
-        let policy = self.topology.nodes[entry.node.position()]
-            .retry
-            .filter(|_| retryable && !self.cancelled);
+        let policy =
+            self.topology.nodes[entry.node.position()].retry.filter(|_| retryable && !self.cancelled);
         match policy.filter(|policy| entry.attempt < policy.max_attempts) {
             Some(policy) => {
                 let delay = policy.delay(entry.attempt, chance);
                 entry.attempt += 1;
-                let task = Task {
-                    id: task,
-                    node: entry.node,
-                    attempt: entry.attempt,
-                    delay,
-                };
+                let task = Task { id: task, node: entry.node, attempt: entry.attempt, delay };
                 self.outputs.push_back(Output::Execute(task));
             }
             None => self.end(Output::Fail(Failure::Task(task))),
@@ -391,10 +342,7 @@ impl Run {
 
     fn running(&self, task: TaskId) -> Result<usize, EngineError> {
         let slot = task.slot as usize;
-        let entry = self
-            .slots
-            .get(slot)
-            .filter(|entry| task.step == self.step && entry.report.is_none());
+        let entry = self.slots.get(slot).filter(|entry| task.step == self.step && entry.report.is_none());
         entry.map(|_| slot).ok_or(EngineError::NotRunning(task))
     }
 
@@ -403,27 +351,14 @@ impl Run {
             return self.end(Output::Fail(conflict));
         }
         let finished = self.slots.iter().map(|slot| {
-            let report = slot
-                .report
-                .as_ref()
-                .expect("every task of an ending superstep is finished");
+            let report = slot.report.as_ref().expect("every task of an ending superstep is finished");
             (slot.node, report.targets.as_slice())
         });
         plan(&self.topology, finished, &mut self.next);
         let order = (0..self.slots.len()).map(|slot| self.task_id(slot)).collect();
-        let next = self
-            .next
-            .iter()
-            .map(|&node| self.topology.name(node).clone())
-            .collect();
+        let next = self.next.iter().map(|&node| self.topology.name(node).clone()).collect();
         self.phase = Phase::Committing;
-        self.outputs.push_back(Output::Commit(Commit {
-            order,
-            next: Control {
-                step: self.step,
-                next,
-            },
-        }));
+        self.outputs.push_back(Output::Commit(Commit { order, next: Control { step: self.step, next } }));
     }
 
     fn conflict(&self) -> Option<Failure> {
@@ -441,9 +376,7 @@ impl Run {
                 .next();
             if let Some(channel) = clash {
                 let first = self.slots.iter().position(|slot| {
-                    slot.report
-                        .as_ref()
-                        .is_some_and(|report| report.written.contains(channel))
+                    slot.report.as_ref().is_some_and(|report| report.written.contains(channel))
                 })?;
                 return Some(Failure::Conflict {
                     channel,
@@ -458,19 +391,13 @@ impl Run {
     }
 
     fn task_id(&self, slot: usize) -> TaskId {
-        TaskId {
-            step: self.step,
-            slot: u32::try_from(slot).expect("slots are counted in 32 bits"),
-        }
+        TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") }
     }
 
     /// Whether every task that still has to end may do so although the run is cancelled.
     fn may_finish(&self) -> bool {
         let on_cancel = |slot: &Slot| self.topology.nodes[slot.node.position()].on_cancel;
-        self.slots
-            .iter()
-            .filter(|slot| slot.report.is_none())
-            .all(|slot| on_cancel(slot) == OnCancel::Finish)
+        self.slots.iter().filter(|slot| slot.report.is_none()).all(|slot| on_cancel(slot) == OnCancel::Finish)
     }
 
     fn end(&mut self, output: Output) {
@@ -517,17 +444,13 @@ fn check_targets(topology: &Topology, node: NodeIndex, targets: &[Target]) -> Re
     }
     for &target in targets {
         let (known, to) = match target {
-            Target::Node(to) => (
-                routes.iter().any(|(_, route)| *route == Some(to)),
-                topology.name(to).as_str(),
-            ),
+            Target::Node(to) => {
+                (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str())
+            }
             Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
         };
         if !known {
-            return Err(EngineError::UnknownRoute {
-                node: name.clone(),
-                to: to.into(),
-            });
+            return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });
         }
     }
     Ok(())

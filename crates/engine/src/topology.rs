@@ -167,9 +167,8 @@ impl TopologyBuilder {
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.name_problems();
         problems.extend(self.edge_problems(place));
-        let (mut errors, mut warnings): (Vec<_>, Vec<_>) = problems
-            .into_iter()
-            .partition(|problem| !problem.kind.is_warning());
+        let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(|problem| !problem.kind.is_warning());
         if !errors.is_empty() {
             errors.append(&mut warnings);
             return Err(errors);
@@ -192,10 +191,7 @@ impl TopologyBuilder {
                 first.insert(&node.name, node.place);
                 continue;
             };
-            problems.push(Problem {
-                kind,
-                place: node.place,
-            });
+            problems.push(Problem { kind, place: node.place });
         }
         problems
     }
@@ -204,16 +200,9 @@ impl TopologyBuilder {
         let mut problems = Vec::new();
         let mut graph = DiGraph::<usize, ()>::new();
         let start = graph.add_node(usize::MAX);
-        let nodes: Vec<_> = (0..self.nodes.len())
-            .map(|declared| graph.add_node(declared))
-            .collect();
+        let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
         for edge in &self.edges {
-            let mut blame = |kind| {
-                problems.push(Problem {
-                    kind,
-                    place: edge.place,
-                })
-            };
+            let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
             match (edge.from, edge.to) {
                 (Endpoint::Foreign, _) | (_, Endpoint::Foreign) => {
                     blame(ProblemKind::ForeignNode(format!(
@@ -234,10 +223,7 @@ impl TopologyBuilder {
             }
         }
         if !self.edges.iter().any(|edge| edge.from == Endpoint::Start) {
-            problems.push(Problem {
-                kind: ProblemKind::NoStart,
-                place,
-            });
+            problems.push(Problem { kind: ProblemKind::NoStart, place });
             return problems;
         }
         let mut reached = vec![false; self.nodes.len()];
@@ -248,10 +234,7 @@ impl TopologyBuilder {
             }
         }
         for (node, _) in self.nodes.iter().zip(&reached).filter(|(_, reached)| !**reached) {
-            problems.push(Problem {
-                kind: ProblemKind::Unreachable(node.name.clone()),
-                place: node.place,
-            });
+            problems.push(Problem { kind: ProblemKind::Unreachable(node.name.clone()), place: node.place });
         }
         problems
     }
@@ -268,12 +251,8 @@ impl TopologyBuilder {
     /// Sorts the nodes by name, so that comparing indexes compares names.
     fn number(self) -> Topology {
         let mut order: Vec<usize> = (0..=self.nodes.len()).collect();
-        let names: Vec<NodeName> = self
-            .nodes
-            .iter()
-            .map(|node| node.name.clone())
-            .chain([START.into()])
-            .collect();
+        let names: Vec<NodeName> =
+            self.nodes.iter().map(|node| node.name.clone()).chain([START.into()]).collect();
         order.sort_by(|&a, &b| names[a].cmp(&names[b]));
         let mut index = vec![NodeIndex(0); order.len()];
         for (position, &declared) in order.iter().enumerate() {
@@ -310,11 +289,7 @@ impl TopologyBuilder {
         }
         let start = index[index.len() - 1];
         index.pop();
-        Topology {
-            nodes,
-            start,
-            declared: index,
-        }
+        Topology { nodes, start, declared: index }
     }
 }
 
@@ -346,20 +321,12 @@ impl Topology {
 
     /// The node of this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
-        let position = self
-            .nodes
-            .binary_search_by(|node| node.name.as_str().cmp(name))
-            .ok()?;
-        Some(NodeIndex(
-            u32::try_from(position).expect("a graph has fewer than 2^32 nodes"),
-        ))
+        let position = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
+        Some(NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes")))
     }
 
     /// The names of all nodes in order, without [`START`].
     pub fn names(&self) -> impl Iterator<Item = &NodeName> {
-        self.nodes
-            .iter()
-            .map(|node| &node.name)
-            .filter(|name| name.as_str() != START)
+        self.nodes.iter().map(|node| &node.name).filter(|name| name.as_str() != START)
     }
 }

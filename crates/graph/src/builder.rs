@@ -27,16 +27,10 @@ pub struct NodeRef {
 }
 
 /// Where every run begins. Leave it with an edge to the first node.
-pub const START: NodeRef = NodeRef {
-    graph: 0,
-    end: Endpoint::Start,
-};
+pub const START: NodeRef = NodeRef { graph: 0, end: Endpoint::Start };
 
 /// Where a branch of a run ends. Enter it with an edge or a route.
-pub const END: NodeRef = NodeRef {
-    graph: 0,
-    end: Endpoint::End,
-};
+pub const END: NodeRef = NodeRef { graph: 0, end: Endpoint::End };
 
 /// A graph while it is declared: nodes that do one step each, wired by edges and conditional edges.
 ///
@@ -81,10 +75,7 @@ impl<S: State> StateGraph<S> {
             place: Location::caller(),
         });
         self.nodes.push((erase(node), options));
-        NodeRef {
-            graph: self.stamp,
-            end: Endpoint::Node(self.nodes.len() - 1),
-        }
+        NodeRef { graph: self.stamp, end: Endpoint::Node(self.nodes.len() - 1) }
     }
 
     /// Declares a node that needs something beside the state, such as a model; each task gets a clone of it.
@@ -117,12 +108,7 @@ impl<S: State> StateGraph<S> {
     #[track_caller]
     pub fn add_edge(&mut self, from: NodeRef, to: NodeRef) {
         let (from, to) = (self.endpoint(from), self.endpoint(to));
-        self.topology.edges.push(Edge {
-            from,
-            to,
-            route: None,
-            place: Location::caller(),
-        });
+        self.topology.edges.push(Edge { from, to, route: None, place: Location::caller() });
     }
 
     /// After `from`, what runs depends on the state that it left behind.
@@ -141,12 +127,7 @@ impl<S: State> StateGraph<S> {
         let targets: Vec<NodeRef> = O::Route::ALL.iter().map(|&route| map(route)).collect();
         for (route, &to) in O::Route::ALL.iter().zip(&targets) {
             let (to, route) = (self.endpoint(to), Some(route.label().to_owned()));
-            self.topology.edges.push(Edge {
-                from,
-                to,
-                route,
-                place,
-            });
+            self.topology.edges.push(Edge { from, to, route, place });
         }
         let router: Router<S> = Arc::new(move |state, targets, chosen| {
             router(state).each(|route| chosen.push(targets[route.index()]));
@@ -160,29 +141,18 @@ impl<S: State> StateGraph<S> {
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
     #[track_caller]
     pub fn compile(self) -> Result<CompiledGraph<S>, CompileError> {
-        let Self {
-            name,
-            stamp,
-            topology,
-            nodes: declared,
-            routers,
-        } = self;
+        let Self { name, stamp, topology, nodes: declared, routers } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
-                return Err(CompileError {
-                    graph: name,
-                    problems,
-                });
+                return Err(CompileError { graph: name, problems });
             }
         };
         let mut nodes: Vec<CompiledNode<S>> = Vec::new();
         nodes.resize_with(topology.len(), CompiledNode::default);
         for (position, (run, options)) in declared.into_iter().enumerate() {
-            let node = &mut nodes[topology
-                .declared(position)
-                .expect("every node is in the topology")
-                .position()];
+            let node =
+                &mut nodes[topology.declared(position).expect("every node is in the topology").position()];
             node.run = Some(run);
             node.retry_on = options.retry_on;
             node.timeout = options.timeout;
@@ -198,16 +168,9 @@ impl<S: State> StateGraph<S> {
                 Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
                 Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
             };
-            nodes[from.position()]
-                .routers
-                .push((router, targets.iter().map(target).collect()));
+            nodes[from.position()].routers.push((router, targets.iter().map(target).collect()));
         }
-        Ok(CompiledGraph::new(Inner {
-            name,
-            topology: Arc::new(topology),
-            nodes,
-            warnings,
-        }))
+        Ok(CompiledGraph::new(Inner { name, topology: Arc::new(topology), nodes, warnings }))
     }
 
     fn endpoint(&self, node: NodeRef) -> Endpoint {
@@ -216,9 +179,5 @@ impl<S: State> StateGraph<S> {
 }
 
 fn endpoint(stamp: u64, node: NodeRef) -> Endpoint {
-    if node.graph == 0 || node.graph == stamp {
-        node.end
-    } else {
-        Endpoint::Foreign
-    }
+    if node.graph == 0 || node.graph == stamp { node.end } else { Endpoint::Foreign }
 }

@@ -92,11 +92,7 @@ impl TryFrom<bool> for Always {
     type Error = &'static str;
 
     fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value {
-            Ok(Self)
-        } else {
-            Err("only `true` has a meaning here")
-        }
+        if value { Ok(Self) } else { Err("only `true` has a meaning here") }
     }
 }
 
@@ -139,10 +135,7 @@ pub struct UnknownId(pub String);
 impl<T: Clone, K: IdOf<T>> ById<T, K> {
     /// A list without items.
     pub fn new() -> Self {
-        Self {
-            items: VectorSync::new_sync(),
-            positions: HashTrieMapSync::new_sync(),
-        }
+        Self { items: VectorSync::new_sync(), positions: HashTrieMapSync::new_sync(), ids: PhantomData }
     }
 
     /// How many items there are.
@@ -157,9 +150,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
 
     /// The item with this id.
     pub fn get(&self, id: &str) -> Option<&T> {
-        self.positions
-            .get(id)
-            .and_then(|&position| self.items.get(position))
+        self.positions.get(id).and_then(|&position| self.items.get(position))
     }
 
     /// The newest item.
@@ -194,8 +185,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         match self.positions.get(K::id(&item)).copied() {
             Some(position) => drop(self.items.set_mut(position, item)),
             None => {
-                self.positions
-                    .insert_mut(K::id(&item).to_owned(), self.items.len());
+                self.positions.insert_mut(K::id(&item).to_owned(), self.items.len());
                 self.items.push_back_mut(item);
             }
         }
@@ -205,12 +195,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         if !self.positions.contains_key(id) {
             return Err(UnknownId(id.to_owned()));
         }
-        *self = self
-            .items
-            .iter()
-            .filter(|item| K::id(item) != id)
-            .cloned()
-            .collect();
+        *self = self.items.iter().filter(|item| K::id(item) != id).cloned().collect();
         Ok(())
     }
 
@@ -245,11 +230,7 @@ impl<T: Clone, K: IdOf<T>> FromIterator<T> for ById<T, K> {
 
 impl<T, K> Clone for ById<T, K> {
     fn clone(&self) -> Self {
-        Self {
-            items: self.items.clone(),
-            positions: self.positions.clone(),
-            ids: PhantomData,
-        }
+        Self { items: self.items.clone(), positions: self.positions.clone(), ids: PhantomData }
     }
 }
 

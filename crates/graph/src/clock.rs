@@ -15,10 +15,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clock"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     fn now_ms(&self) -> i64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -35,10 +32,7 @@ pub struct TokioClock {
 impl TokioClock {
     /// A clock that shows `start_ms` now.
     pub fn starting_at(start_ms: i64) -> Self {
-        Self {
-            start: Instant::now(),
-            start_ms,
-        }
+        Self { start: Instant::now(), start_ms }
     }
 }
 

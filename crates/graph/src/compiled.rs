@@ -77,19 +77,13 @@ pub struct TaskSnapshot<S: State> {
 
 impl<S: State> CompiledGraph<S> {
     pub(crate) fn new(inner: Inner<S>) -> Self {
-        Self {
-            inner: Arc::new(inner),
-            checkpointer: None,
-        }
+        Self { inner: Arc::new(inner), checkpointer: None }
     }
 
     /// The same graph, keeping its threads in `checkpointer`.
     #[must_use]
     pub fn with_checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        Self {
-            checkpointer: Some(checkpointer),
-            ..self
-        }
+        Self { checkpointer: Some(checkpointer), ..self }
     }
 
     /// The graph's name.
@@ -112,14 +106,7 @@ impl<S: State> CompiledGraph<S> {
     /// # Errors
     /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there.
     pub async fn invoke(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
-        run::run(
-            self.inner.clone(),
-            self.checkpointer.clone(),
-            Some(input),
-            config,
-            None,
-        )
-        .await
+        run::run(self.inner.clone(), self.checkpointer.clone(), Some(input), config, None).await
     }
 
     /// Goes on with what the thread has still to run. A finished thread stays as it is.
@@ -142,13 +129,7 @@ impl<S: State> CompiledGraph<S> {
 
     fn stream_run(&self, input: Option<S::Update>, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
         let (events, receiver) = Events::new(modes);
-        let run = run::run(
-            self.inner.clone(),
-            self.checkpointer.clone(),
-            input,
-            config,
-            Some(events),
-        );
+        let run = run::run(self.inner.clone(), self.checkpointer.clone(), input, config, Some(events));
         RunStream::new(receiver, Box::pin(run))
     }
 
@@ -163,18 +144,10 @@ impl<S: State> CompiledGraph<S> {
     ) -> Result<StateSnapshot<S>, RunError> {
         let Some(loaded) = self.checkpointer()?.load(thread, at).await? else {
             return match at {
-                Some(checkpoint) => Err(RunError::UnknownCheckpoint {
-                    thread: thread.clone(),
-                    checkpoint,
-                }),
+                Some(checkpoint) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
                 None => {
                     let (next, tasks) = (Vec::new(), Vec::new());
-                    Ok(StateSnapshot {
-                        values: S::default(),
-                        next,
-                        tasks,
-                        checkpoint: None,
-                    })
+                    Ok(StateSnapshot { values: S::default(), next, tasks, checkpoint: None })
                 }
             };
         };
@@ -211,10 +184,7 @@ impl<S: State> CompiledGraph<S> {
     ) -> Result<CheckpointId, RunError> {
         let checkpointer = self.checkpointer()?;
         let thread = self.thread(&config)?;
-        let unknown = || RunError::UnknownNode {
-            graph: self.inner.name.clone(),
-            node: as_node.to_owned(),
-        };
+        let unknown = || RunError::UnknownNode { graph: self.inner.name.clone(), node: as_node.to_owned() };
         let node = self.inner.topology.find(as_node).ok_or_else(unknown)?;
         let _lease = checkpointer.lease(thread).await?;
         let restored = self.load(thread, config.checkpoint).await?;
@@ -226,29 +196,17 @@ impl<S: State> CompiledGraph<S> {
         let node_name = self.inner.topology.name(node).clone();
         let json = run::encode(&update, step, &node_name)?;
         state.clear_ephemeral();
-        state.fold(update).map_err(|source| RunError::Fold {
-            node: node_name.clone(),
-            step,
-            source,
-        })?;
+        state.fold(update).map_err(|source| RunError::Fold { node: node_name.clone(), step, source })?;
         let targets = routes(&self.inner.nodes[node.position()], &state, step, &node_name)?;
-        let next = self
-            .inner
-            .topology
-            .after(node, &targets)
-            .map_err(|source| RunError::Route { step, source })?;
+        let next =
+            self.inner.topology.after(node, &targets).map_err(|source| RunError::Route { step, source })?;
         let commit = Commit {
             parent: parent.map(|meta| meta.id),
             source: Source::Update,
             control: Control { step, next },
             created_ms: config.clock.now_ms(),
             metadata: config.metadata.clone(),
-            applied: vec![AppliedTask {
-                slot: 0,
-                recorded: false,
-                node: node_name,
-                update: json,
-            }],
+            applied: vec![AppliedTask { slot: 0, recorded: false, node: node_name, update: json }],
             snapshot: None,
             records: Vec::new(),
         };
@@ -256,16 +214,12 @@ impl<S: State> CompiledGraph<S> {
     }
 
     fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
-        let missing = || RunError::NoCheckpointer {
-            graph: self.inner.name.clone(),
-        };
+        let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
         self.checkpointer.as_ref().ok_or_else(missing)
     }
 
     fn thread<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
-        config.thread.as_ref().ok_or_else(|| RunError::NoThread {
-            graph: self.inner.name.clone(),
-        })
+        config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: self.inner.name.clone() })
     }
 
     async fn load(
@@ -276,60 +230,33 @@ impl<S: State> CompiledGraph<S> {
         match (self.checkpointer()?.load(thread, at).await?, at) {
             (Some(loaded), _) => restore(thread, loaded).map(Some),
             (None, None) => Ok(None),
-            (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint {
-                thread: thread.clone(),
-                checkpoint,
-            }),
+            (None, Some(checkpoint)) => {
+                Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint })
+            }
         }
     }
 }
 
 impl<S: State> Clone for CompiledGraph<S> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            checkpointer: self.checkpointer.clone(),
-        }
+        Self { inner: self.inner.clone(), checkpointer: self.checkpointer.clone() }
     }
 }
 
 impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
     fn into_snapshot(self, live: bool) -> Result<StateSnapshot<S>, RunError> {
-        let Self {
-            meta,
-            state: mut values,
-            tasks: records,
-            ..
-        } = self;
+        let Self { meta, state: mut values, tasks: records, .. } = self;
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control
             .next
             .iter()
-            .map(|node| TaskSnapshot {
-                node: node.clone(),
-                result: None,
-                error: None,
-            })
+            .map(|node| TaskSnapshot { node: node.clone(), result: None, error: None })
             .collect();
         let mut next = meta.control.next.clone();
-        if live
-            && meta
-                .control
-                .next
-                .first()
-                .is_some_and(|node| node.as_str() != superstep_engine::START)
-        {
-            let done = |slot: u32| {
-                records
-                    .iter()
-                    .any(|task| task.slot == slot && task.update.is_some())
-            };
-            next = (0u32..)
-                .zip(next)
-                .filter(|(slot, _)| !done(*slot))
-                .map(|(_, node)| node)
-                .collect();
+        if live && meta.control.next.first().is_some_and(|node| node.as_str() != superstep_engine::START) {
+            let done = |slot: u32| records.iter().any(|task| task.slot == slot && task.update.is_some());
+            next = (0u32..).zip(next).filter(|(slot, _)| !done(*slot)).map(|(_, node)| node).collect();
         }
         let folds_early = next.len() < meta.control.next.len();
         if folds_early {
@@ -341,9 +268,7 @@ impl<S: State> Restored<S> {
             };
             if let (true, Some(update)) = (folds_early, &record.update) {
                 let (node, step) = (task.node.clone(), meta.control.step + 1);
-                values
-                    .fold(update.clone())
-                    .map_err(|source| RunError::Fold { node, step, source })?;
+                values.fold(update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
             }
             task.result = record.update;
             task.error = match record.record {
@@ -352,11 +277,6 @@ impl<S: State> Restored<S> {
                 TaskRecord::Finished { .. } => None,
             };
         }
-        Ok(StateSnapshot {
-            values,
-            next,
-            tasks,
-            checkpoint: Some(meta),
-        })
+        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta) })
     }
 }

@@ -48,10 +48,7 @@ pub enum OnUnfinished {
 impl RunConfig {
     /// A run on this thread with everything else as usual.
     pub fn thread(id: impl Into<ThreadId>) -> Self {
-        Self {
-            thread: Some(id.into()),
-            ..Self::default()
-        }
+        Self { thread: Some(id.into()), ..Self::default() }
     }
 }
 

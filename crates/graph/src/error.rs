@@ -19,10 +19,7 @@ pub struct NodeError {
 impl NodeError {
     /// A failure with this text or this cause.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            source: cause.into(),
-            fatal: false,
-        }
+        Self { source: cause.into(), fatal: false }
     }
 
     /// The same failure, never to be retried.
@@ -108,10 +105,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
 
 impl fmt::Debug for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeError")
-            .field("source", &self.source)
-            .field("fatal", &self.fatal)
-            .finish()
+        f.debug_struct("NodeError").field("source", &self.source).field("fatal", &self.fatal).finish()
     }
 }
 
@@ -352,11 +346,7 @@ pub enum RunError {
 }
 
 fn names(nodes: &[NodeName]) -> String {
-    nodes
-        .iter()
-        .map(|node| format!("`{node}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// An error with its causes in one line, for records and terminals.

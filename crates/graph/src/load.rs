@@ -50,10 +50,7 @@ impl SinceSnapshot {
     }
 
     pub(crate) fn taken(channels: &[ChannelValue]) -> Self {
-        Self {
-            snapshot_bytes: channels.iter().map(|value| value.json.len()).sum(),
-            ..Self::default()
-        }
+        Self { snapshot_bytes: channels.iter().map(|value| value.json.len()).sum(), ..Self::default() }
     }
 }
 
@@ -62,13 +59,7 @@ impl SinceSnapshot {
 /// # Errors
 /// [`RunError::Decode`] if something stored does not fit the state.
 pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Restored<S>, RunError> {
-    let Loaded {
-        meta,
-        head,
-        snapshot,
-        commits,
-        tasks,
-    } = loaded;
+    let Loaded { meta, head, snapshot, commits, tasks } = loaded;
     let id = meta.id;
     let decode = |what: String, source: Box<dyn Error + Send + Sync>| RunError::Decode {
         thread: thread.clone(),
@@ -82,12 +73,8 @@ pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Res
         since_snapshot = SinceSnapshot::taken(&channels);
         for ChannelValue { channel: name, json } in channels {
             let channel = S::CHANNELS.iter().position(|channel| channel.name == name);
-            let channel = channel.ok_or_else(|| {
-                decode(
-                    format!("channel `{name}`"),
-                    "the state has no such channel".into(),
-                )
-            })?;
+            let channel = channel
+                .ok_or_else(|| decode(format!("channel `{name}`"), "the state has no such channel".into()))?;
             state
                 .decode(channel, &json)
                 .map_err(|error| decode(format!("channel `{name}`"), error.into()))?;
@@ -100,9 +87,7 @@ pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Res
             bytes += json.len();
             let update: S::Update =
                 serde_json::from_slice(&json).map_err(|error| decode("an update".into(), error.into()))?;
-            state
-                .fold(update)
-                .map_err(|error| decode("an update".into(), error.into()))?;
+            state.fold(update).map_err(|error| decode("an update".into(), error.into()))?;
         }
         since_snapshot.count(bytes);
     }
@@ -118,11 +103,5 @@ pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Res
         Ok(RestoredTask { slot, record, update })
     });
     let tasks = tasks.collect::<Result<_, RunError>>()?;
-    Ok(Restored {
-        meta,
-        head,
-        state,
-        tasks,
-        since_snapshot,
-    })
+    Ok(Restored { meta, head, state, tasks, since_snapshot })
 }

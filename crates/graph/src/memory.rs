@@ -51,14 +51,9 @@ impl MemoryCheckpointer {
 impl Checkpointer for MemoryCheckpointer {
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         let lease = if self.leased.lock().insert(thread.clone()) {
-            Ok(Lease::new(Held {
-                leased: self.leased.clone(),
-                thread: thread.clone(),
-            }))
+            Ok(Lease::new(Held { leased: self.leased.clone(), thread: thread.clone() }))
         } else {
-            Err(CheckpointError::Busy {
-                thread: thread.clone(),
-            })
+            Err(CheckpointError::Busy { thread: thread.clone() })
         };
         Box::pin(ready(lease))
     }
@@ -75,10 +70,7 @@ impl Checkpointer for MemoryCheckpointer {
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let recorded = match self.threads.get_mut(&task.thread) {
             Some(mut stored) if stored.head() == Some(task.checkpoint) => {
-                let head = stored
-                    .checkpoints
-                    .last_mut()
-                    .expect("a thread with a head has a checkpoint");
+                let head = stored.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
                 put(&mut head.records, task.slot, record);
                 Ok(())
             }
@@ -118,10 +110,7 @@ impl Checkpointer for MemoryCheckpointer {
         thread: &ThreadId,
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
-        let found = self
-            .threads
-            .get(thread)
-            .map_or_else(Vec::new, |stored| stored.history(range));
+        let found = self.threads.get(thread).map_or_else(Vec::new, |stored| stored.history(range));
         Box::pin(ready(Ok(found)))
     }
 
@@ -173,10 +162,8 @@ impl Thread {
         {
             return Err(no_parent(thread, parent));
         }
-        if let Some(missing) = next
-            .applied
-            .iter()
-            .find(|task| task.recorded && !self.is_recorded(&next, task))
+        if let Some(missing) =
+            next.applied.iter().find(|task| task.recorded && !self.is_recorded(&next, task))
         {
             return Err(not_recorded(thread, next.parent, missing.slot));
         }
@@ -189,21 +176,15 @@ impl Thread {
         {
             self.checkpoints[parent].applied_by = Some(id);
         }
-        self.checkpoints.push(Stored {
-            commit: Arc::new(next),
-            records,
-            applied_by: None,
-        });
+        self.checkpoints.push(Stored { commit: Arc::new(next), records, applied_by: None });
         Ok(id)
     }
 
     fn is_recorded(&self, next: &Commit, task: &AppliedTask) -> bool {
-        next.parent
-            .and_then(|parent| self.get(parent))
-            .is_some_and(|parent| {
-                let found = parent.records.binary_search_by_key(&task.slot, |(slot, _)| *slot);
-                found.is_ok_and(|at| matches!(parent.records[at].1, TaskRecord::Finished { .. }))
-            })
+        next.parent.and_then(|parent| self.get(parent)).is_some_and(|parent| {
+            let found = parent.records.binary_search_by_key(&task.slot, |(slot, _)| *slot);
+            found.is_ok_and(|at| matches!(parent.records[at].1, TaskRecord::Finished { .. }))
+        })
     }
 
     fn meta(&self, id: CheckpointId) -> Option<CheckpointMeta> {
@@ -246,23 +227,10 @@ impl Thread {
         let mut next = Some(id);
         while let Some(step) = next.and_then(|id| self.get(id)) {
             commits.push(step.commit.clone());
-            next = if step.commit.snapshot.is_some() {
-                None
-            } else {
-                step.commit.parent
-            };
+            next = if step.commit.snapshot.is_some() { None } else { step.commit.parent };
         }
-        let applied = stored
-            .applied_by
-            .and_then(|child| self.get(child))
-            .map(|child| child.commit.clone());
-        Some(Way {
-            meta,
-            head,
-            commits,
-            records: stored.records.clone(),
-            applied,
-        })
+        let applied = stored.applied_by.and_then(|child| self.get(child)).map(|child| child.commit.clone());
+        Some(Way { meta, head, commits, records: stored.records.clone(), applied })
     }
 }
 
@@ -294,23 +262,10 @@ impl Way {
             if !known.is_ok_and(|at| matches!(tasks[at].1, TaskRecord::Finished { .. })) {
                 // The contract says that an update is a JSON text, so that there is nothing to lose here.
                 let update = String::from_utf8_lossy(&task.update).into_owned();
-                put(
-                    &mut tasks,
-                    task.slot,
-                    TaskRecord::Finished {
-                        update,
-                        targets: Vec::new(),
-                    },
-                );
+                put(&mut tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new() });
             }
         }
-        Loaded {
-            meta: self.meta,
-            head: self.head,
-            snapshot,
-            commits,
-            tasks,
-        }
+        Loaded { meta: self.meta, head: self.head, snapshot, commits, tasks }
     }
 }
 
@@ -347,10 +302,7 @@ fn position(id: CheckpointId) -> Option<usize> {
 }
 
 fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> CheckpointError {
-    CheckpointError::Conflict {
-        thread: thread.clone(),
-        expected,
-    }
+    CheckpointError::Conflict { thread: thread.clone(), expected }
 }
 
 fn no_parent(thread: &ThreadId, parent: CheckpointId) -> CheckpointError {

@@ -81,12 +81,7 @@ pub struct NodeOptions {
 impl Default for NodeOptions {
     /// No retries, no timeout, dropped when the run is cancelled.
     fn default() -> Self {
-        Self {
-            retry: None,
-            retry_on: NodeError::is_transient,
-            timeout: None,
-            on_cancel: OnCancel::Drop,
-        }
+        Self { retry: None, retry_on: NodeError::is_transient, timeout: None, on_cancel: OnCancel::Drop }
     }
 }
 
@@ -106,15 +101,8 @@ pub(crate) struct CompiledNode<S: State> {
 
 impl<S: State> Default for CompiledNode<S> {
     fn default() -> Self {
-        let NodeOptions {
-            retry_on, timeout, ..
-        } = NodeOptions::default();
-        Self {
-            run: None,
-            routers: Vec::new(),
-            retry_on,
-            timeout,
-        }
+        let NodeOptions { retry_on, timeout, .. } = NodeOptions::default();
+        Self { run: None, routers: Vec::new(), retry_on, timeout }
     }
 }
 

@@ -79,10 +79,7 @@ struct Done<S: State> {
 
 impl<S: State> Driver<S> {
     fn new(graph: Arc<Inner<S>>, config: &RunConfig, events: Option<Events<S>>) -> Self {
-        let custom = events
-            .as_ref()
-            .filter(|events| events.wants(StreamMode::Custom))
-            .cloned();
+        let custom = events.as_ref().filter(|events| events.wants(StreamMode::Custom)).cloned();
         let cx = RunCx {
             thread: config.thread.clone(),
             clock: config.clock.clone(),
@@ -91,15 +88,7 @@ impl<S: State> Driver<S> {
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
         };
         let (store, state, done, failure) = (None, S::default(), Vec::new(), None);
-        Self {
-            graph,
-            cx: Arc::new(cx),
-            events,
-            store,
-            state,
-            done,
-            failure,
-        }
+        Self { graph, cx: Arc::new(cx), events, store, state, done, failure }
     }
 
     fn begin_without_store(
@@ -109,9 +98,7 @@ impl<S: State> Driver<S> {
     ) -> Result<Begin, RunError> {
         match input {
             Some(input) if config.checkpoint.is_none() => self.accept(input, Control::input(None)),
-            _ => Err(RunError::NoCheckpointer {
-                graph: self.graph.name.clone(),
-            }),
+            _ => Err(RunError::NoCheckpointer { graph: self.graph.name.clone() }),
         }
     }
 
@@ -122,9 +109,7 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let thread = config.thread.clone();
-        let thread = thread.ok_or_else(|| RunError::NoThread {
-            graph: self.graph.name.clone(),
-        })?;
+        let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
         let loaded = checkpointer.load(&thread, config.checkpoint).await?;
         if let (None, Some(checkpoint)) = (&loaded, config.checkpoint) {
@@ -132,14 +117,7 @@ impl<S: State> Driver<S> {
         }
         let restored = loaded.map(|loaded| restore::<S>(&thread, loaded)).transpose()?;
         let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
-        let Some(Restored {
-            meta,
-            head,
-            state,
-            tasks,
-            since_snapshot,
-        }) = restored
-        else {
+        let Some(Restored { meta, head, state, tasks, since_snapshot }) = restored else {
             self.store = Some(store);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
             return self.accept_and_store(input, None, config).await;
@@ -152,18 +130,12 @@ impl<S: State> Driver<S> {
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {
                 OnUnfinished::Refuse => {
-                    return Err(RunError::Unfinished {
-                        thread,
-                        next: meta.control.next,
-                    });
+                    return Err(RunError::Unfinished { thread, next: meta.control.next });
                 }
-                OnUnfinished::Discard => self.emit(Event::Discarded {
-                    nodes: meta.control.next,
-                }),
+                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next }),
             }
         }
-        self.accept_and_store(input, Some(meta.control.step), config)
-            .await
+        self.accept_and_store(input, Some(meta.control.step), config).await
     }
 
     /// Takes an input as the finished task of [`START`], in the superstep after `last`.
@@ -171,11 +143,7 @@ impl<S: State> Driver<S> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, false)?;
-        Ok(Begin {
-            control,
-            finished: vec![(0, report)],
-            failed: Vec::new(),
-        })
+        Ok(Begin { control, finished: vec![(0, report)], failed: Vec::new() })
     }
 
     async fn accept_and_store(
@@ -209,40 +177,19 @@ impl<S: State> Driver<S> {
         if config.checkpoint.is_some() {
             // A fork runs its tasks afresh; only an input is no task that could run again.
             tasks.retain(|task| {
-                control
-                    .next
-                    .get(task.slot as usize)
-                    .is_some_and(|node| node.as_str() == START)
+                control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
             });
             control.step += 1;
-            let records = tasks
-                .iter()
-                .map(|task| (task.slot, task.record.clone()))
-                .collect();
+            let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
             let (control, metadata) = (control.clone(), config.metadata.clone());
-            let fork = NewCheckpoint {
-                source: Source::Fork,
-                control,
-                metadata,
-                applied: Vec::new(),
-                records,
-            };
+            let fork =
+                NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records };
             self.checkpoint(fork).await?;
         }
-        let mut begin = Begin {
-            control,
-            finished: Vec::new(),
-            failed: Vec::new(),
-        };
+        let mut begin = Begin { control, finished: Vec::new(), failed: Vec::new() };
         for task in tasks {
             match (task.record, task.update) {
-                (
-                    TaskRecord::Finished {
-                        update: json,
-                        targets,
-                    },
-                    Some(update),
-                ) => {
+                (TaskRecord::Finished { update: json, targets }, Some(update)) => {
                     let name = begin.control.next.get(task.slot as usize);
                     // The engine reports nodes that the graph lost.
                     let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
@@ -250,25 +197,9 @@ impl<S: State> Driver<S> {
                     };
                     let targets = self.targets(&targets);
                     let (written, exclusive) = (update.written(), update.exclusive());
-                    begin.finished.push((
-                        task.slot,
-                        Report {
-                            written,
-                            exclusive,
-                            targets: targets.clone(),
-                        },
-                    ));
+                    begin.finished.push((task.slot, Report { written, exclusive, targets: targets.clone() }));
                     let json = json.into_bytes();
-                    self.put(
-                        task.slot,
-                        Done {
-                            node,
-                            update: Some(update),
-                            json,
-                            targets,
-                            recorded: true,
-                        },
-                    );
+                    self.put(task.slot, Done { node, update: Some(update), json, targets, recorded: true });
                 }
                 (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
                 (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
@@ -288,22 +219,11 @@ impl<S: State> Driver<S> {
     }
 
     async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
-        let Begin {
-            control,
-            finished,
-            failed,
-        } = begin;
-        let restored = Run::restore(
-            self.graph.topology.clone(),
-            &control,
-            finished,
-            failed,
-            config.step_limit,
-        );
-        let mut run = restored.map_err(|source| RunError::Restore {
-            graph: self.graph.name.clone(),
-            source,
-        })?;
+        let Begin { control, finished, failed } = begin;
+        let restored =
+            Run::restore(self.graph.topology.clone(), &control, finished, failed, config.step_limit);
+        let mut run =
+            restored.map_err(|source| RunError::Restore { graph: self.graph.name.clone(), source })?;
         let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
@@ -311,16 +231,9 @@ impl<S: State> Driver<S> {
             Ok(status) => {
                 self.record_stop(&[], "", &dropped).await?;
                 let checkpoint = self.store.as_ref().and_then(Store::at);
-                Ok(Outcome {
-                    state: self.state,
-                    status,
-                    checkpoint,
-                })
+                Ok(Outcome { state: self.state, status, checkpoint })
             }
-            Err(Refused {
-                error: error @ RunError::Checkpoint(_),
-                ..
-            }) => Err(error),
+            Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
                 self.record_stop(&blamed, &chain(&error), &dropped).await?;
                 Err(error)
@@ -345,8 +258,7 @@ impl<S: State> Driver<S> {
                     }
                     Output::Commit(plan) => {
                         self.commit(plan).await?;
-                        run.handle(Input::Committed)
-                            .expect("the engine asked for the commit");
+                        run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Done => return Ok(Status::Completed),
                     Output::Cancelled => return Ok(Status::Cancelled),
@@ -384,32 +296,21 @@ impl<S: State> Driver<S> {
         match result {
             Ok(update) => {
                 let (step, slot) = (task.id.step, task.id.slot);
-                let blame = |error| Refused {
-                    error,
-                    blamed: vec![slot],
-                };
+                let blame = |error| Refused { error, blamed: vec![slot] };
                 let json = self.encode(&update, task.node, step).map_err(blame)?;
                 if self.wants(StreamMode::Updates) {
                     let node = self.graph.topology.name(task.node).clone();
-                    self.emit(Event::Update {
-                        step,
-                        node,
-                        update: update.clone(),
-                    });
+                    self.emit(Event::Update { step, node, update: update.clone() });
                 }
                 self.emit_task_end(task, None);
-                let report = self
-                    .finish(task.id, task.node, update, json, run.width() == 1)
-                    .map_err(blame)?;
+                let report =
+                    self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
                 if run.unfinished() > 1 {
                     // Its superstep goes on without it; should that fail or crash, it is not to run again.
                     self.store_record(slot, self.record_of(slot)).await?;
                     self.mark_recorded(slot);
                 }
-                let finished = run.handle(Input::Finished(Finished {
-                    task: task.id,
-                    report,
-                }));
+                let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
                 finished.map_err(|source| blame(RunError::Route { step, source }))
             }
             Err(error) => {
@@ -419,12 +320,7 @@ impl<S: State> Driver<S> {
                 self.emit_task_end(task, Some(&*source));
                 let chance = self.chance(task);
                 self.failure = Some((task, source));
-                run.handle(Input::Failed {
-                    task: task.id,
-                    retryable,
-                    chance,
-                })
-                .expect("the task was running");
+                run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
                 Ok(())
             }
         }
@@ -444,11 +340,7 @@ impl<S: State> Driver<S> {
         let (written, exclusive) = (update.written(), update.exclusive());
         let name = self.graph.topology.name(node);
         let compiled = &self.graph.nodes[node.position()];
-        let refuse = |source| RunError::Fold {
-            node: name.clone(),
-            step: task.step,
-            source,
-        };
+        let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
             self.state.clear_ephemeral();
             self.state.fold(update).map_err(refuse)?;
@@ -459,19 +351,9 @@ impl<S: State> Driver<S> {
             let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
             (Some(update), routes(compiled, &left_behind, task.step, name)?)
         };
-        let done = Done {
-            node,
-            update,
-            json,
-            targets: targets.clone(),
-            recorded: false,
-        };
+        let done = Done { node, update, json, targets: targets.clone(), recorded: false };
         self.put(task.slot, done);
-        Ok(Report {
-            written,
-            exclusive,
-            targets,
-        })
+        Ok(Report { written, exclusive, targets })
     }
 
     async fn commit(&mut self, plan: Plan) -> Result<(), Refused> {
@@ -490,18 +372,13 @@ impl<S: State> Driver<S> {
             let node = done.node;
             self.state.fold(update).map_err(|source| {
                 let node = self.graph.topology.name(node).clone();
-                Refused {
-                    error: RunError::Fold { node, step, source },
-                    blamed: vec![task.slot],
-                }
+                Refused { error: RunError::Fold { node, step, source }, blamed: vec![task.slot] }
             })?;
         }
         let done = self.done.drain(..);
         if self.store.is_some() {
             let applied = (0..).zip(done).filter_map(|(slot, done)| {
-                let Done {
-                    node, json, recorded, ..
-                } = done?;
+                let Done { node, json, recorded, .. } = done?;
                 Some(AppliedTask {
                     slot,
                     recorded,
@@ -510,27 +387,15 @@ impl<S: State> Driver<S> {
                 })
             });
             let (applied, metadata, records) = (applied.collect(), Map::new(), Vec::new());
-            let new = NewCheckpoint {
-                source: Source::Loop,
-                control,
-                metadata,
-                applied,
-                records,
-            };
+            let new = NewCheckpoint { source: Source::Loop, control, metadata, applied, records };
             if self.wants(StreamMode::Values) {
-                self.emit(Event::Values {
-                    step,
-                    state: self.state.clone(),
-                });
+                self.emit(Event::Values { step, state: self.state.clone() });
             }
             self.checkpoint(new).await?;
         } else {
             drop(done);
             if self.wants(StreamMode::Values) {
-                self.emit(Event::Values {
-                    step,
-                    state: self.state.clone(),
-                });
+                self.emit(Event::Values { step, state: self.state.clone() });
             }
         }
         Ok(())
@@ -545,9 +410,7 @@ impl<S: State> Driver<S> {
         let Some(store) = &mut self.store else {
             return Ok(());
         };
-        let meta = store
-            .commit(new, (source == Source::Loop).then_some(snapshot), describe)
-            .await?;
+        let meta = store.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
         if let Some(meta) = meta {
             self.emit(Event::Checkpoint(meta));
         }
@@ -557,31 +420,14 @@ impl<S: State> Driver<S> {
     fn failed(&mut self, failure: Failure, config: &RunConfig) -> Refused {
         match failure {
             Failure::Task(id) => {
-                let (task, source) = self
-                    .failure
-                    .take()
-                    .expect("the engine gives up only after a failure");
+                let (task, source) = self.failure.take().expect("the engine gives up only after a failure");
                 let node = self.graph.topology.name(task.node).clone();
-                let error = RunError::Node {
-                    node,
-                    step: id.step,
-                    attempts: task.attempt,
-                    source,
-                };
-                Refused {
-                    error,
-                    blamed: vec![id.slot],
-                }
+                let error = RunError::Node { node, step: id.step, attempts: task.attempt, source };
+                Refused { error, blamed: vec![id.slot] }
             }
-            Failure::Conflict {
-                channel,
-                first,
-                second,
-            } => {
+            Failure::Conflict { channel, first, second } => {
                 let node = |task: TaskId| {
-                    let done = self.done[task.slot as usize]
-                        .as_ref()
-                        .expect("both tasks are finished");
+                    let done = self.done[task.slot as usize].as_ref().expect("both tasks are finished");
                     self.graph.topology.name(done.node).clone()
                 };
                 let channel = S::CHANNELS[channel].name;
@@ -591,18 +437,11 @@ impl<S: State> Driver<S> {
                     first: node(first),
                     second: node(second),
                 };
-                Refused {
-                    error,
-                    blamed: vec![first.slot, second.slot],
-                }
+                Refused { error, blamed: vec![first.slot, second.slot] }
             }
-            Failure::StepLimit { next } => Refused {
-                error: RunError::StepLimit {
-                    limit: config.step_limit,
-                    next,
-                },
-                blamed: Vec::new(),
-            },
+            Failure::StepLimit { next } => {
+                Refused { error: RunError::StepLimit { limit: config.step_limit, next }, blamed: Vec::new() }
+            }
         }
     }
 
@@ -611,33 +450,21 @@ impl<S: State> Driver<S> {
         let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
             return Ok(());
         };
-        let record = TaskRecord::Failed {
-            attempts: failed.attempt,
-            error: chain(&*source),
-        };
+        let record = TaskRecord::Failed { attempts: failed.attempt, error: chain(&*source) };
         self.store_record(failed.id.slot, record).await
     }
 
     /// Stores how the tasks of a superstep ended that will not be committed.
     async fn record_stop(&mut self, blamed: &[u32], error: &str, dropped: &[Task]) -> Result<(), RunError> {
         for &slot in blamed {
-            self.store_record(
-                slot,
-                TaskRecord::Failed {
-                    attempts: 0,
-                    error: error.to_owned(),
-                },
-            )
-            .await?;
+            self.store_record(slot, TaskRecord::Failed { attempts: 0, error: error.to_owned() }).await?;
         }
         for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
             self.store_record(task.id.slot, TaskRecord::Cancelled).await?;
         }
         for slot in 0..self.done.len() {
             let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
-            let fresh = self.done[slot as usize]
-                .as_ref()
-                .is_some_and(|done| !done.recorded);
+            let fresh = self.done[slot as usize].as_ref().is_some_and(|done| !done.recorded);
             if fresh && !blamed.contains(&slot) {
                 self.store_record(slot, self.record_of(slot)).await?;
             }
@@ -653,18 +480,13 @@ impl<S: State> Driver<S> {
     }
 
     fn record_of(&self, slot: u32) -> TaskRecord {
-        let done = self.done[slot as usize]
-            .as_ref()
-            .expect("only finished tasks are recorded");
+        let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
         let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
         let target = |target: &Target| match target {
             Target::Node(node) => self.graph.topology.name(*node).clone(),
             Target::End => superstep_engine::END.into(),
         };
-        TaskRecord::Finished {
-            update,
-            targets: done.targets.iter().map(target).collect(),
-        }
+        TaskRecord::Finished { update, targets: done.targets.iter().map(target).collect() }
     }
 
     fn put(&mut self, slot: u32, done: Done<S>) {
@@ -701,12 +523,7 @@ impl<S: State> Driver<S> {
     fn emit_task_end(&self, task: Task, error: Option<&(dyn std::error::Error + 'static)>) {
         if self.wants(StreamMode::Tasks) {
             let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
-            self.emit(Event::TaskEnd {
-                step,
-                node,
-                attempt: task.attempt,
-                error: error.map(chain),
-            });
+            self.emit(Event::TaskEnd { step, node, attempt: task.attempt, error: error.map(chain) });
         }
     }
 
@@ -725,20 +542,13 @@ struct Refused {
 
 impl From<RunError> for Refused {
     fn from(error: RunError) -> Self {
-        Self {
-            error,
-            blamed: Vec::new(),
-        }
+        Self { error, blamed: Vec::new() }
     }
 }
 
 /// An update as it is stored.
 pub(crate) fn encode<U: Update>(update: &U, step: i64, node: &NodeName) -> Result<Vec<u8>, RunError> {
-    serde_json::to_vec(update).map_err(|source| RunError::Encode {
-        node: node.clone(),
-        step,
-        source,
-    })
+    serde_json::to_vec(update).map_err(|source| RunError::Encode { node: node.clone(), step, source })
 }
 
 /// Where the conditional edges of a node lead, given the state that it left behind.
@@ -752,11 +562,7 @@ pub(crate) fn routes<S: State>(
     for (router, targets) in &node.routers {
         catch_unwind(AssertUnwindSafe(|| router(state, targets, &mut chosen))).map_err(|panic| {
             let source = Box::new(Panicked::from_payload(&*panic));
-            RunError::Router {
-                node: name.clone(),
-                step,
-                source,
-            }
+            RunError::Router { node: name.clone(), step, source }
         })?;
     }
     Ok(chosen)
@@ -765,15 +571,8 @@ pub(crate) fn routes<S: State>(
 fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     let channel = |(position, channel): (usize, &Channel)| {
         let json = state.encode(position);
-        let json = json.map_err(|source| RunError::EncodeChannel {
-            channel: channel.name,
-            step,
-            source,
-        })?;
-        Ok(ChannelValue {
-            channel: channel.name.to_owned(),
-            json,
-        })
+        let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
+        Ok(ChannelValue { channel: channel.name.to_owned(), json })
     };
     S::CHANNELS.iter().enumerate().map(channel).collect()
 }

@@ -147,9 +147,7 @@ impl<S> PartialEq for Cleared<S> {
 
 impl<S: State> fmt::Debug for Cleared<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(self.0.iter().map(|position| S::CHANNELS[position].name))
-            .finish()
+        f.debug_list().entries(self.0.iter().map(|position| S::CHANNELS[position].name)).finish()
     }
 }
 

@@ -40,15 +40,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let since_snapshot = SinceSnapshot::default();
-        Self {
-            checkpointer,
-            thread,
-            _lease: lease,
-            clock,
-            head: None,
-            at: None,
-            since_snapshot,
-        }
+        Self { checkpointer, thread, _lease: lease, clock, head: None, at: None, since_snapshot }
     }
 
     /// The checkpoint that the run stands at.
@@ -68,34 +60,13 @@ impl Store {
         snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
         describe: bool,
     ) -> Result<Option<CheckpointMeta>, RunError> {
-        let NewCheckpoint {
-            source,
-            control,
-            metadata,
-            applied,
-            records,
-        } = new;
+        let NewCheckpoint { source, control, metadata, applied, records } = new;
         let (parent, created_ms) = (self.at, self.clock.now_ms());
-        self.since_snapshot
-            .count(applied.iter().map(|task| task.update.len()).sum());
-        let snapshot = snapshot
-            .filter(|_| self.since_snapshot.is_due())
-            .map(|make| make())
-            .transpose()?;
-        let since_snapshot = snapshot
-            .as_deref()
-            .map_or(self.since_snapshot, SinceSnapshot::taken);
+        self.since_snapshot.count(applied.iter().map(|task| task.update.len()).sum());
+        let snapshot = snapshot.filter(|_| self.since_snapshot.is_due()).map(|make| make()).transpose()?;
+        let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
         let describe = describe.then(|| (control.clone(), metadata.clone()));
-        let commit = Commit {
-            parent,
-            source,
-            control,
-            created_ms,
-            metadata,
-            applied,
-            snapshot,
-            records,
-        };
+        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
         let id = self.checkpointer.commit(&self.thread, self.head, commit).await?;
         (self.head, self.at, self.since_snapshot) = (Some(id), Some(id), since_snapshot);
         Ok(describe.map(|(control, metadata)| CheckpointMeta {
@@ -111,11 +82,7 @@ impl Store {
     /// Stores how a task of the present checkpoint ended.
     pub(crate) async fn record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
         let checkpoint = self.at.expect("tasks run only after the input is committed");
-        let key = TaskKey {
-            thread: self.thread.clone(),
-            checkpoint,
-            slot,
-        };
+        let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
         Ok(self.checkpointer.record(&key, record).await?)
     }
 }

@@ -105,11 +105,7 @@ impl<S: State> RunStream<S> {
         events: mpsc::UnboundedReceiver<Event<S>>,
         run: BoxFuture<'static, Result<Outcome<S>, RunError>>,
     ) -> Self {
-        Self {
-            events,
-            run: Some(run),
-            outcome: None,
-        }
+        Self { events, run: Some(run), outcome: None }
     }
 
     /// Runs to the end, dropping the events that were not taken, and tells how it ended.
@@ -154,23 +150,14 @@ pub(crate) struct Events<S: State> {
 
 impl<S: State> Clone for Events<S> {
     fn clone(&self) -> Self {
-        Self {
-            sender: self.sender.clone(),
-            modes: self.modes.clone(),
-        }
+        Self { sender: self.sender.clone(), modes: self.modes.clone() }
     }
 }
 
 impl<S: State> Events<S> {
     pub(crate) fn new(modes: &[StreamMode]) -> (Self, mpsc::UnboundedReceiver<Event<S>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (
-            Self {
-                sender,
-                modes: modes.to_vec(),
-            },
-            receiver,
-        )
+        (Self { sender, modes: modes.to_vec() }, receiver)
     }
 
     pub(crate) fn wants(&self, mode: StreamMode) -> bool {
@@ -186,11 +173,7 @@ impl<S: State> Events<S> {
 impl<S: State> EmitCustom for Events<S> {
     fn emit(&self, node: &NodeName, name: &'static str, data: Value) {
         if self.wants(StreamMode::Custom) {
-            self.send(Event::Custom {
-                node: node.clone(),
-                name,
-                data,
-            });
+            self.send(Event::Custom { node: node.clone(), name, data });
         }
     }
 }

@@ -46,16 +46,8 @@ enum Stage<S: State> {
 
 impl<S: State> RunTask<S> {
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, name: NodeName, state: S, run: Arc<RunCx>) -> Self {
-        let cx = Cx {
-            run,
-            node: name,
-            task: task.id,
-            attempt: task.attempt,
-        };
-        let run = node
-            .run
-            .clone()
-            .expect("only the start has no function, and it is never executed");
+        let cx = Cx { run, node: name, task: task.id, attempt: task.attempt };
+        let run = node.run.clone().expect("only the start has no function, and it is never executed");
         Self {
             task,
             stage: Stage::Begin { run, state, cx },
@@ -105,10 +97,7 @@ impl<S: State> Future for RunTask<S> {
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         std::task::ready!(deadline.as_mut().poll(context));
         this.stage = Stage::Over;
-        Poll::Ready(TaskEnd {
-            task,
-            result: Err(TimedOut(timeout).into()),
-        })
+        Poll::Ready(TaskEnd { task, result: Err(TimedOut(timeout).into()) })
     }
 }
 
@@ -124,13 +113,7 @@ pub(crate) struct Tasks<S: State> {
 impl<S: State> Tasks<S> {
     /// At most `limit` tasks at a time.
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            running: Vec::new(),
-            inline: None,
-            spawned: JoinSet::new(),
-            limit,
-        }
+        Self { waiting: VecDeque::new(), running: Vec::new(), inline: None, spawned: JoinSet::new(), limit }
     }
 
     pub(crate) fn push(&mut self, task: Task) {
@@ -158,11 +141,7 @@ impl<S: State> Tasks<S> {
         let end = match &mut self.inline {
             Some(task) => task.await,
             None => {
-                let end = self
-                    .spawned
-                    .join_next()
-                    .await
-                    .expect("the engine waits only while tasks run");
+                let end = self.spawned.join_next().await.expect("the engine waits only while tasks run");
                 end.expect("panics are caught, and only `stop` aborts")
             }
         };
