@@ -1,0 +1,160 @@
+//! What can go wrong with a database, in words that say what to do.
+
+use std::{error::Error, io, path::Path};
+
+use rusqlite::ErrorCode;
+use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+
+use crate::database::Place;
+
+/// An error of SQLite while doing `action`.
+pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> CheckpointError {
+    let advice = match cause.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program keeps it locked; wait until it is done, or end it"
+        }
+        Some(ErrorCode::DiskFull) => "it cannot grow any more; make room and go on from the last checkpoint",
+        Some(ErrorCode::ReadOnly) => {
+            "it is open for reading only; make the file and its folder writable, or use another file"
+        }
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            "access is denied; check the permissions of the file and its folder"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            "it cannot be opened; check the permissions of the file and its folder"
+        }
+        Some(ErrorCode::SystemIoFailure) => "reading or writing failed; check the disk and its free space",
+        Some(ErrorCode::NotADatabase) => "it is not an SQLite database; use another file",
+        Some(ErrorCode::DatabaseCorrupt) => {
+            let what = format!(
+                "cannot {action}: {place} is damaged; restore it from a backup, or save what is left with \
+                 the `.recover` command of `sqlite3`"
+            );
+            return corrupt(what, cause);
+        }
+        _ => "SQLite refused",
+    };
+    storage(format!("cannot {action}: {place}: {advice}"), cause)
+}
+
+/// An error of the operating system while opening the database at `path`.
+pub(crate) fn cannot_open(path: &Path, advice: &str, cause: Option<io::Error>) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("cannot open database `{}`: {advice}", path.display()),
+        source: cause.map(|cause| Box::new(cause) as Box<dyn Error + Send + Sync>),
+    }
+}
+
+/// A file that is a database, and not one that this program can use.
+pub(crate) fn not_ours(path: &Path, advice: String) -> CheckpointError {
+    cannot_open(path, &advice, None)
+}
+
+/// A checkpoint with something in it that this program did not write.
+pub(crate) fn damaged(
+    place: &Place,
+    thread: &ThreadId,
+    id: CheckpointId,
+    part: &str,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in {place} is damaged: superstep did not write this {part}; \
+         go on from an older checkpoint, or restore the file from a backup"
+    );
+    corrupt(what, cause)
+}
+
+/// A checkpoint that refers to something that is not there.
+pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    CheckpointError::Corrupt {
+        what: format!(
+            "checkpoint {id} of thread `{thread}` in {place} is damaged: {part} is missing; \
+             restore the file from a backup"
+        ),
+        source: None,
+    }
+}
+
+/// A commit that follows a checkpoint which is not there.
+pub(crate) fn no_parent(thread: &ThreadId, parent: CheckpointId) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"),
+        source: None,
+    }
+}
+
+/// A commit that applies a task which was not recorded, although it says so.
+pub(crate) fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> CheckpointError {
+    let parent = parent.map_or(0, |id| id.0);
+    CheckpointError::Storage {
+        what: format!(
+            "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is not; \
+             record it before the commit that applies it"
+        ),
+        source: None,
+    }
+}
+
+/// A value that should be stored as JSON and is not JSON.
+pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
+    storage(
+        format!("cannot store {part} of thread `{thread}`: it is not JSON"),
+        cause,
+    )
+}
+
+/// A thread that has as many checkpoints as can be counted.
+pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!(
+            "thread `{thread}` has {} checkpoints, the most there can be; use another thread",
+            u32::MAX
+        ),
+        source: None,
+    }
+}
+
+/// A write to a database that was opened for reading.
+pub(crate) fn read_only(place: &Place) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("{place} was opened for reading only; open it for writing"),
+        source: None,
+    }
+}
+
+pub(crate) fn cannot_lock(path: &Path, cause: io::Error) -> CheckpointError {
+    storage(
+        format!(
+            "cannot lock `{}`, the file that makes a run the only writer of its thread; check that the folder can be \
+             written and that its file system has locks",
+            path.display()
+        ),
+        cause,
+    )
+}
+
+pub(crate) fn no_worker(place: &Place, cause: io::Error) -> CheckpointError {
+    storage(format!("cannot start the OS thread that serves {place}"), cause)
+}
+
+pub(crate) fn worker_ended(place: &Place) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("the OS thread that served {place} has panicked; open it again"),
+        source: None,
+    }
+}
+
+fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Storage {
+        what,
+        source: Some(cause.into()),
+    }
+}
+
+fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Corrupt {
+        what,
+        source: Some(cause.into()),
+    }
+}

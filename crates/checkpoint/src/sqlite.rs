@@ -1,0 +1,242 @@
+//! The checkpointer, and the thread that owns its connection.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use superstep_graph::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
+    TaskRecord, ThreadId,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    database::{Database, Place},
+    error,
+    locks::Locks,
+    open,
+    stored::{NewCheckpoint, NewRecord},
+};
+
+/// How many requests may wait for the database before the next one has to wait for them.
+const QUEUE: usize = 256;
+
+/// Keeps threads in an SQLite database.
+///
+/// One OS thread owns the connection and does one request after the other; a commit is one transaction. Requests that
+/// were sent are carried out even if nobody waits for their answer any more. Dropping the checkpointer finishes what was
+/// asked of it and closes the file.
+///
+/// # Durability
+/// What was committed survives the end of the process, however it ends. The write-ahead log is synced when it is
+/// folded into the database and not on each commit (`synchronous = NORMAL`), so that a power failure may lose the newest
+/// commits, all of them or from some commit on; it cannot damage older ones.
+///
+/// # Several programs
+/// Any number may use the same file. [`lease`](Checkpointer::lease) holds a lock on a file in `<database>-locks/`,
+/// which the operating system gives back when the process ends.
+///
+/// # Looking inside
+/// `sqlite3 FILE 'SELECT * FROM history'` shows the checkpoints; see [`SCHEMA`](crate::SCHEMA).
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use superstep_checkpoint::SqliteCheckpointer;
+/// use superstep_graph::Checkpointer;
+///
+/// let store = SqliteCheckpointer::in_memory()?;
+/// assert_eq!(store.load(&"chat".into(), None).await?, None);
+/// # Ok::<(), superstep_graph::CheckpointError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteCheckpointer {
+    place: Arc<Place>,
+    locks: Arc<Locks>,
+    jobs: Option<mpsc::Sender<Job>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+type Job = Box<dyn FnOnce(&mut Database) + Send>;
+
+/// What can be chosen when a database is opened.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// How long to wait for another program that is writing. 5 s by default.
+    pub busy_timeout: Duration,
+    /// The size the database may have, in bytes; commits that do not fit are refused. Unlimited by default.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            busy_timeout: Duration::from_secs(5),
+            max_bytes: None,
+        }
+    }
+}
+
+impl SqliteCheckpointer {
+    /// Opens the database at `path`, and makes it if there is none.
+    ///
+    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another
+    /// program or to a newer superstep.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
+        let (connection, file) = open::for_writing(path.as_ref(), &options)?;
+        Self::start(connection, Place::File(file))
+    }
+
+    /// Opens the database at `path` for looking at it: every request to write is refused.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open); also if there is no such file.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        let (connection, file) = open::for_reading(path.as_ref(), &SqliteOptions::default())?;
+        Self::start(connection, Place::ReadOnly(file))
+    }
+
+    /// A database that is nowhere but in memory.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if there is no memory for it.
+    pub fn in_memory() -> Result<Self, CheckpointError> {
+        Self::start(open::in_memory()?, Place::Memory)
+    }
+
+    fn start(connection: Connection, place: Place) -> Result<Self, CheckpointError> {
+        let place = Arc::new(place);
+        let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
+        let mut database = Database::new(connection, place.clone());
+        let worker = thread::Builder::new()
+            .name("superstep-sqlite".into())
+            .spawn(move || {
+                while let Some(job) = asked.blocking_recv() {
+                    job(&mut database);
+                }
+            });
+        Ok(Self {
+            locks: Arc::new(Locks::new(place.clone())),
+            jobs: Some(jobs),
+            worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
+            place,
+        })
+    }
+
+    /// Where the database is; `None` if it is in memory.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.place.file().map(Path::to_path_buf)
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Database) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<T, CheckpointError> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |database| {
+            // Whoever asked may have gone in the meantime.
+            let _ = answer.send(job(database));
+        });
+        let jobs = self
+            .jobs
+            .as_ref()
+            .expect("the queue lasts until the checkpointer is dropped");
+        jobs.send(job)
+            .await
+            .map_err(|_| error::worker_ended(&self.place))?;
+        answered.await.map_err(|_| error::worker_ended(&self.place))?
+    }
+}
+
+impl Checkpointer for SqliteCheckpointer {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        let thread = thread.clone();
+        let locks = self.locks.clone();
+        Box::pin(self.run(move |_| Ok(Lease::new(locks.acquire(&thread)?))))
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.load(&thread, at)))
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let new = NewRecord::new(task, &record)?;
+            self.run(move |database| database.record(&new)).await
+        })
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let new = NewCheckpoint::new(thread, expected, &next)?;
+            self.run(move |database| database.commit(&new)).await
+        })
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.history(&thread, range)))
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        Box::pin(self.run(|database| database.threads()))
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.delete(&thread)))
+    }
+}
+
+impl Drop for SqliteCheckpointer {
+    fn drop(&mut self) {
+        // The worker ends when nobody can ask any more; then the connection closes and folds the write-ahead log in.
+        drop(self.jobs.take());
+        if let Some(worker) = self.worker.take() {
+            // It answered its panic, if any, to whoever asked: their requests failed.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl fmt::Debug for SqliteCheckpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteCheckpointer")
+            .field("place", &self.place.to_string())
+            .finish_non_exhaustive()
+    }
+}

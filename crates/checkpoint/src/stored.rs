@@ -1,0 +1,267 @@
+//! What the columns with JSON hold. A promise: see `tests/fixtures`.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use superstep_graph::{
+    ChannelValue, CheckpointError, CheckpointId, Commit, NodeName, Source, TaskKey, TaskRecord, ThreadId,
+};
+
+use crate::error;
+
+/// A checkpoint as it is stored, made outside of the thread that stores it.
+pub(crate) struct NewCheckpoint {
+    pub(crate) thread: ThreadId,
+    pub(crate) expected: Option<CheckpointId>,
+    pub(crate) parent: Option<CheckpointId>,
+    pub(crate) source: Source,
+    pub(crate) created_ms: i64,
+    pub(crate) control: String,
+    pub(crate) metadata: Option<String>,
+    pub(crate) applied: String,
+    pub(crate) snapshot: Option<String>,
+    /// The slots of the applied tasks that are stored under the parent.
+    pub(crate) recorded: Vec<u32>,
+    pub(crate) records: Vec<(u32, String)>,
+}
+
+impl NewCheckpoint {
+    pub(crate) fn new(
+        thread: ThreadId,
+        expected: Option<CheckpointId>,
+        next: &Commit,
+    ) -> Result<Self, CheckpointError> {
+        let applied = next.applied.iter().map(|task| {
+            let update = if task.recorded {
+                None
+            } else {
+                Some(raw(&task.update))
+            };
+            let update = update.transpose().map_err(|cause| {
+                error::not_json(
+                    &thread,
+                    &format!("the update of node `{}`, task {},", task.node, task.slot),
+                    cause,
+                )
+            })?;
+            Ok(Applied {
+                slot: task.slot,
+                node: Cow::Borrowed(task.node.as_str()),
+                update,
+            })
+        });
+        let applied = applied.collect::<Result<Vec<_>, CheckpointError>>()?;
+        let snapshot = match &next.snapshot {
+            Some(channels) => Some(text(&Snapshot::new(&thread, channels)?)),
+            None => None,
+        };
+        let mut records = Vec::with_capacity(next.records.len());
+        for (slot, record) in &next.records {
+            records.push((*slot, record_text(&thread, *slot, record)?));
+        }
+        Ok(Self {
+            expected,
+            parent: next.parent,
+            source: next.source,
+            created_ms: next.created_ms,
+            control: text(&next.control),
+            metadata: (!next.metadata.is_empty()).then(|| text(&next.metadata)),
+            applied: text(&applied),
+            snapshot,
+            recorded: next
+                .applied
+                .iter()
+                .filter(|task| task.recorded)
+                .map(|task| task.slot)
+                .collect(),
+            records,
+            thread,
+        })
+    }
+}
+
+/// A record as it is stored.
+pub(crate) struct NewRecord {
+    pub(crate) task: TaskKey,
+    pub(crate) text: String,
+}
+
+impl NewRecord {
+    pub(crate) fn new(task: TaskKey, record: &TaskRecord) -> Result<Self, CheckpointError> {
+        let text = record_text(&task.thread, task.slot, record)?;
+        Ok(Self { task, text })
+    }
+}
+
+/// A folded task, in the column `applied`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Applied<'a> {
+    pub(crate) slot: u32,
+    #[serde(borrow)]
+    node: Cow<'a, str>,
+    /// `None` if it is in the task's record.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) update: Option<&'a RawValue>,
+}
+
+/// Reads the column `applied`.
+pub(crate) fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
+    serde_json::from_slice(json)
+}
+
+/// A task's end, in the column `record`. One struct with the fields of all ends, because a tagged enum cannot hold raw
+/// JSON.
+#[derive(Serialize, Deserialize)]
+struct Record<'a> {
+    end: End,
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    update: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    targets: Option<Cow<'a, [NodeName]>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Cow<'a, str>>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum End {
+    Finished,
+    Failed,
+    Cancelled,
+}
+
+/// Reads the column `record`.
+pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
+    let record: Record<'_> = serde_json::from_slice(json)?;
+    let lacks = |field: &str| serde::de::Error::custom(format!("a {:?} task without `{field}`", record.end));
+    Ok(match record.end {
+        End::Finished => TaskRecord::Finished {
+            update: record.update.ok_or_else(|| lacks("update"))?.get().to_owned(),
+            targets: record.targets.ok_or_else(|| lacks("targets"))?.into_owned(),
+        },
+        End::Failed => TaskRecord::Failed {
+            attempts: record.attempts.ok_or_else(|| lacks("attempts"))?,
+            error: record.error.ok_or_else(|| lacks("error"))?.into_owned(),
+        },
+        End::Cancelled => TaskRecord::Cancelled,
+    })
+}
+
+fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
+    let nothing = Record {
+        end: End::Cancelled,
+        update: None,
+        targets: None,
+        attempts: None,
+        error: None,
+    };
+    let record = match record {
+        TaskRecord::Finished { update, targets } => Record {
+            end: End::Finished,
+            update: Some(raw(update.as_bytes()).map_err(|cause| {
+                error::not_json(thread, &format!("the recorded update of task {slot}"), cause)
+            })?),
+            targets: Some(Cow::Borrowed(targets)),
+            ..nothing
+        },
+        TaskRecord::Failed { attempts, error } => Record {
+            end: End::Failed,
+            attempts: Some(*attempts),
+            error: Some(Cow::Borrowed(error)),
+            ..nothing
+        },
+        TaskRecord::Cancelled => nothing,
+    };
+    Ok(text(&record))
+}
+
+/// The channels of the column `snapshot`, an object in the order of the channels.
+struct Snapshot<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Snapshot<'a> {
+    fn new(thread: &ThreadId, channels: &'a [ChannelValue]) -> Result<Self, CheckpointError> {
+        let channels = channels.iter().map(|channel| {
+            let value = raw(&channel.json)
+                .map_err(|cause| error::not_json(thread, &format!("channel `{}`", channel.channel), cause))?;
+            Ok((Cow::Borrowed(channel.channel.as_str()), value))
+        });
+        Ok(Self(channels.collect::<Result<_, CheckpointError>>()?))
+    }
+}
+
+/// Reads the column `snapshot`.
+pub(crate) fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
+    let Snapshot(channels) = serde_json::from_slice(json)?;
+    let owned = |(channel, value): (Cow<'_, str>, &RawValue)| ChannelValue {
+        channel: channel.into_owned(),
+        json: value.get().as_bytes().to_vec(),
+    };
+    Ok(channels.into_iter().map(owned).collect())
+}
+
+impl Serialize for Snapshot<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(channel, value)| (channel, value)))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Snapshot<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Channels;
+
+        impl<'de> Visitor<'de> for Channels {
+            type Value = Snapshot<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with the value of every channel")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut channels = Vec::new();
+                while let Some(channel) = map.next_entry()? {
+                    channels.push(channel);
+                }
+                Ok(Snapshot(channels))
+            }
+        }
+
+        deserializer.deserialize_map(Channels)
+    }
+}
+
+/// Reads the column `source`.
+pub(crate) fn source(name: &str) -> Result<Source, String> {
+    [Source::Input, Source::Loop, Source::Update, Source::Fork]
+        .into_iter()
+        .find(|source| source.as_str() == name)
+        .ok_or_else(|| format!("unknown source `{name}`"))
+}
+
+/// A field that is there, even if it is `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
+}
+
+fn raw(json: &[u8]) -> serde_json::Result<&RawValue> {
+    serde_json::from_slice(json)
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("maps with text keys, and nothing that can fail, become JSON")
+}

@@ -1,0 +1,200 @@
+//! Commit, record, delete.
+
+use rusqlite::{Connection, TransactionBehavior, params};
+use superstep_graph::{CheckpointError, CheckpointId, TaskRecord, ThreadId};
+
+use crate::{
+    database::{Database, ThreadKey},
+    error,
+    stored::{self, NewCheckpoint, NewRecord},
+};
+
+/// Adds a checkpoint behind the expected head, or nothing if the thread has another head: then either the expected
+/// one is missing, or the new one is there.
+const INSERT_CHECKPOINT: &str = "
+INSERT OR IGNORE INTO checkpoints (key, parent, source, created_ms, control, metadata, applied, snapshot)
+SELECT (key << 32) | (?2 + 1), ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM threads
+WHERE name = ?1 AND (?2 = 0 OR EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | ?2)))";
+
+/// Stores a record under the head, or nothing if the thread has another head.
+const UPSERT_RECORD: &str = "
+INSERT OR REPLACE INTO tasks (checkpoint, slot, record)
+SELECT (key << 32) | ?2, ?3, ?4 FROM threads
+WHERE name = ?1
+    AND EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | ?2))
+    AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | (?2 + 1)))";
+
+impl Database {
+    pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {
+        self.writable()?;
+        let head = new
+            .expected
+            .map_or(Ok(0), |id| u32::try_from(id.0))
+            .map_err(|_| conflict(new))?;
+        let id = head.checked_add(1).ok_or_else(|| error::too_long(&new.thread))?;
+        let one_row = new.expected.is_some()
+            && new.parent == new.expected
+            && new.recorded.is_empty()
+            && new.records.is_empty();
+        if one_row {
+            // A statement is a transaction.
+            let added = insert(&self.connection, head, new).map_err(|cause| self.refused(new, cause))?;
+            return if added {
+                Ok(CheckpointId(id.into()))
+            } else {
+                Err(conflict(new))
+            };
+        }
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &action(new), cause);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(refused)?;
+        if new.expected.is_none() {
+            let added = transaction
+                .prepare_cached("INSERT OR IGNORE INTO threads (name) VALUES (?1)")
+                .and_then(|mut add| add.execute([new.thread.as_str()]))
+                .map_err(refused)?;
+            if added == 0 {
+                return Err(conflict(new));
+            }
+        }
+        if !insert(&transaction, head, new).map_err(refused)? {
+            return Err(conflict(new));
+        }
+        let key = ThreadKey::find(&transaction, &place, &new.thread)?.ok_or_else(|| conflict(new))?;
+        if let Some(parent) = new.parent {
+            // The new checkpoint is there already, and cannot follow itself.
+            let known = parent.0 <= head.into() && exists(&transaction, key, parent).map_err(refused)?;
+            if !known {
+                return Err(error::no_parent(&new.thread, parent));
+            }
+        }
+        for slot in &new.recorded {
+            if !is_finished(&transaction, key, new.parent, *slot).map_err(refused)? {
+                return Err(error::not_recorded(&new.thread, new.parent, *slot));
+            }
+        }
+        for (slot, record) in &new.records {
+            upsert(&transaction, &new.thread, id, *slot, record).map_err(refused)?;
+        }
+        transaction.commit().map_err(refused)?;
+        Ok(CheckpointId(id.into()))
+    }
+
+    pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
+        self.writable()?;
+        let task = &new.task;
+        let conflict = || CheckpointError::Conflict {
+            thread: task.thread.clone(),
+            expected: Some(task.checkpoint),
+        };
+        let head = u32::try_from(task.checkpoint.0).map_err(|_| conflict())?;
+        let stored = upsert(&self.connection, &task.thread, head, task.slot, &new.text).map_err(|cause| {
+            let action = format!("record task {} of thread `{}`", task.slot, task.thread);
+            error::database(&self.place, &action, cause)
+        })?;
+        if stored { Ok(()) } else { Err(conflict()) }
+    }
+
+    pub(crate) fn delete(&mut self, thread: &ThreadId) -> Result<(), CheckpointError> {
+        self.writable()?;
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(refused)?;
+        let Some(key) = ThreadKey::find(&transaction, &place, thread)? else {
+            return Ok(());
+        };
+        let keys = [key.first(), key.last()];
+        transaction
+            .execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", keys)
+            .and_then(|_| transaction.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", keys))
+            .and_then(|_| transaction.execute("DELETE FROM threads WHERE key = ?1", [key.number()]))
+            .and_then(|_| transaction.commit())
+            .map_err(refused)
+    }
+
+    fn writable(&self) -> Result<(), CheckpointError> {
+        if self.place.is_read_only() {
+            Err(error::read_only(&self.place))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn refused(&self, new: &NewCheckpoint, cause: rusqlite::Error) -> CheckpointError {
+        error::database(&self.place, &action(new), cause)
+    }
+}
+
+fn insert(connection: &Connection, head: u32, new: &NewCheckpoint) -> rusqlite::Result<bool> {
+    let added = connection.prepare_cached(INSERT_CHECKPOINT)?.execute(params![
+        new.thread.as_str(),
+        head,
+        new.parent.map(number),
+        new.source.as_str(),
+        new.created_ms,
+        new.control,
+        new.metadata,
+        new.applied,
+        new.snapshot,
+    ])?;
+    Ok(added == 1)
+}
+
+fn upsert(
+    connection: &Connection,
+    thread: &ThreadId,
+    head: u32,
+    slot: u32,
+    record: &str,
+) -> rusqlite::Result<bool> {
+    let stored =
+        connection
+            .prepare_cached(UPSERT_RECORD)?
+            .execute(params![thread.as_str(), head, slot, record])?;
+    Ok(stored == 1)
+}
+
+fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM checkpoints WHERE key = ?1")?
+        .exists([thread.checkpoint(id)])
+}
+
+fn is_finished(
+    connection: &Connection,
+    thread: ThreadKey,
+    parent: Option<CheckpointId>,
+    slot: u32,
+) -> rusqlite::Result<bool> {
+    let parent = parent.and_then(|parent| thread.checkpoint(parent));
+    let mut find =
+        connection.prepare_cached("SELECT record FROM tasks WHERE checkpoint = ?1 AND slot = ?2")?;
+    let mut found = find.query(params![parent, slot])?;
+    let Some(row) = found.next()? else {
+        return Ok(false);
+    };
+    let record = row.get_ref(0)?.as_bytes()?;
+    Ok(matches!(stored::record(record), Ok(TaskRecord::Finished { .. })))
+}
+
+/// What SQLite has for ids. Ids beyond it are greater than any that exists.
+fn number(id: CheckpointId) -> i64 {
+    i64::try_from(id.0).unwrap_or(i64::MAX)
+}
+
+fn conflict(new: &NewCheckpoint) -> CheckpointError {
+    CheckpointError::Conflict {
+        thread: new.thread.clone(),
+        expected: new.expected,
+    }
+}
+
+fn action(new: &NewCheckpoint) -> String {
+    format!("commit to thread `{}`", new.thread)
+}
