@@ -31,9 +31,7 @@ pub enum ToolCallError {
 
 impl ToolCallError {
     fn invalid(detail: impl Into<String>) -> Self {
-        Self::Invalid {
-            detail: detail.into(),
-        }
+        Self::Invalid { detail: detail.into() }
     }
 }
 
@@ -44,10 +42,7 @@ impl ToolCallError {
 pub fn check_arguments(spec: &ToolSpec, text: &str) -> Result<Value, ToolCallError> {
     match ArgumentCheck::new(spec) {
         Ok(check) => check.check(text),
-        Err(detail) => Err(ToolCallError::invalid(format!(
-            "the schema of `{}` {detail}",
-            spec.name
-        ))),
+        Err(detail) => Err(ToolCallError::invalid(format!("the schema of `{}` {detail}", spec.name))),
     }
 }
 
@@ -69,14 +64,9 @@ impl ArgumentCheck {
         }
         let validator = jsonschema::validator_for(schema)
             .map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))?;
-        let needs_fields = schema
-            .get("required")
-            .and_then(Value::as_array)
-            .is_some_and(|fields| !fields.is_empty());
-        Ok(Self {
-            validator,
-            needs_fields,
-        })
+        let needs_fields =
+            schema.get("required").and_then(Value::as_array).is_some_and(|fields| !fields.is_empty());
+        Ok(Self { validator, needs_fields })
     }
 
     /// Reads `text` as arguments.
@@ -92,29 +82,19 @@ impl ArgumentCheck {
                 self.missing()
             )));
         } else {
-            serde_json::from_str(text).map_err(|cause| ToolCallError::NotJson {
-                detail: cause.to_string(),
-            })?
+            serde_json::from_str(text)
+                .map_err(|cause| ToolCallError::NotJson { detail: cause.to_string() })?
         };
         if !value.is_object() {
-            return Err(ToolCallError::invalid(format!(
-                "expected an object, got {}",
-                type_name(&value)
-            )));
+            return Err(ToolCallError::invalid(format!("expected an object, got {}", type_name(&value))));
         }
-        let problems: Vec<String> = self
-            .validator
-            .iter_errors(&value)
-            .map(|error| describe(&error))
-            .collect();
+        let problems: Vec<String> =
+            self.validator.iter_errors(&value).map(|error| describe(&error)).collect();
         match problems.len() {
             0 => Ok(value),
             count if count > PROBLEMS => {
                 let named = problems[..PROBLEMS].join("; ");
-                Err(ToolCallError::invalid(format!(
-                    "{named}; and {} more",
-                    count - PROBLEMS
-                )))
+                Err(ToolCallError::invalid(format!("{named}; and {} more", count - PROBLEMS)))
             }
             _ => Err(ToolCallError::invalid(problems.join("; "))),
         }
@@ -140,11 +120,9 @@ fn describe(error: &ValidationError<'_>) -> String {
         ValidationErrorKind::Type { kind } => {
             let expected = match kind {
                 TypeKind::Single(expected) => expected.to_string(),
-                TypeKind::Multiple(set) => set
-                    .iter()
-                    .map(|expected| expected.to_string())
-                    .collect::<Vec<_>>()
-                    .join(" or "),
+                TypeKind::Multiple(set) => {
+                    set.iter().map(|expected| expected.to_string()).collect::<Vec<_>>().join(" or ")
+                }
             };
             format!("expected {expected}, got {}", type_name(error.instance()))
         }
@@ -152,12 +130,7 @@ fn describe(error: &ValidationError<'_>) -> String {
         _ => error.masked().to_string(),
     };
     // A JSON pointer as the model wrote its fields: `/to/city` is `to.city`.
-    match error
-        .instance_path()
-        .to_string()
-        .trim_start_matches('/')
-        .replace('/', ".")
-    {
+    match error.instance_path().to_string().trim_start_matches('/').replace('/', ".") {
         path if path.is_empty() => problem,
         path => format!("`{path}`: {problem}"),
     }
@@ -181,14 +154,7 @@ mod tests {
     use super::*;
 
     fn check(parameters: Value, text: &str) -> Result<Value, ToolCallError> {
-        check_arguments(
-            &ToolSpec {
-                name: "add".into(),
-                description: String::new(),
-                parameters,
-            },
-            text,
-        )
+        check_arguments(&ToolSpec { name: "add".into(), description: String::new(), parameters }, text)
     }
 
     fn add() -> Value {
@@ -200,17 +166,12 @@ mod tests {
     }
 
     fn invalid(detail: &str) -> Result<Value, ToolCallError> {
-        Err(ToolCallError::Invalid {
-            detail: detail.into(),
-        })
+        Err(ToolCallError::Invalid { detail: detail.into() })
     }
 
     #[test]
     fn a_wrong_type_names_the_field_and_the_expected_type() {
-        assert_eq!(
-            check(add(), r#"{"a":"two","b":3}"#),
-            invalid("`a`: expected integer, got a string")
-        );
+        assert_eq!(check(add(), r#"{"a":"two","b":3}"#), invalid("`a`: expected integer, got a string"));
         assert_eq!(
             check(add(), r#"{"b":"two"}"#),
             invalid("`a` is missing; `b`: expected null or integer, got a string")
@@ -220,10 +181,7 @@ mod tests {
     #[test]
     fn a_nested_field_is_named_by_its_path() {
         let schema = json!({"type":"object","properties":{"to":{"type":"array","items":{"enum":["a","b"]}}}});
-        assert_eq!(
-            check(schema, r#"{"to":["a","c"]}"#),
-            invalid("`to.1`: expected one of [\"a\",\"b\"]")
-        );
+        assert_eq!(check(schema, r#"{"to":["a","c"]}"#), invalid("`to.1`: expected one of [\"a\",\"b\"]"));
     }
 
     #[test]
@@ -237,14 +195,8 @@ mod tests {
     #[test]
     fn blank_text_is_no_arguments() {
         assert_eq!(check(json!({"type":"object","properties":{}}), ""), Ok(json!({})));
-        assert_eq!(
-            check(json!({"type":"object","required":[]}), " \n"),
-            Ok(json!({}))
-        );
-        assert_eq!(
-            check(add(), ""),
-            invalid("expected an object, got nothing; `a` is missing")
-        );
+        assert_eq!(check(json!({"type":"object","required":[]}), " \n"), Ok(json!({})));
+        assert_eq!(check(add(), ""), invalid("expected an object, got nothing; `a` is missing"));
     }
 
     #[test]
@@ -260,20 +212,14 @@ mod tests {
     #[test]
     fn many_problems_are_counted() {
         let names: Vec<String> = (0..7).map(|at| format!("f{at}")).collect();
-        let detail = check(json!({"type":"object","required":names}), "{}")
-            .unwrap_err()
-            .to_string();
+        let detail = check(json!({"type":"object","required":names}), "{}").unwrap_err().to_string();
         assert!(detail.ends_with("`f4` is missing; and 2 more"), "{detail}");
     }
 
     #[test]
     fn a_schema_that_is_none_is_said_so() {
-        let detail = check(json!({"type":"object","properties":{"a":{"type":"int"}}}), "{}")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            detail.starts_with("the schema of `add` is no JSON Schema: "),
-            "{detail}"
-        );
+        let detail =
+            check(json!({"type":"object","properties":{"a":{"type":"int"}}}), "{}").unwrap_err().to_string();
+        assert!(detail.starts_with("the schema of `add` is no JSON Schema: "), "{detail}");
     }
 }

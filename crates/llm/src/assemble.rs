@@ -73,12 +73,7 @@ impl Assembler {
         match delta {
             Delta::Text(text) => self.content.push_str(text),
             Delta::Reasoning(text) => self.reasoning.push_str(text),
-            Delta::ToolCall {
-                index,
-                id,
-                name,
-                arguments,
-            } => {
+            Delta::ToolCall { index, id, name, arguments } => {
                 let id = id.as_deref().filter(|id| !id.is_empty());
                 let name = name.as_deref().filter(|name| !name.is_empty());
                 self.push_call(*index, id, name, arguments);
@@ -97,19 +92,12 @@ impl Assembler {
     }
 
     fn push_call(&mut self, index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) {
-        let open = self
-            .find(index, id)
-            .filter(|&at| !self.calls[at].is_over(name, arguments));
+        let open = self.find(index, id).filter(|&at| !self.calls[at].is_over(name, arguments));
         let call = match open {
             Some(at) => &mut self.calls[at],
             None => {
-                self.calls.push(PartialCall {
-                    index,
-                    ..PartialCall::default()
-                });
-                self.calls
-                    .last_mut()
-                    .expect("a call was pushed in the line above")
+                self.calls.push(PartialCall { index, ..PartialCall::default() });
+                self.calls.last_mut().expect("a call was pushed in the line above")
             }
         };
         if let (None, Some(id)) = (&call.id, id) {
@@ -164,12 +152,7 @@ impl Assembler {
             return Err(truncated());
         };
         let usage = sum(self.discarded, self.usage);
-        Ok(Response {
-            message,
-            finish,
-            usage,
-            attempts: self.retries.saturating_add(1),
-        })
+        Ok(Response { message, finish, usage, attempts: self.retries.saturating_add(1) })
     }
 }
 
@@ -198,11 +181,7 @@ struct Ids {
 impl Ids {
     fn reserving(calls: &[&PartialCall]) -> Self {
         let given = calls.iter().filter_map(|call| call.id.clone()).collect();
-        Self {
-            given,
-            used: BTreeSet::new(),
-            next: 1,
-        }
+        Self { given, used: BTreeSet::new(), next: 1 }
     }
 
     fn take(&mut self, id: Option<&str>) -> String {
@@ -247,12 +226,7 @@ mod tests {
 
     fn piece(index: usize, id: &str, name: &str, arguments: &str) -> Delta {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Delta::ToolCall {
-            index,
-            id: some(id),
-            name: some(name),
-            arguments: arguments.into(),
-        }
+        Delta::ToolCall { index, id: some(id), name: some(name), arguments: arguments.into() }
     }
 
     fn calls(pieces: impl IntoIterator<Item = Delta>) -> Vec<(String, String, String)> {
@@ -260,10 +234,7 @@ mod tests {
         pieces.into_iter().for_each(|piece| answer.push(&piece));
         answer.push(&Delta::Finish(FinishReason::ToolCalls));
         let calls = answer.finish().unwrap().message.tool_calls;
-        calls
-            .into_iter()
-            .map(|call| (call.id, call.name, call.arguments))
-            .collect()
+        calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {
@@ -280,13 +251,7 @@ mod tests {
             piece(1, "", "", r#""B"}"#),
             piece(0, "", "", r#""}"#),
         ]);
-        assert_eq!(
-            got,
-            [
-                call("c0", "echo", r#"{"x":"A"}"#),
-                call("c1", "echo", r#"{"x":"B"}"#)
-            ]
-        );
+        assert_eq!(got, [call("c0", "echo", r#"{"x":"A"}"#), call("c1", "echo", r#"{"x":"B"}"#)]);
     }
 
     #[test]
@@ -297,10 +262,7 @@ mod tests {
             piece(0, "b", "echo", ""),
             piece(0, "", "", "{\"x\":2}"),
         ]);
-        assert_eq!(
-            got,
-            [call("a", "echo", "{\"x\":1}"), call("b", "echo", "{\"x\":2}")]
-        );
+        assert_eq!(got, [call("a", "echo", "{\"x\":1}"), call("b", "echo", "{\"x\":2}")]);
     }
 
     #[test]
@@ -311,11 +273,7 @@ mod tests {
 
     #[test]
     fn a_name_and_an_id_that_come_late_are_taken() {
-        let got = calls([
-            piece(0, "", "", "{"),
-            piece(0, "", "echo", "\"x\":1"),
-            piece(0, "late", "", " }"),
-        ]);
+        let got = calls([piece(0, "", "", "{"), piece(0, "", "echo", "\"x\":1"), piece(0, "late", "", " }")]);
         assert_eq!(got, [call("late", "echo", "{\"x\":1 }")]);
     }
 
@@ -344,10 +302,7 @@ mod tests {
 
     #[test]
     fn argument_text_stays_as_it_was_written() {
-        let got = calls([
-            piece(0, "a", "add", "{\"a\": 2,"),
-            piece(0, "", "", " \"b\":3}\n"),
-        ]);
+        let got = calls([piece(0, "a", "add", "{\"a\": 2,"), piece(0, "", "", " \"b\":3}\n")]);
         assert_eq!(got, [call("a", "add", "{\"a\": 2, \"b\":3}\n")]);
     }
 
@@ -362,39 +317,19 @@ mod tests {
         for delta in [
             Delta::Text("Hel".into()),
             piece(0, "a", "echo", "{"),
-            Delta::Usage(Usage {
-                input_tokens: 5,
-                output_tokens: 1,
-            }),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
             Delta::AttemptDiscarded { attempt: 1 },
-            Delta::Retry {
-                attempt: 2,
-                delay_ms: 1000,
-                status: None,
-                reason: "cut".into(),
-            },
+            Delta::Retry { attempt: 2, delay_ms: 1000, status: None, reason: "cut".into() },
             Delta::Text("Hello".into()),
-            Delta::Usage(Usage {
-                input_tokens: 5,
-                output_tokens: 1,
-            }),
-            Delta::Usage(Usage {
-                input_tokens: 5,
-                output_tokens: 2,
-            }),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
+            Delta::Usage(Usage { input_tokens: 5, output_tokens: 2 }),
             Delta::Finish(FinishReason::Stop),
         ] {
             answer.push(&delta);
         }
         let response = answer.finish().unwrap();
         assert_eq!(response.message, Message::assistant("Hello"));
-        assert_eq!(
-            response.usage,
-            Some(Usage {
-                input_tokens: 10,
-                output_tokens: 3
-            })
-        );
+        assert_eq!(response.usage, Some(Usage { input_tokens: 10, output_tokens: 3 }));
         assert_eq!(response.attempts, 2);
     }
 

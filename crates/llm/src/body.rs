@@ -69,19 +69,13 @@ const OWN_FIELDS: [&str; 8] = [
 impl WireConfig {
     /// The first extra field that would write a field twice.
     pub fn conflict(&self) -> Option<&str> {
-        self.extra
-            .keys()
-            .map(String::as_str)
-            .find(|field| OWN_FIELDS.contains(field))
+        self.extra.keys().map(String::as_str).find(|field| OWN_FIELDS.contains(field))
     }
 
     /// The body of a streamed request. Equal requests give equal bytes, and a longer conversation begins with the bytes
     /// of the shorter one, as prompt caches want it.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        let last_user = request
-            .messages
-            .iter()
-            .rposition(|message| message.role == Role::User);
+        let last_user = request.messages.iter().rposition(|message| message.role == Role::User);
         let messages = request.messages.iter().enumerate().map(|(at, message)| {
             let in_round = last_user.is_none_or(|user| at > user);
             self.message(message, in_round)
@@ -114,10 +108,7 @@ impl WireConfig {
         let calls = message.tool_calls.iter().map(|call| WireCall {
             id: &call.id,
             kind: "function",
-            function: WireFunction {
-                name: &call.name,
-                arguments: self.arguments(&call.arguments),
-            },
+            function: WireFunction { name: &call.name, arguments: self.arguments(&call.arguments) },
         });
         WireMessage {
             role: message.role,
@@ -196,10 +187,7 @@ struct WireTool<'a> {
 
 impl<'a> WireTool<'a> {
     fn of(spec: &'a ToolSpec) -> Self {
-        Self {
-            kind: "function",
-            function: spec,
-        }
+        Self { kind: "function", function: spec }
     }
 }
 
@@ -211,28 +199,18 @@ mod tests {
     use crate::ToolCall;
 
     fn body(config: &WireConfig, messages: Vec<Message>) -> Value {
-        serde_json::to_value(config.body(&Request {
-            messages,
-            ..Request::default()
-        }))
-        .unwrap()
+        serde_json::to_value(config.body(&Request { messages, ..Request::default() })).unwrap()
     }
 
     fn arguments(policy: WirePolicy, text: &str) -> Value {
-        let config = WireConfig {
-            arguments: policy,
-            ..WireConfig::default()
-        };
+        let config = WireConfig { arguments: policy, ..WireConfig::default() };
         let message = Message::assistant("").with_tool_calls([ToolCall::new("c1", "echo", text)]);
         body(&config, vec![message])["messages"][0]["tool_calls"][0]["function"]["arguments"].clone()
     }
 
     #[test]
     fn a_plain_request_has_only_the_fields_it_needs() {
-        let config = WireConfig {
-            model: "m".into(),
-            ..WireConfig::default()
-        };
+        let config = WireConfig { model: "m".into(), ..WireConfig::default() };
         assert_eq!(
             serde_json::to_string(&config.body(&Request {
                 messages: vec![Message::system("be kind"), Message::user("hi").with_id("m1")],
@@ -251,15 +229,9 @@ mod tests {
             description: "says it".into(),
             parameters: json!({"type":"object"}),
         };
-        let request = Request {
-            tools: vec![spec],
-            max_tokens: Some(9),
-            ..Request::default()
-        };
-        let mut config = WireConfig {
-            output_limit: OutputLimit::MaxCompletionTokens,
-            ..WireConfig::default()
-        };
+        let request = Request { tools: vec![spec], max_tokens: Some(9), ..Request::default() };
+        let mut config =
+            WireConfig { output_limit: OutputLimit::MaxCompletionTokens, ..WireConfig::default() };
         config.extra.insert("seed".into(), json!(1));
         let body = serde_json::to_value(config.body(&request)).unwrap();
         assert_eq!(body["max_completion_tokens"], 9);
@@ -302,29 +274,15 @@ mod tests {
 
     #[test]
     fn reasoning_goes_back_as_the_policy_says() {
-        let thinking = |text: &str| Message {
-            reasoning: text.into(),
-            ..Message::assistant("a")
-        };
-        let messages = vec![
-            Message::user("1"),
-            thinking("old"),
-            Message::user("2"),
-            thinking("new"),
-        ];
+        let thinking = |text: &str| Message { reasoning: text.into(), ..Message::assistant("a") };
+        let messages = vec![Message::user("1"), thinking("old"), Message::user("2"), thinking("new")];
         let sent = |reasoning| {
-            let config = WireConfig {
-                reasoning,
-                ..WireConfig::default()
-            };
+            let config = WireConfig { reasoning, ..WireConfig::default() };
             let body = body(&config, messages.clone());
             [1, 3].map(|at| body["messages"][at].get("reasoning_content").cloned())
         };
         assert_eq!(sent(ReasoningPolicy::Never), [None, None]);
         assert_eq!(sent(ReasoningPolicy::ToolRound), [None, Some(json!("new"))]);
-        assert_eq!(
-            sent(ReasoningPolicy::Always),
-            [Some(json!("old")), Some(json!("new"))]
-        );
+        assert_eq!(sent(ReasoningPolicy::Always), [Some(json!("old")), Some(json!("new"))]);
     }
 }

@@ -120,21 +120,14 @@ impl ChunkReader {
     /// After the finish reason the answer is complete: neither a missing `[DONE]` nor a broken connection changes that.
     /// # Errors    `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason was seen.
     pub fn end(self, fault: Option<ModelError>) -> Result<(), ModelError> {
-        if self.finished {
-            Ok(())
-        } else {
-            Err(fault.unwrap_or_else(truncated))
-        }
+        if self.finished { Ok(()) } else { Err(fault.unwrap_or_else(truncated)) }
     }
 }
 
 impl Piece {
     fn append_to(self, deltas: &mut Vec<Delta>) {
         // A server that sends both fields says the same thing twice.
-        let reasoning = self
-            .reasoning_content
-            .filter(|text| !text.is_empty())
-            .or(self.reasoning);
+        let reasoning = self.reasoning_content.filter(|text| !text.is_empty()).or(self.reasoning);
         if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
             deltas.push(Delta::Reasoning(text));
         }
@@ -172,10 +165,7 @@ fn finish_reason(reason: String) -> FinishReason {
 
 /// The error of a chunk that cannot be read.
 pub(crate) fn malformed(cause: &str, data: &str) -> ModelError {
-    let message = format!(
-        "the server sent a chunk that is no chat completion ({cause}): {}",
-        excerpt(data)
-    );
+    let message = format!("the server sent a chunk that is no chat completion ({cause}): {}", excerpt(data));
     ModelError::new(ModelErrorKind::Malformed, message)
 }
 
@@ -201,18 +191,9 @@ mod tests {
     #[test]
     fn reasoning_is_read_from_either_field_once() {
         let expected = [Delta::Reasoning("hm".into())];
-        assert_eq!(
-            read(r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#),
-            expected
-        );
-        assert_eq!(
-            read(r#"{"choices":[{"delta":{"reasoning":"hm","content":""}}]}"#),
-            expected
-        );
-        assert_eq!(
-            read(r#"{"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm"}}]}"#),
-            expected
-        );
+        assert_eq!(read(r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#), expected);
+        assert_eq!(read(r#"{"choices":[{"delta":{"reasoning":"hm","content":""}}]}"#), expected);
+        assert_eq!(read(r#"{"choices":[{"delta":{"reasoning":"hm","reasoning_content":"hm"}}]}"#), expected);
     }
 
     #[test]
@@ -232,9 +213,7 @@ mod tests {
     #[test]
     fn an_unknown_finish_reason_ends_the_answer_as_it_is_written() {
         let mut reader = ChunkReader::default();
-        let deltas = reader
-            .read(r#"{"choices":[{"delta":{},"finish_reason":"eos"}]}"#)
-            .unwrap();
+        let deltas = reader.read(r#"{"choices":[{"delta":{},"finish_reason":"eos"}]}"#).unwrap();
         assert_eq!(deltas, [Delta::Finish(FinishReason::Other("eos".into()))]);
         assert!(reader.end(None).is_ok());
     }
@@ -242,14 +221,8 @@ mod tests {
     #[test]
     fn a_broken_connection_matters_only_before_the_finish_reason() {
         let fault = || Some(ModelError::new(ModelErrorKind::Timeout, "slow"));
-        assert_eq!(
-            ChunkReader::default().end(None).unwrap_err().kind,
-            ModelErrorKind::TruncatedStream
-        );
-        assert_eq!(
-            ChunkReader::default().end(fault()).unwrap_err().kind,
-            ModelErrorKind::Timeout
-        );
+        assert_eq!(ChunkReader::default().end(None).unwrap_err().kind, ModelErrorKind::TruncatedStream);
+        assert_eq!(ChunkReader::default().end(fault()).unwrap_err().kind, ModelErrorKind::Timeout);
         assert!(ChunkReader { finished: true }.end(fault()).is_ok());
     }
 

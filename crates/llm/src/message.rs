@@ -69,10 +69,7 @@ impl Message {
 
     /// The result of the tool call `call_id`.
     pub fn tool(call_id: impl Into<String>, content: impl Into<String>) -> Self {
-        Self {
-            tool_call_id: call_id.into(),
-            ..Self::new(Role::Tool, content.into())
-        }
+        Self { tool_call_id: call_id.into(), ..Self::new(Role::Tool, content.into()) }
     }
 
     /// The same message with tool calls.
@@ -104,10 +101,6 @@ pub struct ToolCall {
 impl ToolCall {
     /// A call of `name` with `arguments`, a JSON text.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
-            name: name.into(),
-            arguments: arguments.into(),
-        }
+        Self { id: id.into(), name: name.into(), arguments: arguments.into() }
     }
 }

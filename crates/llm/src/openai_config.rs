@@ -19,11 +19,7 @@ impl ApiKey {
 
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() {
-            "ApiKey(none)"
-        } else {
-            "ApiKey(hidden)"
-        })
+        f.write_str(if self.0.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
     }
 }
 
@@ -43,16 +39,8 @@ pub struct OpenAiConfig {
 impl OpenAiConfig {
     /// Asks `model` at `base_url`.
     pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
-        let wire = WireConfig {
-            model: model.into(),
-            ..WireConfig::default()
-        };
-        Self {
-            base_url: base_url.into(),
-            api_key,
-            wire,
-            timeouts: Timeouts::default(),
-        }
+        let wire = WireConfig { model: model.into(), ..WireConfig::default() };
+        Self { base_url: base_url.into(), api_key, wire, timeouts: Timeouts::default() }
     }
 }
 
@@ -71,11 +59,7 @@ impl Default for Timeouts {
     /// 10 s, 5 min and 2 min.
     fn default() -> Self {
         let secs = Duration::from_secs;
-        Self {
-            connect: secs(10),
-            response: secs(300),
-            idle: secs(120),
-        }
+        Self { connect: secs(10), response: secs(300), idle: secs(120) }
     }
 }
 
@@ -111,10 +95,7 @@ pub(crate) fn base_url(text: &str) -> Result<Url, OpenAiConfigError> {
         Err(cause) => return wrong(format!("`{}` cannot be read ({cause})", excerpt(text))),
     };
     if !["http", "https"].contains(&url.scheme()) {
-        return wrong(format!(
-            "has the scheme `{}`, only http and https work",
-            url.scheme()
-        ));
+        return wrong(format!("has the scheme `{}`, only http and https work", url.scheme()));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return wrong("carries a user name or password, which would show in errors".into());
@@ -128,10 +109,7 @@ pub(crate) fn base_url(text: &str) -> Result<Url, OpenAiConfigError> {
 /// Whether `url` stays on this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

@@ -34,18 +34,9 @@ impl ModelError {
         // The only status there is hides in the code.
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         let kind = said.kind(status.unwrap_or_else(|| said.usual_status()));
-        let text = if said.message.is_empty() {
-            error.to_string()
-        } else {
-            said.message
-        };
+        let text = if said.message.is_empty() { error.to_string() } else { said.message };
         let message = format!("the server broke off the answer: {}", excerpt(&text));
-        Self {
-            kind,
-            status,
-            message,
-            retry_after: None,
-        }
+        Self { kind, status, message, retry_after: None }
     }
 }
 
@@ -64,10 +55,7 @@ impl Said {
                 Some(error) => Self::of(error),
                 None => Self::of(&Value::Object(body)),
             },
-            _ => Self {
-                message: body.trim().to_owned(),
-                ..Self::default()
-            },
+            _ => Self { message: body.trim().to_owned(), ..Self::default() },
         }
     }
 
@@ -78,21 +66,14 @@ impl Said {
             _ => String::new(),
         };
         match error {
-            Value::String(message) => Self {
-                message: message.clone(),
-                ..Self::default()
-            },
+            Value::String(message) => Self { message: message.clone(), ..Self::default() },
             _ => {
                 let message = ["message", "detail"]
                     .into_iter()
                     .map(text)
                     .find(|text| !text.is_empty())
                     .unwrap_or_default();
-                Self {
-                    message,
-                    kind: text("type"),
-                    code: text("code"),
-                }
+                Self { message, kind: text("type"), code: text("code") }
             }
         }
     }
@@ -137,13 +118,8 @@ impl Said {
 /// Whether a refusal says in words that the conversation is too long.
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    let subject = [
-        "context length",
-        "context size",
-        "context window",
-        "prompt is too long",
-        "input is too long",
-    ];
+    let subject =
+        ["context length", "context size", "context window", "prompt is too long", "input is too long"];
     subject.iter().any(|word| message.contains(word)) || message.contains("too many tokens")
 }
 
@@ -154,10 +130,7 @@ fn speaks_of_context(message: &str) -> bool {
 pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Duration> {
     let header = |name: &str| headers.get(name).map(|value| value.trim());
     let number = |text: &str, unit: f64| {
-        let value = text
-            .parse::<f64>()
-            .ok()
-            .filter(|value| value.is_finite() && *value >= 0.0)?;
+        let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0)?;
         Duration::try_from_secs_f64(value * unit).ok()
     };
     if let Some(wait) = header("retry-after-ms").and_then(|text| number(text, 0.001)) {
@@ -165,12 +138,8 @@ pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Du
     }
     let text = header("retry-after")?;
     number(text, 1.0).or_else(|| {
-        let then = httpdate::parse_http_date(text)
-            .ok()?
-            .duration_since(std::time::UNIX_EPOCH)
-            .ok()?;
-        then.checked_sub(Duration::from_millis(now_ms))
-            .filter(|wait| !wait.is_zero())
+        let then = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        then.checked_sub(Duration::from_millis(now_ms)).filter(|wait| !wait.is_zero())
     })
 }
 
@@ -193,10 +162,7 @@ mod tests {
 
     fn wish(headers: &[(&str, &str)], now_ms: u64) -> Option<Duration> {
         retry_after(
-            &headers
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_string()))
-                .collect(),
+            &headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             now_ms,
         )
     }
@@ -239,12 +205,8 @@ mod tests {
 
     #[test]
     fn an_integer_code_does_not_hide_the_status() {
-        let error = ModelError::from_http(
-            401,
-            &BTreeMap::new(),
-            r#"{"error":{"code":401,"message":"no"}}"#,
-            0,
-        );
+        let error =
+            ModelError::from_http(401, &BTreeMap::new(), r#"{"error":{"code":401,"message":"no"}}"#, 0);
         assert_eq!((error.kind, error.status), (ModelErrorKind::Auth, Some(401)));
         assert_eq!(error.message, "the server answered 401: no");
     }
@@ -252,21 +214,14 @@ mod tests {
     #[test]
     fn a_body_that_is_no_json_is_quoted_in_one_short_line() {
         let error = ModelError::from_http(502, &BTreeMap::new(), &format!("<html>\n{}", "é".repeat(600)), 0);
-        assert!(
-            error.message.starts_with("the server answered 502: <html> éé"),
-            "{}",
-            error.message
-        );
+        assert!(error.message.starts_with("the server answered 502: <html> éé"), "{}", error.message);
         assert_eq!(error.message.chars().count(), 25 + EXCERPT + 1);
     }
 
     #[test]
     fn an_error_inside_a_stream_takes_its_status_from_the_code() {
         let error = ModelError::from_stream(&serde_json::json!({"code": 429, "message": "slow down"}));
-        assert_eq!(
-            (error.kind, error.status),
-            (ModelErrorKind::RateLimited, Some(429))
-        );
+        assert_eq!((error.kind, error.status), (ModelErrorKind::RateLimited, Some(429)));
         let error = ModelError::from_stream(&serde_json::json!({"type": "server_error", "message": "oops"}));
         assert_eq!((error.kind, error.status), (ModelErrorKind::Server, None));
         let error = ModelError::from_stream(&serde_json::json!("overloaded"));
@@ -281,14 +236,8 @@ mod tests {
             wish(&[("retry-after-ms", "1500"), ("retry-after", "7")], 0),
             Some(Duration::from_millis(1500))
         );
-        assert_eq!(
-            wish(&[("retry-after-ms", "soon"), ("retry-after", "7")], 0),
-            Some(secs(7))
-        );
-        assert_eq!(
-            wish(&[("retry-after", "0.5")], 0),
-            Some(Duration::from_millis(500))
-        );
+        assert_eq!(wish(&[("retry-after-ms", "soon"), ("retry-after", "7")], 0), Some(secs(7)));
+        assert_eq!(wish(&[("retry-after", "0.5")], 0), Some(Duration::from_millis(500)));
         let date = "Thu, 01 Jan 1970 00:00:20 GMT";
         assert_eq!(wish(&[("retry-after", date)], 0), Some(secs(20)));
         assert_eq!(wish(&[("retry-after", date)], 20_000), None);

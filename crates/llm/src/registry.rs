@@ -61,13 +61,7 @@ impl ToolRegistry {
         }
         match ArgumentCheck::new(spec) {
             Ok(check) => {
-                self.tools.insert(
-                    name,
-                    Registered {
-                        tool,
-                        check: Arc::new(check),
-                    },
-                );
+                self.tools.insert(name, Registered { tool, check: Arc::new(check) });
                 Ok(())
             }
             Err(detail) => Err(RegistryError::Schema { name, detail }),
@@ -81,17 +75,12 @@ impl ToolRegistry {
 
     /// Reads `text` as arguments of the tool `name`; `None` if there is no such tool.
     pub fn check(&self, name: &str, text: &str) -> Option<Result<Value, ToolCallError>> {
-        self.tools
-            .get(name)
-            .map(|registered| registered.check.check(text))
+        self.tools.get(name).map(|registered| registered.check.check(text))
     }
 
     /// What a model is told, in the order of the names.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools
-            .values()
-            .map(|registered| registered.tool.spec().clone())
-            .collect()
+        self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
     }
 
     /// The names, sorted.
@@ -124,14 +113,8 @@ mod tests {
     use crate::{ToolCx, tool_fn};
 
     fn tool(name: &str, parameters: Value) -> Arc<dyn Tool> {
-        let spec = ToolSpec {
-            name: name.into(),
-            description: String::new(),
-            parameters,
-        };
-        Arc::new(tool_fn(spec, |args: Value, _cx: ToolCx| async move {
-            Ok(args.to_string())
-        }))
+        let spec = ToolSpec { name: name.into(), description: String::new(), parameters };
+        Arc::new(tool_fn(spec, |args: Value, _cx: ToolCx| async move { Ok(args.to_string()) }))
     }
 
     fn object() -> Value {
@@ -146,39 +129,27 @@ mod tests {
         }
         assert_eq!(tools.names().collect::<Vec<_>>(), ["add", "echo", "slow"]);
         assert_eq!(
-            tools
-                .specs()
-                .iter()
-                .map(|spec| spec.name.as_str())
-                .collect::<Vec<_>>(),
+            tools.specs().iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(),
             ["add", "echo", "slow"]
         );
         assert!(tools.get("nope").is_none());
         assert_eq!(tools.check("nope", "{}"), None);
         assert_eq!(tools.check("add", r#"{"x":1}"#), Some(Ok(json!({"x": 1}))));
-        assert_eq!(
-            tools.check("add", "{}").unwrap().unwrap_err().to_string(),
-            "`x` is missing"
-        );
+        assert_eq!(tools.check("add", "{}").unwrap().unwrap_err().to_string(), "`x` is missing");
     }
 
     #[test]
     fn a_name_is_given_once() {
         let mut tools = ToolRegistry::new();
         tools.insert(tool("add", object())).unwrap();
-        assert_eq!(
-            tools.insert(tool("add", object())),
-            Err(RegistryError::Duplicate { name: "add".into() })
-        );
+        assert_eq!(tools.insert(tool("add", object())), Err(RegistryError::Duplicate { name: "add".into() }));
         assert_eq!(tools.insert(tool("", object())), Err(RegistryError::Nameless));
         assert_eq!(tools.len(), 1);
     }
 
     #[test]
     fn a_schema_of_something_else_than_fields_is_refused() {
-        let error = ToolRegistry::new()
-            .insert(tool("add", json!({"type": "string"})))
-            .unwrap_err();
+        let error = ToolRegistry::new().insert(tool("add", json!({"type": "string"}))).unwrap_err();
         assert_eq!(
             error.to_string(),
             "tool `add`: its argument schema does not have `\"type\": \"object\"`; arguments are named fields"

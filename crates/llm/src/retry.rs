@@ -76,10 +76,7 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// One attempt only.
     pub fn never() -> Self {
-        Self {
-            max_attempts: 1,
-            ..Self::default()
-        }
+        Self { max_attempts: 1, ..Self::default() }
     }
 
     /// The wait after the failed attempt `failed`, counted from 1, without jitter.
@@ -145,11 +142,7 @@ pub type JitterSource = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 /// Evenly distributed jitter, the same sequence for the same seed.
 pub fn seeded_jitter(seed: u64) -> JitterSource {
     let rng = Mutex::new(StdRng::seed_from_u64(seed));
-    Arc::new(move |most| {
-        rng.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .random_range(0..=most)
-    })
+    Arc::new(move |most| rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..=most))
 }
 
 /// A model that sends a failed request again.
@@ -168,11 +161,7 @@ impl<M: ChatModel> Retrying<M> {
     ///
     /// Programs that share a provider should not share a seed: see [`Retrying::with_jitter`].
     pub fn new(model: M, policy: RetryPolicy) -> Self {
-        Self {
-            model,
-            policy,
-            jitter: seeded_jitter(0),
-        }
+        Self { model, policy, jitter: seeded_jitter(0) }
     }
 
     /// The same model with jitter from `source`, such as [`seeded_jitter`].
@@ -186,9 +175,7 @@ impl<M: ChatModel> Retrying<M> {
 impl<M: ChatModel> fmt::Debug for Retrying<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Retrying");
-        out.field("model", &self.model.name())
-            .field("policy", &self.policy)
-            .finish_non_exhaustive()
+        out.field("model", &self.model.name()).field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
@@ -244,10 +231,7 @@ impl Attempts<'_> {
             self.streamed = false;
             self.current = Some(self.model.stream(self.request.clone()));
         }
-        let current = self
-            .current
-            .as_mut()
-            .expect("an attempt was started in the lines above");
+        let current = self.current.as_mut().expect("an attempt was started in the lines above");
         let error = match current.next().await {
             Some(Ok(delta)) => {
                 self.streamed = true;
@@ -269,17 +253,10 @@ impl Attempts<'_> {
                 self.finished = false;
                 self.wait = wait;
                 if self.streamed {
-                    self.announced.push_back(Delta::AttemptDiscarded {
-                        attempt: self.attempt,
-                    });
+                    self.announced.push_back(Delta::AttemptDiscarded { attempt: self.attempt });
                 }
                 let attempt = self.attempt + 1;
-                self.announced.push_back(Delta::Retry {
-                    attempt,
-                    delay_ms: millis(wait),
-                    status,
-                    reason,
-                });
+                self.announced.push_back(Delta::Retry { attempt, delay_ms: millis(wait), status, reason });
                 self.announced.pop_front().map(Ok)
             }
         }

@@ -31,11 +31,7 @@ impl ToolSpec {
         // The title is the name of a Rust type; the description stands in the spec.
         schema.remove("title");
         schema.remove("description");
-        Self {
-            name: name.into(),
-            description: description.into(),
-            parameters: schema.to_value(),
-        }
+        Self { name: name.into(), description: description.into(), parameters: schema.to_value() }
     }
 }
 
@@ -124,18 +120,12 @@ where
     F: Fn(Args, ToolCx) -> Fut + Send + Sync,
     Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
 {
-    FnTool {
-        spec,
-        run,
-        args: PhantomData,
-    }
+    FnTool { spec, run, args: PhantomData }
 }
 
 impl<Args, F> fmt::Debug for FnTool<Args, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FnTool")
-            .field("name", &self.spec.name)
-            .finish_non_exhaustive()
+        f.debug_struct("FnTool").field("name", &self.spec.name).finish_non_exhaustive()
     }
 }
 
@@ -152,9 +142,7 @@ where
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         match serde_json::from_value(args) {
             Ok(args) => Box::pin((self.run)(args, cx)),
-            Err(cause) => Box::pin(std::future::ready(Err(ToolError::InvalidArguments(
-                cause.to_string(),
-            )))),
+            Err(cause) => Box::pin(std::future::ready(Err(ToolError::InvalidArguments(cause.to_string())))),
         }
     }
 }
@@ -180,11 +168,7 @@ mod tests {
 
     fn cx() -> ToolCx {
         let cancel = CancellationToken::new();
-        ToolCx {
-            call_id: "c1".into(),
-            idempotency_key: "k".into(),
-            cancel,
-        }
+        ToolCx { call_id: "c1".into(), idempotency_key: "k".into(), cancel }
     }
 
     #[test]
@@ -209,12 +193,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_function_tool_gets_its_arguments_typed() {
-        let tool = tool_fn(
-            ToolSpec::of::<Trip>("book", ""),
-            |trip: Trip, cx: ToolCx| async move {
-                Ok(format!("{} {:?} {}", trip.to.city, trip.nights, cx.call_id))
-            },
-        );
+        let tool = tool_fn(ToolSpec::of::<Trip>("book", ""), |trip: Trip, cx: ToolCx| async move {
+            Ok(format!("{} {:?} {}", trip.to.city, trip.nights, cx.call_id))
+        });
         let text = tool.call(json!({"to": {"city": "Paris"}}), cx()).await;
         assert_eq!(text, Ok("Paris None c1".into()));
         let error = tool.call(json!({"to": 1}), cx()).await.unwrap_err();

@@ -24,14 +24,10 @@ async fn served_as(
     answers: impl IntoIterator<Item = Answer>,
     change: impl FnOnce(&mut OpenAiConfig),
 ) -> (WireServer, OpenAiModel) {
-    let server = WireServer::start(Script::new(answers))
-        .await
-        .expect("a loopback port is free");
+    let server = WireServer::start(Script::new(answers)).await.expect("a loopback port is free");
     let mut config = OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m");
     change(&mut config);
-    let model = OpenAiModel::new(config)
-        .expect("the server has a base URL")
-        .with_clock(Arc::new(|| 0));
+    let model = OpenAiModel::new(config).expect("the server has a base URL").with_clock(Arc::new(|| 0));
     (server, model)
 }
 

@@ -31,19 +31,13 @@ fn add_call() -> Response {
             r#"{"a": 2, "b":3}"#,
         )]),
         finish: FinishReason::ToolCalls,
-        usage: Some(Usage {
-            input_tokens: 20,
-            output_tokens: 9,
-        }),
+        usage: Some(Usage { input_tokens: 20, output_tokens: 9 }),
         attempts: 1,
     }
 }
 
 fn ask(messages: impl IntoIterator<Item = Message>) -> Request {
-    Request {
-        messages: messages.into_iter().collect(),
-        ..Request::default()
-    }
+    Request { messages: messages.into_iter().collect(), ..Request::default() }
 }
 
 #[tokio::test]
@@ -57,16 +51,7 @@ async fn a2_arguments_split_over_chunks_go_back_byte_for_byte() {
         parameters: json!({"type":"object"}),
     }];
     let messages = vec![Message::user("2+3?"), first.message, Message::tool("call_1", "5")];
-    let second = complete(
-        &model,
-        Request {
-            messages,
-            tools,
-            ..Request::default()
-        },
-    )
-    .await
-    .unwrap();
+    let second = complete(&model, Request { messages, tools, ..Request::default() }).await.unwrap();
     assert_eq!(second.message, Message::assistant("5"));
     assert_eq!(
         server.requests(),
@@ -101,10 +86,7 @@ async fn a_request_carries_the_key_and_goes_below_the_base_url() {
     complete(&keyless, ask([])).await.unwrap();
     let received = &server.received()[0];
     assert_eq!(received.line, "POST /v1/chat/completions");
-    assert_eq!(
-        received.headers.get("authorization"),
-        Some(&format!("Bearer {KEY}"))
-    );
+    assert_eq!(received.headers.get("authorization"), Some(&format!("Bearer {KEY}")));
     assert_eq!(keyless_server.received()[0].headers.get("authorization"), None);
 }
 
@@ -121,10 +103,7 @@ async fn a4_interleaved_pieces_are_sorted_into_their_calls() {
     let (_server, model) = served([answer]).await;
     assert_eq!(
         complete(&model, ask([])).await.unwrap().message.tool_calls,
-        [
-            ToolCall::new("c0", "echo", r#"{"x":"A"}"#),
-            ToolCall::new("c1", "echo", r#"{"x":"B"}"#)
-        ]
+        [ToolCall::new("c0", "echo", r#"{"x":"A"}"#), ToolCall::new("c1", "echo", r#"{"x":"B"}"#)]
     );
 }
 
@@ -145,22 +124,12 @@ async fn a8_reasoning_is_kept_apart_and_sent_back_as_the_policy_says() {
         let (server, model) =
             served_as([first, second, txt("x")], |config| config.wire.reasoning = policy).await;
         let mut messages = vec![Message::user("go")];
-        for next in [
-            vec![Message::tool("c1", "r:1")],
-            vec![Message::user("more")],
-            vec![],
-        ] {
+        for next in [vec![Message::tool("c1", "r:1")], vec![Message::user("more")], vec![]] {
             messages.push(complete(&model, ask(messages.clone())).await.unwrap().message);
             messages.extend(next);
         }
-        assert_eq!(
-            (messages[1].reasoning.as_str(), messages[1].content.as_str()),
-            ("think hard", "")
-        );
-        assert_eq!(
-            (messages[3].reasoning.as_str(), messages[3].content.as_str()),
-            ("fine", "done")
-        );
+        assert_eq!((messages[1].reasoning.as_str(), messages[1].content.as_str()), ("think hard", ""));
+        assert_eq!((messages[3].reasoning.as_str(), messages[3].content.as_str()), ("fine", "done"));
         let requests = server.requests();
         let sent = |request: usize| requests[request]["messages"][1].get("reasoning_content").cloned();
         assert_eq!(sent(1), in_round.map(Into::into), "{policy:?}");
@@ -182,10 +151,7 @@ async fn a9_an_answer_is_the_same_wherever_its_bytes_are_cut() {
         let (server, model) = served(answers.clone()).await;
         for answer in answers {
             let response = complete(&model, ask([])).await;
-            assert!(
-                response.as_ref().is_ok_and(|got| *got == expected),
-                "{response:?} from {answer:?}"
-            );
+            assert!(response.as_ref().is_ok_and(|got| *got == expected), "{response:?} from {answer:?}");
         }
         assert_eq!(server.check(), Ok(()));
     }
@@ -206,48 +172,28 @@ async fn chunks_may_lack_what_is_not_needed() {
         .data(r#"{"choices":[]}"#)
         .data(r#"{"model":null,"choices":[{"delta":{"content":"i","tool_calls":null},"finish_reason":"stop"}],"usage":null}"#);
     let (_server, model) = served([answer]).await;
-    assert_eq!(
-        complete(&model, ask([])).await.unwrap().message,
-        Message::assistant("hi")
-    );
+    assert_eq!(complete(&model, ask([])).await.unwrap().message, Message::assistant("hi"));
 }
 
 #[tokio::test]
 async fn usage_after_the_finish_reason_is_taken_even_without_done() {
     let (_server, model) = served([Answer::stream().text(["a"]).end("stop").usage(5, 2)]).await;
     let usage = complete(&model, ask([])).await.unwrap().usage;
-    assert_eq!(
-        usage,
-        Some(Usage {
-            input_tokens: 5,
-            output_tokens: 2
-        })
-    );
+    assert_eq!(usage, Some(Usage { input_tokens: 5, output_tokens: 2 }));
 }
 
 #[tokio::test]
 async fn a_finished_answer_survives_a_broken_connection() {
     let (_server, model) = served([Answer::stream().text(["a"]).end("stop").cut()]).await;
-    assert_eq!(
-        complete(&model, ask([])).await.unwrap().message,
-        Message::assistant("a")
-    );
+    assert_eq!(complete(&model, ask([])).await.unwrap().message, Message::assistant("a"));
 }
 
 #[tokio::test]
 async fn broken_arguments_go_back_wrapped() {
     let (server, model) = served([call("c1", "echo", "{x:1"), txt("ok")]).await;
-    let first = complete(&model, ask([Message::user("go")]))
-        .await
-        .unwrap()
-        .message;
+    let first = complete(&model, ask([Message::user("go")])).await.unwrap().message;
     assert_eq!(first.tool_calls[0].arguments, "{x:1");
-    complete(
-        &model,
-        ask([Message::user("go"), first, Message::tool("c1", "no JSON")]),
-    )
-    .await
-    .unwrap();
+    complete(&model, ask([Message::user("go"), first, Message::tool("c1", "no JSON")])).await.unwrap();
     let sent = &server.requests()[1]["messages"][1]["tool_calls"][0]["function"]["arguments"];
     assert_eq!(sent, r#"{"_raw":"{x:1"}"#);
 }

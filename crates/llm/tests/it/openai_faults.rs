@@ -12,9 +12,9 @@ use crate::{KEY, drain, served, served_as, texts};
 
 async fn refused(answer: Answer) -> superstep_llm::ModelError {
     let (server, model) = served([answer]).await;
-    let error = complete(&model, Request::default())
-        .await
-        .expect_err("the script has no whole answer");
+    // Bounded, because a client that retries by itself backs off for minutes.
+    let answer = tokio::time::timeout(Duration::from_secs(5), complete(&model, Request::default())).await;
+    let error = answer.expect("a refusal is passed on at once").expect_err("the script has no whole answer");
     assert_eq!(server.check(), Ok(()), "one request, whatever the answer");
     error
 }
@@ -26,27 +26,16 @@ async fn a_failing_request_is_sent_once() {
         assert_eq!(error.status, Some(status));
     }
     assert_eq!(refused(Answer::NoConnection).await.kind, ModelErrorKind::Connect);
-    assert_eq!(
-        refused(Answer::stream().data("{broken")).await.kind,
-        ModelErrorKind::Malformed
-    );
+    assert_eq!(refused(Answer::stream().data("{broken")).await.kind, ModelErrorKind::Malformed);
 }
 
 #[tokio::test]
 async fn c19_a_refused_request_is_not_retried() {
     use ModelErrorKind::*;
-    for (status, kind) in [
-        (400, BadRequest),
-        (401, Auth),
-        (404, NotFound),
-        (403, Auth),
-        (422, BadRequest),
-    ] {
+    for (status, kind) in [(400, BadRequest), (401, Auth), (404, NotFound), (403, Auth), (422, BadRequest)] {
         let (server, model) = served([http(status, &[], r#"{"error":{"message":"no","code":1}}"#)]).await;
         let deltas = drain(&Retrying::new(model, RetryPolicy::default()), Request::default()).await;
-        let [Err(error)] = &deltas[..] else {
-            panic!("{deltas:?}")
-        };
+        let [Err(error)] = &deltas[..] else { panic!("{deltas:?}") };
         assert_eq!((error.kind, error.status), (kind, Some(status)));
         assert_eq!(server.check(), Ok(()));
     }
@@ -57,10 +46,7 @@ async fn a_prompt_that_is_too_long_is_told_apart() {
     let body = r#"{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (8 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":8}}"#;
     let error = refused(http(400, &[], body)).await;
     assert_eq!(error.kind, ModelErrorKind::ContextOverflow);
-    assert!(
-        error.message.contains("exceeds the available context size"),
-        "{error}"
-    );
+    assert!(error.message.contains("exceeds the available context size"), "{error}");
 }
 
 #[tokio::test]
@@ -68,10 +54,7 @@ async fn the_wish_to_wait_is_read_from_the_headers() {
     for (headers, wish) in [
         (vec![("retry-after", "7")], Some(7000)),
         (vec![("retry-after-ms", "1500"), ("Retry-After", "7")], Some(1500)),
-        (
-            vec![("Retry-After", "Thu, 01 Jan 1970 00:00:20 GMT")],
-            Some(20_000),
-        ),
+        (vec![("Retry-After", "Thu, 01 Jan 1970 00:00:20 GMT")], Some(20_000)),
         (vec![("Retry-After", "soon")], None),
     ] {
         let error = refused(http(429, &headers, "")).await;
@@ -98,43 +81,27 @@ async fn no_error_shows_the_key() {
 
 #[tokio::test]
 async fn an_error_inside_a_stream_ends_it() {
-    let answer = Answer::stream()
-        .text(["a"])
-        .data(r#"{"error":{"message":"overloaded","code":503}}"#)
-        .text(["b"]);
+    let answer =
+        Answer::stream().text(["a"]).data(r#"{"error":{"message":"overloaded","code":503}}"#).text(["b"]);
     let (_server, model) = served([answer.end("stop")]).await;
     let deltas = drain(&model, Request::default()).await;
     assert_eq!(texts(&deltas), ["a"]);
     let error = deltas.last().unwrap().as_ref().unwrap_err();
-    assert_eq!(
-        (error.kind, error.status, deltas.len()),
-        (ModelErrorKind::Server, Some(503), 2)
-    );
+    assert_eq!((error.kind, error.status, deltas.len()), (ModelErrorKind::Server, Some(503), 2));
 }
 
 #[tokio::test]
 async fn a_stream_ends_with_its_first_broken_chunk() {
-    let (_server, model) = served([Answer::stream()
-        .text(["a"])
-        .data("{broken")
-        .text(["b"])
-        .end("stop")])
-    .await;
+    let (_server, model) =
+        served([Answer::stream().text(["a"]).data("{broken").text(["b"]).end("stop")]).await;
     let deltas = drain(&model, Request::default()).await;
     assert_eq!(texts(&deltas), ["a"]);
-    assert_eq!(
-        deltas.last().unwrap().as_ref().unwrap_err().kind,
-        ModelErrorKind::Malformed
-    );
+    assert_eq!(deltas.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Malformed);
 }
 
 #[tokio::test]
 async fn a_stream_without_a_finish_reason_is_truncated() {
-    for answer in [
-        Answer::stream().text(["a"]),
-        Answer::stream().text(["a"]).done(),
-        Answer::stream(),
-    ] {
+    for answer in [Answer::stream().text(["a"]), Answer::stream().text(["a"]).done(), Answer::stream()] {
         assert_eq!(refused(answer).await.kind, ModelErrorKind::TruncatedStream);
     }
 }
@@ -146,12 +113,7 @@ async fn a_broken_connection_keeps_what_came_before() {
     assert_eq!(texts(&deltas), ["Hel", "lo wor"]);
     let error = deltas[2].as_ref().unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::TruncatedStream);
-    assert!(
-        error
-            .message
-            .starts_with("the connection broke in the middle of the answer: "),
-        "{error}"
-    );
+    assert!(error.message.starts_with("the connection broke in the middle of the answer: "), "{error}");
 }
 
 #[tokio::test]
@@ -161,10 +123,7 @@ async fn a_silent_server_is_a_timeout() {
     let deltas = drain(&model, Request::default()).await;
     assert_eq!(texts(&deltas), ["a"]);
     let error = deltas[1].as_ref().unwrap_err();
-    assert_eq!(
-        error.message,
-        "the server was silent for 0.03 s in the middle of the answer"
-    );
+    assert_eq!(error.message, "the server was silent for 0.03 s in the middle of the answer");
     assert_eq!(error.kind, ModelErrorKind::Timeout);
 }
 
@@ -172,15 +131,9 @@ async fn a_silent_server_is_a_timeout() {
 async fn an_answer_that_is_no_stream_says_so() {
     let error = refused(http(200, &[("content-type", "text/html")], "<html>\nWelcome")).await;
     assert_eq!(error.kind, ModelErrorKind::Malformed);
-    assert_eq!(
-        error.message,
-        "the server answered without a stream, is the base URL right? <html> Welcome"
-    );
+    assert_eq!(error.message, "the server answered without a stream, is the base URL right? <html> Welcome");
     let error = refused(http(200, &[], r#"{"error":{"message":"no","code":429}}"#)).await;
-    assert_eq!(
-        (error.kind, error.status),
-        (ModelErrorKind::RateLimited, Some(429))
-    );
+    assert_eq!((error.kind, error.status), (ModelErrorKind::RateLimited, Some(429)));
 }
 
 #[tokio::test]
@@ -191,31 +144,17 @@ async fn a_server_that_is_not_there_is_a_connect_error_with_its_address() {
     let model = OpenAiModel::new(OpenAiConfig::new(&base_url, ApiKey::new(KEY), "m")).unwrap();
     let error = complete(&model, Request::default()).await.unwrap_err();
     assert_eq!((error.kind, error.status), (ModelErrorKind::Connect, None));
-    assert!(
-        error
-            .message
-            .starts_with(&format!("`{base_url}`: no connection: ")),
-        "{error}"
-    );
+    assert!(error.message.starts_with(&format!("`{base_url}`: no connection: ")), "{error}");
 }
 
 #[tokio::test]
 async fn a_cut_answer_is_sent_again_over_the_wire() {
     let (server, model) = served([Answer::stream().text(["Hel", "lo wor"]).cut(), txt("Hello world")]).await;
-    let policy = RetryPolicy {
-        base: Duration::from_millis(1),
-        ..RetryPolicy::default()
-    };
+    let policy = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
     let model: Box<dyn ChatModel> = Box::new(Retrying::new(model, policy));
     let deltas = drain(&*model, Request::default()).await;
     assert_eq!(texts(&deltas), ["Hel", "lo wor", "Hello world"]);
-    assert!(
-        matches!(deltas[2], Ok(Delta::AttemptDiscarded { attempt: 1 })),
-        "{deltas:?}"
-    );
-    assert!(
-        matches!(deltas[3], Ok(Delta::Retry { attempt: 2, .. })),
-        "{deltas:?}"
-    );
+    assert!(matches!(deltas[2], Ok(Delta::AttemptDiscarded { attempt: 1 })), "{deltas:?}");
+    assert!(matches!(deltas[3], Ok(Delta::Retry { attempt: 2, .. })), "{deltas:?}");
     assert_eq!(server.check(), Ok(()));
 }

@@ -25,13 +25,7 @@ fn ms(ms: u64) -> Duration {
 /// Takes its values from a list, and fails the test when the list is too short.
 fn scripted_jitter(values: impl IntoIterator<Item = u64>) -> JitterSource {
     let values = Mutex::new(values.into_iter().collect::<Vec<_>>().into_iter());
-    Arc::new(move |_| {
-        values
-            .lock()
-            .expect("no draw panicked")
-            .next()
-            .expect("a scripted jitter is left")
-    })
+    Arc::new(move |_| values.lock().expect("no draw panicked").next().expect("a scripted jitter is left"))
 }
 
 fn no_jitter() -> JitterSource {
@@ -40,20 +34,12 @@ fn no_jitter() -> JitterSource {
 
 /// The waits of opencode: `min(1000·2^(n-1), 10000)`, plus up to a second after the cap.
 fn opencode() -> RetryPolicy {
-    RetryPolicy {
-        cap: ms(10_000),
-        jitter: Jitter::UpTo(ms(1000)),
-        ..RetryPolicy::default()
-    }
+    RetryPolicy { cap: ms(10_000), jitter: Jitter::UpTo(ms(1000)), ..RetryPolicy::default() }
 }
 
 /// The waits of cococat: 1000, 2000, no jitter.
 fn cococat() -> RetryPolicy {
-    RetryPolicy {
-        max_attempts: 3,
-        jitter: Jitter::None,
-        ..RetryPolicy::default()
-    }
+    RetryPolicy { max_attempts: 3, jitter: Jitter::None, ..RetryPolicy::default() }
 }
 
 fn played(
@@ -85,23 +71,15 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
         (&[], 1000),
         (&[("retry-after", "60")], 60_000),
     ] {
-        let (script, model) = played(
-            RetryPolicy::default(),
-            no_jitter(),
-            [http(429, headers, ""), txt("ok")],
-        );
+        let (script, model) =
+            played(RetryPolicy::default(), no_jitter(), [http(429, headers, ""), txt("ok")]);
         let deltas = drain(&model, Request::default()).await;
         assert_eq!(script.times(), [0, wait], "{headers:?}");
         let reason = "the server answered 429".to_owned();
         assert_eq!(
             deltas.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
             [
-                Delta::Retry {
-                    attempt: 2,
-                    delay_ms: wait,
-                    status: Some(429),
-                    reason
-                },
+                Delta::Retry { attempt: 2, delay_ms: wait, status: Some(429), reason },
                 Delta::Text("ok".into()),
                 Delta::Finish(FinishReason::Stop)
             ]
@@ -111,16 +89,10 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
 
 #[tokio::test(start_paused = true)]
 async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
-    let (script, model) = played(
-        RetryPolicy::default(),
-        no_jitter(),
-        [http(429, &[("retry-after", "600")], "")],
-    );
+    let (script, model) =
+        played(RetryPolicy::default(), no_jitter(), [http(429, &[("retry-after", "600")], "")]);
     let error = complete(&model, Request::default()).await.unwrap_err();
-    assert_eq!(
-        (error.kind, error.retry_after),
-        (ModelErrorKind::RateLimited, Some(ms(600_000)))
-    );
+    assert_eq!((error.kind, error.retry_after), (ModelErrorKind::RateLimited, Some(ms(600_000))));
     assert_eq!(
         error.message,
         "the server answered 429; it asks to wait 600 s, more than the 60 s this policy waits: try again later"
@@ -130,10 +102,7 @@ async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn c17_the_header_can_be_ignored() {
-    let policy = RetryPolicy {
-        longest_retry_after: None,
-        ..RetryPolicy::default()
-    };
+    let policy = RetryPolicy { longest_retry_after: None, ..RetryPolicy::default() };
     let answers = vec![http(429, &[("retry-after", "600")], ""), txt("ok")];
     assert_eq!(times(policy, no_jitter(), answers).await, [0, 1000]);
 }
@@ -141,24 +110,15 @@ async fn c17_the_header_can_be_ignored() {
 #[tokio::test(start_paused = true)]
 async fn c17_an_exhausted_quota_is_not_waited_for() {
     let body = r#"{"error":{"message":"quota","code":"insufficient_quota"}}"#;
-    assert_eq!(
-        times(RetryPolicy::default(), no_jitter(), vec![http(429, &[], body)]).await,
-        [0]
-    );
+    assert_eq!(times(RetryPolicy::default(), no_jitter(), vec![http(429, &[], body)]).await, [0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn c17_dropping_the_stream_ends_the_wait() {
-    let (script, model) = played(
-        RetryPolicy::default(),
-        no_jitter(),
-        [http(429, &[("retry-after", "7")], "")],
-    );
+    let (script, model) =
+        played(RetryPolicy::default(), no_jitter(), [http(429, &[("retry-after", "7")], "")]);
     let mut deltas = model.stream(Request::default());
-    assert!(matches!(
-        deltas.next().await,
-        Some(Ok(Delta::Retry { delay_ms: 7000, .. }))
-    ));
+    assert!(matches!(deltas.next().await, Some(Ok(Delta::Retry { delay_ms: 7000, .. }))));
     let started = Instant::now();
     assert!(tokio::time::timeout(ms(50), deltas.next()).await.is_err());
     drop(deltas);
@@ -180,22 +140,9 @@ async fn a_wait_goes_on_when_its_poll_is_interrupted() {
 #[tokio::test(start_paused = true)]
 async fn c18_waits_grow_and_jitter_is_added_after_the_cap() {
     let answers = || vec![http(500, &[], ""), http(500, &[], ""), txt("ok")];
-    assert_eq!(
-        times(opencode(), scripted_jitter([0, 0]), answers()).await,
-        [0, 1000, 3000]
-    );
-    assert_eq!(
-        times(opencode(), scripted_jitter([1000, 1000]), answers()).await,
-        [0, 2000, 5000]
-    );
-    for (failed, shortest) in [
-        (1, 1000),
-        (2, 2000),
-        (3, 4000),
-        (4, 8000),
-        (5, 10_000),
-        (9, 10_000),
-    ] {
+    assert_eq!(times(opencode(), scripted_jitter([0, 0]), answers()).await, [0, 1000, 3000]);
+    assert_eq!(times(opencode(), scripted_jitter([1000, 1000]), answers()).await, [0, 2000, 5000]);
+    for (failed, shortest) in [(1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 10_000), (9, 10_000)] {
         assert_eq!(opencode().backoff(failed), ms(shortest));
         assert_eq!(opencode().most_jitter(failed), ms(1000));
     }
@@ -215,34 +162,19 @@ async fn c18_there_is_no_wait_after_the_last_failure() {
 async fn c18_whatever_may_pass_is_retried() {
     let statuses = [502, 503, 504, 529, 408, 409, 425].map(|status| http(status, &[], ""));
     let malformed = Answer::stream().data("{broken");
-    for failure in statuses
-        .into_iter()
-        .chain([Answer::NoConnection, Answer::stream(), malformed])
-    {
+    for failure in statuses.into_iter().chain([Answer::NoConnection, Answer::stream(), malformed]) {
         let (script, model) = played(cococat(), no_jitter(), [failure, txt("ok")]);
         let response = complete(&model, Request::default()).await.unwrap();
-        assert_eq!(
-            (response.message, response.attempts),
-            (Message::assistant("ok"), 2)
-        );
+        assert_eq!((response.message, response.attempts), (Message::assistant("ok"), 2));
         assert_eq!(script.check(), Ok(()));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_retried_is_a_function_of_the_policy() {
-    let policy = RetryPolicy {
-        retries: |kind| kind == ModelErrorKind::NotFound,
-        ..cococat()
-    };
-    assert_eq!(
-        times(policy, no_jitter(), vec![http(404, &[], ""), http(500, &[], "")]).await,
-        [0, 1000]
-    );
-    assert_eq!(
-        times(RetryPolicy::never(), no_jitter(), vec![http(500, &[], "")]).await,
-        [0]
-    );
+    let policy = RetryPolicy { retries: |kind| kind == ModelErrorKind::NotFound, ..cococat() };
+    assert_eq!(times(policy, no_jitter(), vec![http(404, &[], ""), http(500, &[], "")]).await, [0, 1000]);
+    assert_eq!(times(RetryPolicy::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,12 +190,7 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
             Delta::Text("Hel".into()),
             Delta::Text("lo wor".into()),
             Delta::AttemptDiscarded { attempt: 1 },
-            Delta::Retry {
-                attempt: 2,
-                delay_ms: 1000,
-                status: None,
-                reason
-            },
+            Delta::Retry { attempt: 2, delay_ms: 1000, status: None, reason },
             Delta::Text("Hello".into()),
             Delta::Text(" world".into()),
             Delta::Finish(FinishReason::Stop),
@@ -271,29 +198,15 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
     );
     let (_, model) = played(RetryPolicy::default(), no_jitter(), answers);
     let response = complete(&model, Request::default()).await.unwrap();
-    assert_eq!(
-        (response.message, response.attempts),
-        (Message::assistant("Hello world"), 2)
-    );
+    assert_eq!((response.message, response.attempts), (Message::assistant("Hello world"), 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_last_failure_keeps_what_it_streamed() {
-    let (_, model) = played(
-        RetryPolicy::never(),
-        no_jitter(),
-        [Answer::stream().text(["Hel"]).cut()],
-    );
+    let (_, model) = played(RetryPolicy::never(), no_jitter(), [Answer::stream().text(["Hel"]).cut()]);
     let deltas = drain(&model, Request::default()).await;
     assert_eq!(texts(&deltas), ["Hel"]);
-    let [
-        Ok(_),
-        Err(ModelError {
-            kind: ModelErrorKind::TruncatedStream,
-            ..
-        }),
-    ] = &deltas[..]
-    else {
+    let [Ok(_), Err(ModelError { kind: ModelErrorKind::TruncatedStream, .. })] = &deltas[..] else {
         panic!("{deltas:?}");
     };
 }
