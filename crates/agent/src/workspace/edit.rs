@@ -1,0 +1,476 @@
+//! `edit_file`: replaces one place in a file, once somebody has agreed.
+
+use std::{
+    fs::Metadata,
+    io::{self, Read, Write},
+};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use superstep_llm::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    change, check_stop, cut, grouped,
+    read::{binary, is_binary},
+    root::{Found, Workspace, replaced},
+};
+
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Beyond this many places, their number does not matter any more.
+const MAX_PLACES: usize = 1_000;
+const MAX_PLACES_SHOWN: usize = 10;
+/// Lines of each side in a preview.
+const PREVIEW_LINES: usize = 20;
+const PREVIEW_LINE_BYTES: usize = 160;
+
+#[derive(JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EditFile {
+    /// The file to edit; it must exist.
+    path: String,
+    /// The text to replace, exactly as it stands in the file, without line numbers; it must occur once.
+    old: String,
+    /// The text to put in its place; empty to delete.
+    new: String,
+}
+
+impl EditFile {
+    /// Checks what can be told from the arguments alone.
+    fn parse(args: &Value) -> Result<Self, ToolError> {
+        let args = Self::deserialize(args).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
+        if args.old.is_empty() {
+            return Err(ToolError::InvalidArguments(
+                "`old` is empty; give the text to replace (files are not created)".into(),
+            ));
+        }
+        if args.old == args.new {
+            return Err(ToolError::InvalidArguments(
+                "`old` and `new` are equal; nothing would change".into(),
+            ));
+        }
+        Ok(args)
+    }
+}
+
+/// The tool `edit_file{path, old, new}`: replaces the one occurrence of `old`; a person is asked first.
+///
+/// A file is changed as a whole or not at all: the new content is written beside it and takes its place by a rename.
+/// Permissions are kept; other hard links keep the old content. It never creates files, and refuses to edit a file
+/// that is read-only, not UTF-8, or larger than 4 MiB.
+pub fn edit_file(workspace: &Workspace) -> impl Tool + use<> {
+    Edit {
+        workspace: workspace.clone(),
+        spec: ToolSpec::of::<EditFile>(
+            "edit_file",
+            "Replaces a text in a file of the workspace. `old` must be exactly what stands in the file and occur \
+             once: add lines around it until it does. A person may be asked first.",
+        ),
+    }
+}
+
+struct Edit {
+    workspace: Workspace,
+    spec: ToolSpec,
+}
+
+impl Tool for Edit {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn approval(&self, args: &Value) -> Option<String> {
+        // Arguments that `call` refuses without touching anything are not worth a question.
+        Some(preview(&EditFile::parse(args).ok()?))
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async move {
+            let args = EditFile::parse(&args)?;
+            let workspace = self.workspace.clone();
+            change(cx, move |stop| edit(&workspace, &args, stop)).await
+        })
+    }
+}
+
+fn edit(workspace: &Workspace, args: &EditFile, stop: &CancellationToken) -> Result<String, ToolError> {
+    let _turn = workspace.edit_turn();
+    check_stop(stop)?;
+    let found = workspace.find(&args.path)?;
+    let (content, metadata) = load(workspace, &found)?;
+    let at = only_place(&content, &args.old, &found)?;
+    let edited = [&content[..at], &args.new, &content[at + args.old.len()..]].concat();
+    store(workspace, &found, &metadata, &edited, stop)?;
+    let line = line_of(&content, at);
+    let (before, after) = (args.old.lines().count(), args.new.lines().count());
+    Ok(format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after)))
+}
+
+fn load(workspace: &Workspace, found: &Found) -> Result<(String, Metadata), ToolError> {
+    let (file, metadata) = workspace.open_file(found)?;
+    let shown = &found.shown;
+    if metadata.permissions().readonly() {
+        return Err(ToolError::Denied(format!("path '{shown}' is read-only")));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| ToolError::Failed(format!("path '{shown}' cannot be read: {error}")))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(ToolError::Failed(format!(
+            "path '{shown}' is larger than {} bytes, too large to edit",
+            grouped(MAX_FILE_BYTES)
+        )));
+    }
+    if is_binary(&bytes) {
+        return Err(binary(found, metadata.len()));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| ToolError::Failed(format!("path '{shown}' is not UTF-8 text and cannot be edited")))?;
+    Ok((text, metadata))
+}
+
+/// Where `old` begins, if there is one such place only; overlapping ones count.
+fn only_place(content: &str, old: &str, found: &Found) -> Result<usize, ToolError> {
+    let shown = &found.shown;
+    let step = old.chars().next().map_or(1, char::len_utf8);
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = content[from..].find(old) {
+        places.push(from + at);
+        from += at + step;
+        if places.len() > MAX_PLACES {
+            break;
+        }
+    }
+    match places[..] {
+        [at] => Ok(at),
+        [] if content.contains("\r\n") && old.contains('\n') && !old.contains('\r') => {
+            Err(ToolError::Failed(format!(
+                "`old` does not occur in '{shown}', whose lines end in \\r\\n: write them so in `old` and `new`"
+            )))
+        }
+        [] => Err(ToolError::Failed(format!(
+            "`old` does not occur in '{shown}'; read the file and copy the text exactly, without line numbers"
+        ))),
+        _ => {
+            let mut at: Vec<String> = places
+                .iter()
+                .take(MAX_PLACES_SHOWN)
+                .map(|place| line_of(content, *place).to_string())
+                .collect();
+            if places.len() > MAX_PLACES_SHOWN {
+                at.push("…".into());
+            }
+            let times = match places.len() {
+                count if count > MAX_PLACES => format!("more than {}", grouped(MAX_PLACES as u64)),
+                count => count.to_string(),
+            };
+            Err(ToolError::Failed(format!(
+                "`old` occurs {times} times in '{shown}', at lines {}; add text around it until it occurs once",
+                at.join(", ")
+            )))
+        }
+    }
+}
+
+/// Puts `content` in the place of the file in one step, if the file is still the one that was read.
+fn store(
+    workspace: &Workspace,
+    found: &Found,
+    read: &Metadata,
+    content: &str,
+    stop: &CancellationToken,
+) -> Result<(), ToolError> {
+    let failed =
+        |error: io::Error| ToolError::Failed(format!("path '{}' cannot be written: {error}", found.shown));
+    let directory = found.real.parent().expect("a file below the root has a parent");
+    let mut next =
+        tempfile::Builder::new().prefix(".superstep-edit-").tempfile_in(directory).map_err(failed)?;
+    next.write_all(content.as_bytes()).map_err(failed)?;
+    next.as_file().set_permissions(read.permissions()).map_err(failed)?;
+    next.as_file().sync_all().map_err(failed)?;
+    // The last look before the rename. Between the two, a change by another program would still be lost.
+    check_stop(stop)?;
+    let (_, now) = workspace.open_file(found)?;
+    let unchanged = now.len() == read.len()
+        && now.modified().ok() == read.modified().ok()
+        && workspace.still_leads_to(found, read);
+    if !unchanged {
+        return Err(replaced(&found.shown));
+    }
+    next.persist(&found.real).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// The number of the line that the byte at `at` is in.
+fn line_of(content: &str, at: usize) -> usize {
+    content[..at].matches('\n').count() + 1
+}
+
+fn lines(count: usize) -> String {
+    match count {
+        0 => "nothing".into(),
+        1 => "1 line".into(),
+        count => format!("{count} lines"),
+    }
+}
+
+/// What a person is asked: the lines that go and the lines that come, and how much of them is not shown.
+fn preview(args: &EditFile) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (args.old.split('\n').collect(), args.new.split('\n').collect());
+    let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
+    let before = old.iter().zip(&new).take_while(same).count();
+    let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(same).count();
+    let mut text = vec![format!("edit {}", safe(&args.path))];
+    for (sign, side) in [("-", &old), ("+", &new)] {
+        let changed = &side[before..side.len() - after];
+        // Deleting everything leaves one empty line, which would read as a line that comes.
+        if changed == [""] && side.len() == 1 {
+            continue;
+        }
+        text.extend(changed.iter().take(PREVIEW_LINES).map(|line| format!("{sign}{}", safe(line))));
+        if changed.len() > PREVIEW_LINES {
+            text.push(format!("{sign}… [{} more lines]", changed.len() - PREVIEW_LINES));
+        }
+    }
+    text.join("\n")
+}
+
+/// A line that can do nothing but be read: control characters and those that turn the writing direction are written
+/// out, and a long line is cut.
+fn safe(line: &str) -> String {
+    let start = cut(line, PREVIEW_LINE_BYTES);
+    let mut text = String::with_capacity(start.len());
+    for c in start.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if (c.is_control() && c != '\t') || turns {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    if start.len() < line.len() {
+        text.push_str(&format!("… [{} more bytes]", line.len() - start.len()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::workspace::testing::{self, Place, call, refusal};
+
+    fn args(path: &str, old: &str, new: &str) -> Value {
+        json!({"path": path, "old": old, "new": new})
+    }
+
+    /// The files of the root, for seeing that nothing was left behind.
+    fn names(place: &Place) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(place.at("."))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[tokio::test]
+    async fn replaces_the_one_place() {
+        let place = Place::new();
+        place.file("a", "one\ntwo\nthree\n");
+        let tool = edit_file(&place.workspace);
+        let text = call(&tool, args("a", "two\nthree", "2\n3\n4")).await;
+        assert_eq!(text, "edited 'a' at line 2: 2 lines became 3 lines");
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "one\n2\n3\n4\n");
+        assert_eq!(call(&tool, args("a", "one\n", "")).await, "edited 'a' at line 1: 1 line became nothing");
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "2\n3\n4\n");
+        assert_eq!(names(&place), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn refuses_unclear_edits_and_leaves_the_file_alone() {
+        let place = Place::new();
+        place.file("a", "x\ny\nx\naaa\n");
+        place.file("dos", "x\r\ny\r\n");
+        place.file("many", "z\n".repeat(1_002));
+        let tool = edit_file(&place.workspace);
+        for (args, expected) in [
+            (args("a", "", "n"), "`old` is empty; give the text to replace (files are not created)"),
+            (args("a", "y", "y"), "`old` and `new` are equal; nothing would change"),
+            (
+                args("a", "q", "n"),
+                "`old` does not occur in 'a'; read the file and copy the text exactly, without line numbers",
+            ),
+            (
+                args("a", "x", "n"),
+                "`old` occurs 2 times in 'a', at lines 1, 3; add text around it until it occurs once",
+            ),
+            (
+                args("a", "aa", "n"),
+                "`old` occurs 2 times in 'a', at lines 4, 4; add text around it until it occurs once",
+            ),
+            (
+                args("many", "z", "n"),
+                "`old` occurs more than 1,000 times in 'many', at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …; add text \
+                 around it until it occurs once",
+            ),
+            (
+                args("dos", "x\ny", "n"),
+                "`old` does not occur in 'dos', whose lines end in \\r\\n: write them so in `old` and `new`",
+            ),
+        ] {
+            assert_eq!(refusal(&tool, args).await, expected);
+        }
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "x\ny\nx\naaa\n");
+        assert_eq!(names(&place), ["a", "dos", "many"]);
+    }
+
+    #[tokio::test]
+    async fn refuses_files_it_must_not_edit() {
+        let place = Place::new();
+        place.file("dir/x", "");
+        place.file("binary", b"a\0");
+        place.file("latin1", b"caf\xe9");
+        place.file("large", vec![b'a'; 4 << 20 | 1]);
+        place.file("locked", "a");
+        place.file(".git/config", "a");
+        let mut permissions = fs::metadata(place.at("locked")).unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(place.at("locked"), permissions).unwrap();
+        let tool = edit_file(&place.workspace);
+        for (path, expected) in [
+            ("../x", "path '../x' is outside the workspace root; use a path below it"),
+            ("new", "path 'new' not found in the workspace"),
+            ("dir", "path 'dir' is a directory; see what is in it with `list_files`"),
+            ("binary", "path 'binary' is a binary file of 2 bytes, not text"),
+            ("latin1", "path 'latin1' is not UTF-8 text and cannot be edited"),
+            ("large", "path 'large' is larger than 4,194,304 bytes, too large to edit"),
+            ("locked", "path 'locked' is read-only"),
+            (".git/config", "path '.git/config' is reserved: `.git` and `.superstep` are out of reach"),
+        ] {
+            assert_eq!(refusal(&tool, args(path, "a", "b")).await, expected);
+        }
+        assert_eq!(fs::read_to_string(place.at("locked")).unwrap(), "a");
+        assert!(!place.at("new").exists());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_edit_changes_nothing() {
+        let place = Place::new();
+        place.file("a", "x");
+        let outcome = testing::cancelled(&edit_file(&place.workspace), args("a", "x", "y")).await;
+        assert_eq!(outcome, Err(ToolError::Failed("cancelled".into())));
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "x");
+        assert_eq!(names(&place), ["a"]);
+    }
+
+    #[test]
+    fn a_file_changed_since_it_was_read_is_not_overwritten() {
+        let place = Place::new();
+        place.file("a", "x");
+        let found = place.workspace.find("a").unwrap();
+        let (_, metadata) = load(&place.workspace, &found).unwrap();
+        place.file("a", "changed by somebody else");
+        let stop = CancellationToken::new();
+        let refused = store(&place.workspace, &found, &metadata, "y", &stop).unwrap_err();
+        assert_eq!(refused.to_string(), "path 'a' was replaced while it was in use; try again");
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "changed by somebody else");
+        assert_eq!(names(&place), ["a"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn parallel_edits_of_one_file_all_count() {
+        let place = Place::new();
+        place.file("a", (0..16).map(|number| format!("<{number}>\n")).collect::<String>());
+        let edits = (0..16).map(|number| {
+            let tool = edit_file(&place.workspace);
+            async move { call(&tool, args("a", &format!("<{number}>"), &format!("[{number}]"))).await }
+        });
+        futures::future::join_all(edits).await;
+        let expected: String = (0..16).map(|number| format!("[{number}]\n")).collect();
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), expected);
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn permissions_and_links_to_the_file_are_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = Place::new();
+        place.file("script", "echo old");
+        fs::set_permissions(place.at("script"), fs::Permissions::from_mode(0o751)).unwrap();
+        place.link("link", "script");
+        call(&edit_file(&place.workspace), args("link", "old", "new")).await;
+        assert_eq!(fs::read_to_string(place.at("script")).unwrap(), "echo new");
+        assert_eq!(fs::metadata(place.at("script")).unwrap().permissions().mode() & 0o7777, 0o751);
+        assert!(fs::symlink_metadata(place.at("link")).unwrap().is_symlink());
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_reader_sees_the_old_or_the_new_file_as_a_whole() {
+        use std::os::unix::fs::MetadataExt;
+        let place = Place::new();
+        place.file("a", "old");
+        let before = fs::File::open(place.at("a")).unwrap();
+        call(&edit_file(&place.workspace), args("a", "old", "new")).await;
+        // The old file was never written to: the new one took its place.
+        assert_ne!(before.metadata().unwrap().ino(), fs::metadata(place.at("a")).unwrap().ino());
+        assert_eq!(io::read_to_string(before).unwrap(), "old");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn nothing_outside_is_edited_through_links() {
+        let place = Place::new();
+        fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
+        fs::write(place.dir.path().join("elsewhere/a"), "x").unwrap();
+        place.link("file", "../elsewhere/a");
+        place.link("dir", "../elsewhere");
+        place.link("dangling", "../elsewhere/new");
+        let tool = edit_file(&place.workspace);
+        for path in ["file", "dir/a", "dangling"] {
+            assert_eq!(
+                refusal(&tool, args(path, "x", "y")).await,
+                format!("path '{path}' is outside the workspace root; use a path below it")
+            );
+        }
+        assert_eq!(fs::read_to_string(place.dir.path().join("elsewhere/a")).unwrap(), "x");
+    }
+
+    #[test]
+    fn the_preview_shows_what_goes_and_what_comes() {
+        let tool = edit_file(&Place::new().workspace);
+        let ask = |old: &str, new: &str| tool.approval(&args("src/a.rs", old, new)).unwrap();
+        assert_eq!(ask("a\nb\nc", "a\nB\nB2\nc"), "edit src/a.rs\n-b\n+B\n+B2");
+        assert_eq!(ask("b", ""), "edit src/a.rs\n-b");
+        assert_eq!(ask("a\nb", "a\n"), "edit src/a.rs\n-b\n+");
+        assert_eq!(ask("a", "a\nb"), "edit src/a.rs\n+b");
+        let long = ask("x", &"y\n".repeat(30));
+        assert!(long.ends_with("+y\n+… [11 more lines]"), "{long}");
+        let wide = ask("x", &"é".repeat(100));
+        assert_eq!(wide, format!("edit src/a.rs\n-x\n+{}… [40 more bytes]", "é".repeat(80)));
+    }
+
+    #[test]
+    fn the_preview_cannot_play_tricks_on_a_terminal() {
+        let tool = edit_file(&Place::new().workspace);
+        assert_eq!(
+            tool.approval(&args("a\u{1b}[2K", "x\r", "\u{202e}y\t")).unwrap(),
+            "edit a\\u{1b}[2K\n-x\\r\n+\\u{202e}y\t"
+        );
+    }
+
+    #[test]
+    fn nobody_is_asked_about_an_edit_that_will_be_refused() {
+        let tool = edit_file(&Place::new().workspace);
+        assert_eq!(tool.approval(&args("a", "", "y")), None);
+        assert_eq!(tool.approval(&args("a", "y", "y")), None);
+        assert_eq!(tool.approval(&json!({"path": "a"})), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! Tools of an agent that works in one directory: list, read, search and edit files, calculate, tell the time.
+//!
+//! File tools cannot leave the directory: see [`Workspace`]. Start at [`tools`].
+
+mod calculate;
+mod clock;
+mod edit;
+mod files;
+mod read;
+mod root;
+mod rounding;
+mod search;
+mod walk;
+
+#[cfg(test)]
+mod testing;
+
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use superstep_llm::{Tool, ToolCx, ToolError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use self::{
+    calculate::calculate, clock::current_time, edit::edit_file, files::list_files, read::read_file,
+    root::Workspace, search::search_files,
+};
+
+/// The six tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `calculate`,
+/// `current_time`.
+///
+/// Only `edit_file` changes anything, and it asks first. Build a list of your own from the constructors of the
+/// single tools.
+/// # Units    `clock` gives UTC milliseconds since 1970.
+/// # Errors    `root` is missing, unreadable or no directory.
+/// # Example
+/// ```
+/// use superstep_agent::workspace;
+///
+/// let dir = tempfile::tempdir()?;
+/// let tools = workspace::tools(dir.path(), || 1_767_225_600_000)?;
+/// assert_eq!(tools[0].spec().name, "list_files");
+/// # std::io::Result::Ok(())
+/// ```
+pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io::Result<Vec<Arc<dyn Tool>>> {
+    let workspace = Workspace::open(root)?;
+    Ok(vec![
+        Arc::new(list_files(&workspace)),
+        Arc::new(read_file(&workspace)),
+        Arc::new(search_files(&workspace)),
+        Arc::new(edit_file(&workspace)),
+        Arc::new(calculate()),
+        Arc::new(current_time(clock)),
+    ])
+}
+
+/// Says "stop" to the blocking half of a call when the call is cancelled and when its future is dropped.
+fn stop_signal(cx: &ToolCx) -> (CancellationToken, DropGuard) {
+    let stop = cx.cancel.child_token();
+    (stop.clone(), stop.drop_guard())
+}
+
+/// Runs the blocking half of a call that changes nothing; once cancelled, its result is not waited for.
+async fn look<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
+where
+    F: FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
+{
+    let (stop, _guard) = stop_signal(&cx);
+    let task = tokio::task::spawn_blocking({
+        let stop = stop.clone();
+        move || work(&stop)
+    });
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(cancelled()),
+        done = task => done.unwrap_or_else(|_| Err(crashed())),
+    }
+}
+
+/// Runs the blocking half of a call that changes something: it stops by itself, and is always waited for, because
+/// "cancelled" must not be said of a change that was made.
+async fn change<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
+where
+    F: FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
+{
+    let (stop, _guard) = stop_signal(&cx);
+    tokio::task::spawn_blocking(move || work(&stop)).await.unwrap_or_else(|_| Err(crashed()))
+}
+
+fn cancelled() -> ToolError {
+    ToolError::failed("cancelled")
+}
+
+fn crashed() -> ToolError {
+    ToolError::failed(
+        "the tool crashed; its arguments are not the cause you can mend, so do not call it again",
+    )
+}
+
+fn check_stop(stop: &CancellationToken) -> Result<(), ToolError> {
+    if stop.is_cancelled() { Err(cancelled()) } else { Ok(()) }
+}
+
+/// A reader that ends with an error once it is told to stop, so that a large file does not outlive its call.
+struct Stoppable<'a, R> {
+    inner: R,
+    stop: &'a CancellationToken,
+}
+
+impl<R: Read> Read for Stoppable<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.inner.read(buffer)
+    }
+}
+
+/// 1234567 as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The longest start of `text` of at most `max` bytes that ends between two characters.
+fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tools_come_in_a_fixed_order_and_take_the_documented_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = tools(dir.path(), || 0).unwrap();
+        let shapes: Vec<String> = tools
+            .iter()
+            .map(|tool| {
+                let parameters = &tool.spec().parameters;
+                let required = parameters["required"].as_array().cloned().unwrap_or_default();
+                let mut names: Vec<String> = parameters["properties"]
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, _)| {
+                        let optional = !required.contains(&name.as_str().into());
+                        format!("{name}{}", if optional { "?" } else { "" })
+                    })
+                    .collect();
+                names.sort();
+                assert_eq!(parameters["additionalProperties"], false, "{}", tool.spec().name);
+                format!("{}({})", tool.spec().name, names.join(", "))
+            })
+            .collect();
+        assert_eq!(
+            shapes,
+            [
+                "list_files(glob?, path?)",
+                "read_file(limit?, offset?, path)",
+                "search_files(path?, pattern)",
+                "edit_file(new, old, path)",
+                "calculate(expression)",
+                "current_time()",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_argument_is_described_to_the_model() {
+        let dir = tempfile::tempdir().unwrap();
+        for tool in tools(dir.path(), || 0).unwrap() {
+            for (name, schema) in tool.spec().parameters["properties"].as_object().into_iter().flatten() {
+                assert!(schema["description"].is_string(), "{} {name}", tool.spec().name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_that_is_missing_or_a_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let missing = tools(&dir.path().join("missing"), || 0).err().unwrap();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let file = tools(&dir.path().join("file"), || 0).err().unwrap();
+        assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(file.to_string(), "the workspace root is not a directory");
+    }
+
+    #[test]
+    fn only_editing_asks_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = serde_json::json!({"path": "a", "old": "b", "new": "c"});
+        let asking: Vec<String> = tools(dir.path(), || 0)
+            .unwrap()
+            .iter()
+            .filter(|tool| tool.approval(&args).is_some())
+            .map(|tool| tool.spec().name.clone())
+            .collect();
+        assert_eq!(asking, ["edit_file"]);
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        let texts = [0, 12, 123, 1234, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "12", "123", "1,234", "1,234,567"]);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_call_stops_its_blocking_half() {
+        let cx = testing::cx();
+        let (started, seen) = tokio::sync::oneshot::channel();
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let call = look(cx, move |stop| {
+            started.send(()).expect("the test waits for the start");
+            while !stop.is_cancelled() {
+                std::thread::yield_now();
+            }
+            ended.send(()).expect("the test waits for the end");
+            Err(cancelled())
+        });
+        tokio::select! {
+            _ = call => panic!("nothing has cancelled it"),
+            _ = seen => {}
+        }
+        end.await.expect("the blocking half has seen the drop");
+    }
+}

@@ -1,0 +1,389 @@
+//! The confinement of file tools to one directory.
+
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use superstep_llm::ToolError;
+
+/// Names that are nobody's business: git's store, and the database of this program.
+const RESERVED: [&str; 2] = [".git", ".superstep"];
+
+/// As many links as Linux follows in one path.
+const MAX_LINKS: usize = 40;
+
+/// A directory that file tools do not leave.
+///
+/// A path is relative to it, or absolute; `..` and symbolic links are fine as long as what they lead to is below the
+/// root. `.git` and `.superstep` are out of reach at any depth, in any case of letters. Cloning is cheap, and the
+/// tools made of clones take turns in editing.
+///
+/// # Limits
+/// The check is by name, then again on the opened file, so a link that takes the place of a file between the two is
+/// refused. What remains: a program that swaps a directory of the path for a link and back, twice, at the right
+/// moments of one call; and hard links, which cannot be told from files. Run hostile programs somewhere else.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// Canonical.
+    root: Arc<Path>,
+    edits: Arc<Mutex<()>>,
+}
+
+/// A path of the model that leads to something below the root.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Canonical.
+    pub(super) real: PathBuf,
+    /// Relative to the root with `/` between names, on one line; `.` is the root.
+    pub(super) shown: String,
+}
+
+impl Workspace {
+    /// Takes `root`, which must exist, as the directory to stay in.
+    ///
+    /// # Errors    `root` is missing, unreadable or no directory.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        if !root.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "the workspace root is not a directory",
+            ));
+        }
+        Ok(Self { root: root.into(), edits: Arc::default() })
+    }
+
+    /// The directory, without links in its path.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Resolves a path of the model.
+    ///
+    /// Whether something exists is said of paths below the root only: from outside of it, existing and missing
+    /// look alike.
+    pub(super) fn find(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
+        let joined = self.root.join(given.as_ref());
+        let given = given.as_ref().display();
+        let (real, missing) = match joined.canonicalize() {
+            Ok(real) => (real, None),
+            Err(error) => (destination(joined), Some(error)),
+        };
+        let Ok(below) = real.strip_prefix(&self.root) else {
+            return Err(ToolError::Denied(format!(
+                "path '{given}' is outside the workspace root; use a path below it"
+            )));
+        };
+        if below.components().any(|part| is_reserved(part.as_os_str().as_encoded_bytes())) {
+            return Err(ToolError::Denied(format!(
+                "path '{given}' is reserved: `.git` and `.superstep` are out of reach"
+            )));
+        }
+        match missing {
+            None => {
+                let shown = self.show(&real);
+                Ok(Found { real, shown })
+            }
+            Some(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(ToolError::Failed(format!("path '{given}' not found in the workspace")))
+            }
+            Some(error) => Err(ToolError::Failed(format!("path '{given}' cannot be resolved: {error}"))),
+        }
+    }
+
+    /// Opens a regular file for reading and makes sure that it is the one that was found.
+    pub(super) fn open_file(&self, found: &Found) -> Result<(File, Metadata), ToolError> {
+        let shown = &found.shown;
+        let failed = |error: io::Error| ToolError::Failed(format!("path '{shown}' cannot be read: {error}"));
+        // Looked at before opening, because opening a FIFO waits for its other end. A FIFO that takes the place of
+        // the file right here still blocks a thread, but not the call: `look` leaves it when the call is cancelled.
+        regular(&fs::symlink_metadata(&found.real).map_err(failed)?, shown)?;
+        let file = File::open(&found.real).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        regular(&metadata, shown)?;
+        if !self.still_leads_to(found, &metadata) {
+            return Err(replaced(shown));
+        }
+        Ok((file, metadata))
+    }
+
+    /// If the found path still is what it was: no link in it, and at its end the file with this metadata.
+    pub(super) fn still_leads_to(&self, found: &Found, metadata: &Metadata) -> bool {
+        found.real.canonicalize().is_ok_and(|now| now == found.real)
+            && fs::symlink_metadata(&found.real).is_ok_and(|now| same_file(&now, metadata))
+    }
+
+    /// A path below the root as the model reads it.
+    pub(super) fn show(&self, real: &Path) -> String {
+        let below = real.strip_prefix(&self.root).unwrap_or(real);
+        let mut shown = String::new();
+        for part in below.components() {
+            if !shown.is_empty() {
+                shown.push('/');
+            }
+            shown.push_str(&one_line(&part.as_os_str().to_string_lossy()));
+        }
+        if shown.is_empty() {
+            shown.push('.');
+        }
+        shown
+    }
+
+    /// One edit at a time, so that two calls of one turn cannot undo each other.
+    pub(super) fn edit_turn(&self) -> MutexGuard<'_, ()> {
+        self.edits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// If a directory entry of this name is not to be seen.
+pub(super) fn is_reserved(name: &[u8]) -> bool {
+    RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved.as_bytes()))
+}
+
+/// `text` with its control characters written out.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
+pub(super) fn replaced(shown: &str) -> ToolError {
+    ToolError::Failed(format!("path '{shown}' was replaced while it was in use; try again"))
+}
+
+fn regular(metadata: &Metadata, shown: &str) -> Result<(), ToolError> {
+    if metadata.is_file() {
+        Ok(())
+    } else if metadata.is_dir() {
+        Err(ToolError::Failed(format!("path '{shown}' is a directory; see what is in it with `list_files`")))
+    } else if metadata.is_symlink() {
+        Err(replaced(shown))
+    } else {
+        Err(ToolError::Failed(format!("path '{shown}' is not a regular file")))
+    }
+}
+
+#[cfg(unix)]
+fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Without inode numbers, a file that is no link has to be enough.
+#[cfg(not(unix))]
+fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    a.file_type() == b.file_type()
+}
+
+/// Where a path that cannot be resolved would lead: links followed as far as there are any, the rest by its letters.
+fn destination(mut path: PathBuf) -> PathBuf {
+    for _ in 0..MAX_LINKS {
+        let Some((base, rest)) = path.ancestors().find_map(|existing| {
+            let base = existing.canonicalize().ok()?;
+            Some((base, path.strip_prefix(existing).ok()?.to_path_buf()))
+        }) else {
+            return normal(&path);
+        };
+        let mut parts = rest.components();
+        let Some(first) = parts.next() else { return base };
+        let Ok(target) = fs::read_link(base.join(first)) else {
+            return normal(&base.join(rest));
+        };
+        path = base.join(target).join(parts.as_path());
+    }
+    normal(&path)
+}
+
+/// A path without `.` and `..`, by its letters only.
+fn normal(path: &Path) -> PathBuf {
+    let mut result = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                result.pop();
+            }
+            part => result.push(part),
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::testing::Place;
+
+    fn shown(place: &Place, path: impl AsRef<Path>) -> String {
+        place.workspace.find(path).unwrap().shown
+    }
+
+    fn refusal(place: &Place, path: impl AsRef<Path>) -> String {
+        place.workspace.find(path).unwrap_err().to_string()
+    }
+
+    fn outside(path: &str) -> String {
+        format!("path '{path}' is outside the workspace root; use a path below it")
+    }
+
+    #[test]
+    fn paths_that_end_below_the_root_are_found_however_they_get_there() {
+        let place = Place::new();
+        place.file("src/main.rs", "");
+        assert_eq!(shown(&place, "src/main.rs"), "src/main.rs");
+        assert_eq!(shown(&place, "./src/../src/./main.rs"), "src/main.rs");
+        assert_eq!(shown(&place, "../root/src"), "src");
+        assert_eq!(shown(&place, place.at("src/main.rs")), "src/main.rs");
+        assert_eq!(shown(&place, ""), ".");
+        assert_eq!(shown(&place, "."), ".");
+    }
+
+    #[test]
+    fn what_is_outside_is_refused_and_does_not_tell_if_it_exists() {
+        let place = Place::new();
+        fs::write(place.dir.path().join("secret"), "").unwrap();
+        fs::create_dir(place.dir.path().join("rooted")).unwrap();
+        for path in [
+            "..",
+            "../secret",
+            "../missing",
+            "../rooted",
+            "/",
+            "/etc/passwd",
+            "/missing",
+            "missing/../../secret",
+        ] {
+            assert_eq!(refusal(&place, path), outside(path));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_below_the_root_is_not_found() {
+        let place = Place::new();
+        place.file("file", "");
+        for path in ["missing", "missing/deeper", "missing/../other", "file/x", "../root/missing"] {
+            assert_eq!(refusal(&place, path), format!("path '{path}' not found in the workspace"));
+        }
+    }
+
+    #[test]
+    fn stores_of_git_and_of_this_program_are_out_of_reach() {
+        let place = Place::new();
+        place.file(".git/config", "");
+        place.file("sub/.git", "");
+        place.file(".superstep/db", "");
+        place.file(".gitignore", "");
+        for path in
+            [".git", ".git/config", ".git/missing", "sub/.git", ".superstep/db", "sub/../.git", ".GIT/x"]
+        {
+            assert_eq!(
+                refusal(&place, path),
+                format!("path '{path}' is reserved: `.git` and `.superstep` are out of reach")
+            );
+        }
+        assert_eq!(shown(&place, ".gitignore"), ".gitignore");
+    }
+
+    #[test]
+    fn a_path_that_no_system_takes_is_an_error() {
+        let place = Place::new();
+        assert!(refusal(&place, "a\0b").contains("cannot be resolved"), "{}", refusal(&place, "a\0b"));
+        assert!(refusal(&place, "a".repeat(5_000)).contains("cannot be resolved"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_below_the_root_only() {
+        let place = Place::new();
+        fs::write(place.dir.path().join("secret"), "").unwrap();
+        fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
+        fs::write(place.dir.path().join("elsewhere/file"), "").unwrap();
+        place.file("dir/file", "");
+        place.file(".git/config", "");
+        place.link("inside", "dir/file");
+        place.link("inside_dir", "dir");
+        place.link("back", "../root/dir");
+        place.link("to_file", "../secret");
+        place.link("to_dir", "../elsewhere");
+        place.link("chain", "chain2");
+        place.link("chain2", "to_file");
+        place.link("absolute", "/etc/passwd");
+        place.link("dangling_inside", "dir/missing");
+        place.link("dangling_outside", "../missing");
+        place.link("dangling_chain", "dangling_outside");
+        place.link("loop", "loop");
+        place.link("git", ".git");
+        assert_eq!(shown(&place, "inside"), "dir/file");
+        assert_eq!(shown(&place, "inside_dir/file"), "dir/file");
+        assert_eq!(shown(&place, "back/file"), "dir/file");
+        for path in [
+            "to_file",
+            "to_dir",
+            "to_dir/file",
+            "to_dir/missing",
+            "to_dir/../root/../secret",
+            "chain",
+            "absolute",
+            "dangling_outside",
+            "dangling_chain",
+            "dangling_outside/x",
+        ] {
+            assert_eq!(refusal(&place, path), outside(path));
+        }
+        assert_eq!(refusal(&place, "dangling_inside"), "path 'dangling_inside' not found in the workspace");
+        assert!(refusal(&place, "loop").starts_with("path 'loop' cannot be resolved: "));
+        assert_eq!(
+            refusal(&place, "git/config"),
+            "path 'git/config' is reserved: `.git` and `.superstep` are out of reach"
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_replaced_between_check_and_use_is_not_opened() {
+        let place = Place::new();
+        fs::write(place.dir.path().join("secret"), "").unwrap();
+        fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
+        fs::write(place.dir.path().join("elsewhere/file"), "").unwrap();
+        place.file("file", "");
+        place.file("dir/file", "");
+        let file = place.workspace.find("file").unwrap();
+        let in_dir = place.workspace.find("dir/file").unwrap();
+        place.workspace.open_file(&file).unwrap();
+
+        fs::remove_file(place.at("file")).unwrap();
+        place.link("file", "../secret");
+        fs::remove_dir_all(place.at("dir")).unwrap();
+        place.link("dir", "../elsewhere");
+        for found in [file, in_dir] {
+            assert_eq!(
+                place.workspace.open_file(&found).unwrap_err().to_string(),
+                format!("path '{}' was replaced while it was in use; try again", found.shown)
+            );
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_another_one_has_replaced_is_not_the_same() {
+        let place = Place::new();
+        place.file("file", "");
+        let found = place.workspace.find("file").unwrap();
+        let (_held, metadata) = place.workspace.open_file(&found).unwrap();
+        assert!(place.workspace.still_leads_to(&found, &metadata));
+        place.file("next", "");
+        fs::rename(place.at("next"), place.at("file")).unwrap();
+        assert!(!place.workspace.still_leads_to(&found, &metadata));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_are_shown_on_one_line() {
+        let place = Place::new();
+        place.file("a\nb", "");
+        assert_eq!(shown(&place, "a\nb"), "a\\nb");
+    }
+}

@@ -1,0 +1,71 @@
+//! What the tests of the tools share.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::Value;
+use superstep_llm::{Tool, ToolCx, ToolError};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::root::Workspace;
+
+pub(super) fn cx() -> ToolCx {
+    ToolCx { call_id: "c1".into(), idempotency_key: "k1".into(), cancel: CancellationToken::new() }
+}
+
+/// A directory with a workspace `root` in it and room for things outside beside it.
+pub(super) struct Place {
+    pub(super) dir: TempDir,
+    pub(super) workspace: Workspace,
+}
+
+impl Place {
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("root")).unwrap();
+        let workspace = Workspace::open(&dir.path().join("root")).unwrap();
+        Self { dir, workspace }
+    }
+
+    /// Where `path`, relative to the root, is on the disk.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join("root").join(path)
+    }
+
+    /// Writes a file, relative to the root, and the directories it needs.
+    pub(super) fn file(&self, path: &str, content: impl AsRef<[u8]>) {
+        let at = self.at(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, content).unwrap();
+    }
+
+    /// Makes `path`, relative to the root, a symbolic link with the literal `target`.
+    #[cfg(unix)]
+    pub(super) fn link(&self, path: &str, target: &str) {
+        std::os::unix::fs::symlink(target, self.at(path)).unwrap();
+    }
+
+    /// Makes a FIFO; opening it without a writer would block for ever.
+    #[cfg(unix)]
+    pub(super) fn fifo(&self, path: &str) {
+        let made = std::process::Command::new("mkfifo").arg(self.at(path)).status().unwrap();
+        assert!(made.success());
+    }
+}
+
+/// What the model reads.
+pub(super) async fn call(tool: &impl Tool, args: Value) -> String {
+    tool.call(args, cx()).await.unwrap()
+}
+
+/// What the model reads when the call fails.
+pub(super) async fn refusal(tool: &impl Tool, args: Value) -> String {
+    tool.call(args, cx()).await.unwrap_err().to_string()
+}
+
+/// What becomes of a call that is cancelled before it starts.
+pub(super) async fn cancelled(tool: &impl Tool, args: Value) -> Result<String, ToolError> {
+    let cx = cx();
+    cx.cancel.cancel();
+    tool.call(args, cx).await
+}

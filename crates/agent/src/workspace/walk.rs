@@ -1,0 +1,158 @@
+//! A walk through a workspace that sees what `.gitignore` leaves, in the order of the paths.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+    vec,
+};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use superstep_llm::ToolError;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    check_stop,
+    root::{Found, Workspace, is_reserved},
+};
+
+/// Far more than anybody writes by hand.
+const MAX_GITIGNORE_BYTES: u64 = 1 << 20;
+
+/// Something that is not a directory.
+pub(super) struct Item {
+    pub(super) real: PathBuf,
+    pub(super) is_link: bool,
+}
+
+/// Goes through a directory, depth first, names in order; links are seen and never followed.
+///
+/// The `ignore` crate's own walker is not used: it opens every ignore file it meets, also one that is a FIFO or a
+/// link out of the root, and it looks for more of them above the root.
+pub(super) struct Walk<'a> {
+    workspace: &'a Workspace,
+    stop: &'a CancellationToken,
+    /// The rules of the directories above the one the walk began in.
+    above: Vec<Gitignore>,
+    levels: Vec<Level>,
+    /// How many directories could not be read.
+    pub(super) unreadable: u64,
+}
+
+struct Level {
+    entries: vec::IntoIter<Entry>,
+    rules: Option<Gitignore>,
+}
+
+struct Entry {
+    name: OsString,
+    real: PathBuf,
+    kind: fs::FileType,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk through `start`, a directory; one that is itself ignored is walked, since it was asked for by name.
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        start: &Found,
+        stop: &'a CancellationToken,
+    ) -> Result<Self, ToolError> {
+        let mut walk = Self { workspace, stop, above: Vec::new(), levels: Vec::new(), unreadable: 0 };
+        let above: Vec<&Path> =
+            start.real.ancestors().skip(1).take_while(|dir| dir.starts_with(workspace.root())).collect();
+        for dir in above.into_iter().rev() {
+            walk.above.extend(walk.rules_of(dir)?);
+        }
+        let level = walk.read(&start.real)?;
+        walk.levels.push(level.map_err(|error| {
+            ToolError::Failed(format!("path '{}' cannot be listed: {error}", start.shown))
+        })?);
+        Ok(walk)
+    }
+
+    /// The next file, link or other thing that is no directory.
+    pub(super) fn next(&mut self) -> Result<Option<Item>, ToolError> {
+        loop {
+            check_stop(self.stop)?;
+            let Some(level) = self.levels.last_mut() else {
+                return Ok(None);
+            };
+            let Some(entry) = level.entries.next() else {
+                self.levels.pop();
+                continue;
+            };
+            if self.is_ignored(&entry) {
+                continue;
+            }
+            if entry.kind.is_dir() {
+                match self.read(&entry.real)? {
+                    Ok(level) => self.levels.push(level),
+                    Err(_) => self.unreadable += 1,
+                }
+            } else {
+                return Ok(Some(Item { real: entry.real, is_link: entry.kind.is_symlink() }));
+            }
+        }
+    }
+
+    fn is_ignored(&self, entry: &Entry) -> bool {
+        let rules = self.above.iter().chain(self.levels.iter().filter_map(|level| level.rules.as_ref()));
+        // The rule nearest to the entry has the last word.
+        rules
+            .rev()
+            .map(|rules| rules.matched(&entry.real, entry.kind.is_dir()))
+            .find(|verdict| !verdict.is_none())
+            .is_some_and(|verdict| verdict.is_ignore())
+    }
+
+    fn read(&self, dir: &Path) -> Result<io::Result<Level>, ToolError> {
+        let entries = match self.entries(dir) {
+            Ok(entries) => entries,
+            Err(error) => return Ok(Err(error)),
+        };
+        let has_rules = entries.iter().any(|entry| entry.name == ".gitignore");
+        let rules = if has_rules { self.rules_of(dir)? } else { None };
+        Ok(Ok(Level { entries: entries.into_iter(), rules }))
+    }
+
+    fn entries(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if !is_reserved(name.as_encoded_bytes()) {
+                entries.push(Entry { real: entry.path(), kind: entry.file_type()?, name });
+            }
+        }
+        // A link that took the place of the directory would have shown us names from elsewhere.
+        if dir.canonicalize()? != dir {
+            return Err(io::Error::other("it was replaced while it was read"));
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// The rules in the `.gitignore` of `dir`, if there is one and it is a regular file, as git wants it.
+    fn rules_of(&self, dir: &Path) -> Result<Option<Gitignore>, ToolError> {
+        let real = dir.join(".gitignore");
+        let shown = self.workspace.show(&real);
+        let Ok((file, _)) = self.workspace.open_file(&Found { real, shown: shown.clone() }) else {
+            return Ok(None);
+        };
+        let unusable =
+            |why: &dyn std::fmt::Display| ToolError::Failed(format!("path '{shown}' cannot be used: {why}"));
+        let mut bytes = Vec::new();
+        file.take(MAX_GITIGNORE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unusable(&error))?;
+        if bytes.len() as u64 > MAX_GITIGNORE_BYTES {
+            return Err(unusable(&"it is larger than 1 MiB"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let mut builder = GitignoreBuilder::new(dir);
+        for line in text.trim_start_matches('\u{feff}').lines() {
+            // A line that is no pattern matches nothing, for git too.
+            let _ = builder.add_line(None, line);
+        }
+        builder.build().map(Some).map_err(|error| unusable(&error))
+    }
+}
