@@ -1,0 +1,102 @@
+//! What a superstep costs, beside a bare floor in the same run.
+//!
+//! `cargo bench --bench supersteps` has criterion measure both. With `SUPERSTEP_BENCH_TABLE=1` it prints the table of
+//! `docs/BENCHMARKS.md` instead: both sides take turns, so that what else the machine does hits both.
+//!
+//! Start at [`cases`].
+
+mod cases;
+mod floor;
+mod ours;
+mod table;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use criterion::{Criterion, Throughput};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
+
+use cases::cases;
+
+/// A message of a conversation; about 190 bytes as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Message {
+    role: String,
+    content: String,
+}
+
+impl Message {
+    fn numbered(number: i64) -> Self {
+        const WORDS: &str = "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt \
+                             ut labore et dolore magna aliqua ut enim ad minim";
+        Self {
+            role: "assistant".into(),
+            content: format!("message {number:06} {WORDS}"),
+        }
+    }
+}
+
+/// Started by a node, so that what comes before it is not measured.
+#[derive(Clone, Debug, Default)]
+struct Stopwatch(Arc<Mutex<Option<Instant>>>);
+
+impl Stopwatch {
+    fn start(&self) {
+        *self.0.lock().expect("nobody panics while it is locked") = Some(Instant::now());
+    }
+
+    fn elapsed(&self) -> Duration {
+        let started = self.0.lock().expect("nobody panics while it is locked");
+        started.expect("the first node started it").elapsed()
+    }
+}
+
+/// The runtime of both sides.
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
+}
+
+/// Runs `work` on a worker thread, as a server would. Returns how long it took, or its part since the stopwatch was
+/// started, with what it made.
+fn on_worker<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = T> + Send + 'static,
+    stopwatch: Option<Stopwatch>,
+) -> (Duration, T) {
+    let timed = async move {
+        let start = Instant::now();
+        let made = work.await;
+        let elapsed = stopwatch.map_or_else(|| start.elapsed(), |stopwatch| stopwatch.elapsed());
+        (elapsed, made)
+    };
+    runtime.block_on(async { tokio::spawn(timed).await.expect("the work does not panic") })
+}
+
+fn main() {
+    let runtime = Arc::new(runtime());
+    if std::env::var_os("SUPERSTEP_BENCH_TABLE").is_some() {
+        return table::print(&runtime);
+    }
+    let mut criterion = Criterion::default().configure_from_args();
+    for case in cases(&runtime) {
+        let mut group = criterion.benchmark_group(&case.name);
+        group.throughput(Throughput::Elements(case.steps));
+        for (side, mut run) in [("floor", case.floor), ("superstep", case.superstep)] {
+            group.bench_function(side, |bencher| {
+                bencher.iter_custom(|times| (0..times).map(|_| run()).sum());
+            });
+        }
+        group.finish();
+    }
+    criterion.final_summary();
+}
