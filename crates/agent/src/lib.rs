@@ -1,1 +1,31 @@
-//! The ReAct agent graph of superstep.
+//! The ReAct agent: a model and its tools as a state graph of five nodes.
+//!
+//! ```text
+//! START ─▶ init_state ─▶ memory_trigger ─▶ agent ┄┄▶ finalize ─▶ END
+//!                                          ▲   ┆
+//!                                          └─ tools
+//! ```
+//!
+//! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
+//! `finalize` makes the reply. Start at [`Agent`], or at [`react_graph`] for the graph alone.
+
+mod agent;
+mod config;
+mod events;
+mod graph;
+mod memory;
+mod nodes;
+mod state;
+mod texts;
+
+#[cfg(feature = "workspace-tools")]
+pub mod workspace;
+
+pub use agent::{Agent, AgentBuilder, AgentError, Reply};
+pub use config::{LoopRule, ReactConfig, ToolMode, Truncate};
+pub use graph::{AgentDeps, Next, react_graph, should_continue};
+pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
+pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approver, DenyAll};
+pub use state::{
+    AgentOutcome, AgentState, AgentStateUpdate, MessageIds, Messages, Metadata, ModelFailure, ToolCallRecord,
+};

@@ -154,6 +154,14 @@ impl<S: State> CompiledGraph<S> {
         restore::<S>(thread, loaded)?.into_snapshot(at.is_none())
     }
 
+    /// The thread's checkpoints without their states, newest first.
+    ///
+    /// # Errors
+    /// What the checkpointer reports.
+    pub async fn get_history(&self, thread: &ThreadId, range: History) -> Result<Vec<CheckpointMeta>, RunError> {
+        Ok(self.checkpointer()?.history(thread, range).await?)
+    }
+
     /// The thread's checkpoints with their states, newest first.
     ///
     /// # Errors

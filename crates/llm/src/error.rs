@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A request that got no usable answer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -24,7 +26,8 @@ impl ModelError {
 }
 
 /// Kinds of [`ModelError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ModelErrorKind {
     /// No connection to the server.

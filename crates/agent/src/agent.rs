@@ -1,0 +1,226 @@
+//! The agent as its users see it: messages in, replies out.
+//!
+//! Start at [`Agent`].
+
+use std::sync::Arc;
+
+use superstep_graph::{
+    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Outcome, RunConfig, RunError,
+    RunStream, State, Status, StreamMode, ThreadId,
+};
+use superstep_llm::{ChatModel, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage};
+
+use crate::{
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approver, DenyAll, MemoryTrigger, Metadata,
+    ReactConfig, react_graph,
+};
+
+/// A model with tools that answers messages, thread by thread.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use superstep_agent::{Agent, ReactConfig};
+/// # use superstep_graph::RunConfig;
+/// # use superstep_llm::ChatModel;
+/// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
+/// let agent = Agent::builder(model).config(ReactConfig::graph(25)).build()?;
+/// let reply = agent.process_message("What is 2 + 3?", RunConfig::default()).await?;
+/// println!("{}", reply.final_reply);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Agent {
+    graph: CompiledGraph<AgentState>,
+    max_steps: u32,
+}
+
+/// The answer to a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// What the user reads; an explanation if there is no answer.
+    pub final_reply: String,
+    /// What the turn took.
+    pub metadata: Metadata,
+    /// How the turn ended; `None` if it was stopped before its end and can be resumed.
+    pub outcome: Option<AgentOutcome>,
+    /// Tokens of the turn, as far as the provider told.
+    pub usage: Usage,
+    /// The last checkpoint; `None` without a checkpointer.
+    pub checkpoint: Option<CheckpointId>,
+}
+
+/// Collects what an [`Agent`] is made of.
+pub struct AgentBuilder {
+    model: Arc<dyn ChatModel>,
+    tools: Vec<Arc<dyn Tool>>,
+    approver: Arc<dyn Approver>,
+    memory: Option<MemoryTrigger>,
+    config: ReactConfig,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+}
+
+/// An agent that cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// Two tools have one name, or a schema is none.
+    #[error(transparent)]
+    Tools(#[from] RegistryError),
+    /// The graph does not compile.
+    #[error(transparent)]
+    Graph(#[from] CompileError),
+}
+
+impl AgentBuilder {
+    /// Adds tools.
+    #[must_use]
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Sets who is asked before tools that want it. Without, they are denied.
+    #[must_use]
+    pub fn approver(self, approver: Arc<dyn Approver>) -> Self {
+        Self { approver, ..self }
+    }
+
+    /// Sets what happens to what users want remembered.
+    #[must_use]
+    pub fn memory(self, memory: MemoryTrigger) -> Self {
+        Self { memory: Some(memory), ..self }
+    }
+
+    /// Sets everything else.
+    #[must_use]
+    pub fn config(self, config: ReactConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Sets where threads are kept.
+    #[must_use]
+    pub fn checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        Self { checkpointer: Some(checkpointer), ..self }
+    }
+
+    /// Makes the agent.
+    ///
+    /// # Errors
+    /// [`AgentError`] if two tools have one name or a tool's schema is none.
+    pub fn build(self) -> Result<Agent, AgentError> {
+        let Self { model, tools, approver, memory, config, checkpointer } = self;
+        let mut registry = ToolRegistry::new();
+        for tool in tools {
+            registry.insert(tool)?;
+        }
+        let max_steps = config.max_steps;
+        let model = Arc::new(Retrying::new(model, config.retry));
+        let deps = AgentDeps { approver, memory, ..AgentDeps::new(model, registry, config) };
+        let graph = react_graph(deps).compile()?;
+        let graph = match checkpointer {
+            Some(checkpointer) => graph.with_checkpointer(checkpointer),
+            None => graph,
+        };
+        Ok(Agent { graph, max_steps })
+    }
+}
+
+impl Agent {
+    /// An agent around this model. Requests are retried as the configuration says; the model need not.
+    pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
+        AgentBuilder {
+            model,
+            tools: Vec::new(),
+            approver: Arc::new(DenyAll),
+            memory: None,
+            config: ReactConfig::graph(25),
+            checkpointer: None,
+        }
+    }
+
+    /// The graph it runs.
+    pub fn graph(&self) -> &CompiledGraph<AgentState> {
+        &self.graph
+    }
+
+    /// Answers a message.
+    ///
+    /// # Errors
+    /// [`RunError`] of the graph. A model that cannot be asked is no error: the reply says so, see
+    /// [`AgentOutcome::LlmError`].
+    pub async fn process_message(&self, text: &str, config: RunConfig) -> Result<Reply, RunError> {
+        self.graph.invoke(input(text), self.with_room(config)).await.map(Reply::from)
+    }
+
+    /// Answers a message and tells how: [`StreamMode::Custom`] has the agent's events.
+    pub fn process_message_stream(
+        &self,
+        text: &str,
+        config: RunConfig,
+        modes: &[StreamMode],
+    ) -> RunStream<AgentState> {
+        self.graph.stream(input(text), self.with_room(config), modes)
+    }
+
+    /// Goes on with a turn that was stopped: from where it stands, or, if it ended because it was cancelled or the model
+    /// could not be asked, from its last model call. A turn that is done stays as it is.
+    ///
+    /// # Errors
+    /// [`RunError`] of the graph.
+    pub async fn resume(&self, config: RunConfig) -> Result<Reply, RunError> {
+        let config = self.resume_point(config).await?;
+        self.graph.resume(config).await.map(Reply::from)
+    }
+
+    /// Like [`resume`](Self::resume), telling how.
+    ///
+    /// # Errors
+    /// [`RunError`] if the thread cannot be read.
+    pub async fn resume_stream(
+        &self,
+        config: RunConfig,
+        modes: &[StreamMode],
+    ) -> Result<RunStream<AgentState>, RunError> {
+        let config = self.resume_point(config).await?;
+        Ok(self.graph.stream_resume(config, modes))
+    }
+
+    async fn resume_point(&self, config: RunConfig) -> Result<RunConfig, RunError> {
+        let mut config = self.with_room(config);
+        if let (Some(thread), None) = (&config.thread, config.checkpoint) {
+            let head = self.graph.get_state(thread, None).await?;
+            let unanswered =
+                matches!(head.values.outcome, Some(AgentOutcome::Cancelled | AgentOutcome::LlmError));
+            if head.next.is_empty() && unanswered {
+                config.checkpoint = self.last_model_call(thread).await?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// The newest checkpoint from which the model is asked next.
+    async fn last_model_call(&self, thread: &ThreadId) -> Result<Option<CheckpointId>, RunError> {
+        let history = self.graph.get_history(thread, History::default()).await?;
+        let asks = |next: &[superstep_graph::NodeName]| matches!(next, [node] if node.as_str() == "agent");
+        Ok(history.into_iter().find(|meta| asks(&meta.control.next)).map(|meta| meta.id))
+    }
+
+    /// The step limit of a turn is counted in rounds; the graph must not end it before.
+    fn with_room(&self, config: RunConfig) -> RunConfig {
+        let supersteps = self.max_steps.saturating_mul(2).saturating_add(5);
+        RunConfig { step_limit: config.step_limit.max(supersteps), ..config }
+    }
+}
+
+fn input(text: &str) -> AgentStateUpdate {
+    AgentState::update().messages([Message::user(text)])
+}
+
+impl From<Outcome<AgentState>> for Reply {
+    fn from(end: Outcome<AgentState>) -> Self {
+        let AgentState { final_reply, metadata, outcome, usage, .. } = end.state;
+        let outcome = outcome.filter(|_| end.status == Status::Completed);
+        Self { final_reply, metadata, outcome, usage, checkpoint: end.checkpoint }
+    }
+}

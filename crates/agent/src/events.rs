@@ -1,0 +1,61 @@
+//! The events of the agent, by the names under which they are streamed.
+
+use serde_json::{Value, json};
+use superstep_graph::Cx;
+
+/// Events that every design has. An event's data is an object.
+pub(crate) fn node_start(cx: &Cx) {
+    cx.emit("node_start", json!({ "node": cx.node() }));
+}
+
+pub(crate) fn node_end(cx: &Cx) {
+    cx.emit("node_end", json!({ "node": cx.node() }));
+}
+
+pub(crate) fn llm_token(cx: &Cx, token: &str, reasoning_token: &str) {
+    cx.emit("llm_token", json!({ "token": token, "reasoning_token": reasoning_token }));
+}
+
+pub(crate) fn tool_start(cx: &Cx, tool: &str, args: &Value, id: &str) {
+    cx.emit("tool_start", json!({ "tool": tool, "args": args, "id": id }));
+}
+
+pub(crate) fn tool_end(cx: &Cx, tool: &str, id: &str, result: &str) {
+    cx.emit("tool_end", json!({ "tool": tool, "id": id, "result": result }));
+}
+
+/// A call that was answered without being processed.
+pub(crate) fn tool_skipped(cx: &Cx, tool: &str, id: &str, reason: &str) {
+    cx.emit("tool_skipped", json!({ "tool": tool, "id": id, "reason": reason }));
+}
+
+/// A tool that returned after its call was answered.
+pub(crate) fn late_result(cx: &Cx, tool: &str, id: &str) {
+    cx.emit("late_result", json!({ "tool": tool, "id": id }));
+}
+
+pub(crate) fn retry(cx: &Cx, attempt: u32, delay_ms: u64, status: Option<u16>, reason: &str) {
+    cx.emit("retry", json!({ "attempt": attempt, "delay_ms": delay_ms, "status": status, "reason": reason }));
+}
+
+/// Tokens streamed since the attempt began are void.
+pub(crate) fn attempt_discarded(cx: &Cx, attempt: u32) {
+    cx.emit("attempt_discarded", json!({ "attempt": attempt }));
+}
+
+/// The answer ran into the output limit and is taken as it is.
+pub(crate) fn truncated_answer(cx: &Cx) {
+    cx.emit("truncated_answer", json!({}));
+}
+
+pub(crate) fn loop_detected(cx: &Cx, rule: &str, tool: &str, n: usize) {
+    cx.emit("loop", json!({ "rule": rule, "tool": tool, "n": n }));
+}
+
+pub(crate) fn memory_stored(cx: &Cx) {
+    cx.emit("memory_stored", json!({}));
+}
+
+pub(crate) fn memory_failed(cx: &Cx, reason: &str) {
+    cx.emit("memory_failed", json!({ "reason": reason }));
+}

@@ -1,0 +1,28 @@
+//! The first node: a turn begins.
+
+use std::sync::Arc;
+
+use superstep_graph::{Cx, State};
+
+use crate::{AgentState, AgentStateUpdate, Metadata, ReactConfig};
+
+/// Resets what belongs to one turn; the conversation stays.
+pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, _: Cx) -> AgentStateUpdate {
+    AgentState::update()
+        .current_step(0u32)
+        .max_steps(config.max_steps)
+        .llm_calls(0u32)
+        .model_requests(0u32)
+        .usage(superstep_llm::Usage::default())
+        .clear_tool_call_history()
+        .clear_tool_result_history()
+        .clear_tools_used()
+        .clear_ignored_tool_calls()
+        .cut_off(false)
+        .stop(false)
+        .stop_reason("")
+        .outcome(None)
+        .error(None)
+        .final_reply("")
+        .metadata(Metadata::default())
+}

@@ -1,0 +1,239 @@
+//! The fourth node: runs the tools that the model called. It calls no model.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use serde_json::Value;
+use superstep_graph::{Cx, State, ThreadId};
+use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
+use tokio::{task::JoinError, time::timeout};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use crate::{AgentDeps, AgentState, AgentStateUpdate, ToolCallRecord, ToolMode, events, texts};
+
+/// Someone who is asked before a tool that wants it.
+pub trait Approver: Send + Sync {
+    /// Decides on one call. Calls are asked about one at a time.
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a>;
+}
+
+/// The future of one decision.
+pub type ApprovalFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalRequest {
+    /// The call's id.
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments, already checked.
+    pub args: Value,
+    /// What the tool says it would do.
+    pub question: String,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// The call may run.
+    Approve,
+    /// It may not; the model is told why.
+    Deny(String),
+}
+
+/// Denies everything: for runs without a person.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DenyAll;
+
+impl Approver for DenyAll {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> ApprovalFuture<'a> {
+        Box::pin(async { Approval::Deny("nobody is there to approve it".to_owned()) })
+    }
+}
+
+/// Executes the calls of the last message and answers each one, in call order.
+pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let message = state.messages.last().filter(|last| last.role == Role::Assistant);
+    let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
+    let run = Arc::new(Executor {
+        key: format!(
+            "{}/{}",
+            cx.thread().map(ThreadId::as_str).unwrap_or_default(),
+            message.map(|message| message.id.as_str()).unwrap_or_default()
+        ),
+        cut_off: state.cut_off,
+        asking: tokio::sync::Mutex::new(()),
+        deps,
+        cx,
+    });
+    let at_once = match run.deps.config.tool_mode {
+        ToolMode::Sequential => 1,
+        ToolMode::Parallel { max } => max.max(1),
+    };
+    let mut answers: Vec<_> = stream::iter(calls.into_iter().enumerate())
+        .map(|(position, call)| {
+            let run = run.clone();
+            async move { (position, run.answer(call).await) }
+        })
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    answers.sort_by_key(|(position, _)| *position);
+    let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
+    let messages: Vec<_> = (0..).zip(&answers).map(|(n, answer)| answer.message(run.cx.id(n))).collect();
+    let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.call.name.clone());
+    AgentState::update()
+        .current_step(state.current_step + 1)
+        .tools_used(executed.collect::<Vec<_>>())
+        .tool_result_history(answers.iter().map(|answer| answer.result.clone()).collect::<Vec<_>>())
+        .tool_call_history(answers.into_iter().map(Answer::into_record).collect::<Vec<_>>())
+        .messages(messages)
+}
+
+/// A call and what the model reads about it.
+struct Answer {
+    call: ToolCall,
+    args: Value,
+    result: String,
+    executed: bool,
+}
+
+impl Answer {
+    fn message(&self, id: String) -> Message {
+        Message::tool(&self.call.id, &self.result).with_id(id)
+    }
+
+    fn into_record(self) -> ToolCallRecord {
+        ToolCallRecord { name: self.call.name, args: self.args }
+    }
+}
+
+struct Executor {
+    deps: AgentDeps,
+    cx: Cx,
+    /// Begins every idempotency key of this round.
+    key: String,
+    cut_off: bool,
+    /// Held while somebody is asked, so that questions come one at a time.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Executor {
+    async fn answer(&self, call: ToolCall) -> Answer {
+        // Without JSON there are no arguments to show, only what the model wrote.
+        let args =
+            serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()));
+        let skipped = |result: String, reason| {
+            events::tool_skipped(&self.cx, &call.name, &call.id, reason);
+            Answer { call: call.clone(), args: args.clone(), result, executed: false }
+        };
+        if self.cx.cancel().is_cancelled() {
+            return skipped(texts::INTERRUPTED.to_owned(), "cancelled");
+        }
+        if self.cut_off {
+            return skipped(texts::cut_off(&call.name), "cut_off");
+        }
+        let checked = self.deps.tools.check(&call.name, &call.arguments);
+        let args = match &checked {
+            Some(Ok(checked)) => checked.clone(),
+            Some(Err(_)) | None => args,
+        };
+        events::tool_start(&self.cx, &call.name, &args, &call.id);
+        let (result, executed) = self.process(&call, checked).await;
+        let result = match &self.deps.config.truncate {
+            Some(truncate) => truncate.apply(result),
+            None => result,
+        };
+        events::tool_end(&self.cx, &call.name, &call.id, &result);
+        Answer { call, args, result, executed }
+    }
+
+    /// What the model reads, and whether the tool ran for it.
+    async fn process(
+        &self,
+        call: &ToolCall,
+        checked: Option<Result<Value, ToolCallError>>,
+    ) -> (String, bool) {
+        let Some(tool) = self.deps.tools.get(&call.name) else {
+            return (texts::unknown_tool(&call.name, self.deps.tools.names()), false);
+        };
+        let args = match checked {
+            Some(Ok(args)) => args,
+            Some(Err(ToolCallError::NotJson { detail })) => {
+                return (texts::bad_json(&call.name, &detail), false);
+            }
+            Some(Err(error)) => return (texts::bad_args(&call.name, &error.to_string()), false),
+            None => return (texts::unknown_tool(&call.name, self.deps.tools.names()), false),
+        };
+        match self.approved(tool, call, &args).await {
+            Some(Approval::Approve) => self.run(tool.clone(), call, args).await,
+            Some(Approval::Deny(reason)) => (texts::denied(&reason), false),
+            None => (texts::INTERRUPTED.to_owned(), false),
+        }
+    }
+
+    /// `None` if the run was cancelled before anybody decided.
+    async fn approved(&self, tool: &Arc<dyn Tool>, call: &ToolCall, args: &Value) -> Option<Approval> {
+        let Some(question) = tool.approval(args) else { return Some(Approval::Approve) };
+        let (call_id, tool) = (call.id.clone(), call.name.clone());
+        let request = ApprovalRequest { call_id, tool, args: args.clone(), question };
+        let decision = async {
+            let _asking = self.asking.lock().await;
+            self.deps.approver.ask(&request).await
+        };
+        tokio::select! {
+            biased;
+            () = self.cx.cancel().cancelled() => None,
+            decision = decision => Some(decision),
+        }
+    }
+
+    async fn run(&self, tool: Arc<dyn Tool>, call: &ToolCall, args: Value) -> (String, bool) {
+        let cancel = CancellationToken::new();
+        let tool_cx = ToolCx {
+            call_id: call.id.clone(),
+            idempotency_key: format!("{}/{}", self.key, call.id),
+            cancel: cancel.clone(),
+        };
+        // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
+        let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.call(args, tool_cx).await }));
+        let limit = self.deps.config.tool_timeout;
+        let text = tokio::select! {
+            biased;
+            ended = &mut task => return (result_text(&call.name, ended), true),
+            () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
+            () = expire(limit) => texts::timed_out(&call.name, limit.unwrap_or_default().as_millis()),
+        };
+        cancel.cancel();
+        if timeout(self.deps.config.cancel_grace, &mut task)
+            .await
+            .is_ok_and(|ended| matches!(ended, Ok(Ok(_))))
+        {
+            events::late_result(&self.cx, &call.name, &call.id);
+        }
+        (text, true)
+    }
+}
+
+async fn expire(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn result_text(name: &str, ended: Result<Result<String, ToolError>, JoinError>) -> String {
+    match ended {
+        Ok(Ok(result)) => result,
+        Ok(Err(ToolError::Denied(reason))) => texts::denied(&reason),
+        Ok(Err(ToolError::InvalidArguments(detail))) => texts::bad_args(name, &detail),
+        Ok(Err(error)) => texts::failed(name, &error.to_string()),
+        Err(panic) => {
+            let panic = panic.into_panic();
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            texts::failed(name, &format!("the tool panicked: {text}"))
+        }
+    }
+}

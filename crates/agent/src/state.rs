@@ -1,0 +1,137 @@
+//! What the agent remembers from superstep to superstep.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use superstep_graph::{ById, IdOf, Log, State};
+use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
+
+/// Where the id of a [`Message`] is.
+#[derive(Clone, Copy, Debug)]
+pub enum MessageIds {}
+
+impl IdOf<Message> for MessageIds {
+    fn id(message: &Message) -> &str {
+        &message.id
+    }
+
+    fn set_id(message: &mut Message, id: String) {
+        message.id = id;
+    }
+}
+
+/// The conversation.
+pub type Messages = ById<Message, MessageIds>;
+
+/// The state of the agent graph.
+///
+/// `messages` lasts as long as the thread; every other channel but `user_id` belongs to one turn and is reset when the
+/// next one begins.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+pub struct AgentState {
+    /// The conversation: what users, the model and tools said, without the system prompt.
+    #[channel(merge_by_id)]
+    pub messages: Messages,
+    /// Whose memories are stored; empty for the thread's own.
+    pub user_id: String,
+    /// Rounds of tool calls in this turn.
+    pub current_step: u32,
+    /// How many rounds there may be.
+    pub max_steps: u32,
+    /// Model answers that were accepted in this turn.
+    pub llm_calls: u32,
+    /// Model requests that were sent in this turn, retries included.
+    pub model_requests: u32,
+    /// Tokens of this turn, as far as the provider told.
+    pub usage: Usage,
+    /// Every tool call of this turn that was answered, in call order.
+    #[channel(append)]
+    pub tool_call_history: Log<ToolCallRecord>,
+    /// Their results, in the same order.
+    #[channel(append)]
+    pub tool_result_history: Log<String>,
+    /// The tools that were executed in this turn, in call order, each as often as it was.
+    #[channel(append)]
+    pub tools_used: Log<String>,
+    /// Calls that a model made although it was offered no tools; never executed.
+    #[channel(append)]
+    pub ignored_tool_calls: Log<ToolCall>,
+    /// Whether the last answer was cut off, so that its tool calls must not be executed.
+    pub cut_off: bool,
+    /// Whether the turn is to end now.
+    pub stop: bool,
+    /// Why the turn ended before the model was done; empty if it was done.
+    pub stop_reason: String,
+    /// How the turn ended.
+    pub outcome: Option<AgentOutcome>,
+    /// Why the model could not answer.
+    pub error: Option<ModelFailure>,
+    /// The answer to the user, made at the end of the turn.
+    pub final_reply: String,
+    /// What the turn took.
+    pub metadata: Metadata,
+}
+
+/// A tool call as the histories keep it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCallRecord {
+    /// The tool's name as the model wrote it.
+    pub name: String,
+    /// The arguments; a string with the model's text if it is no JSON.
+    pub args: Value,
+}
+
+/// What a turn took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Rounds of tool calls.
+    pub steps_taken: u32,
+    /// The tools that were executed, in call order, each as often as it was.
+    pub tools_used: Vec<String>,
+    /// Why the turn ended before the model was done; empty if it was done.
+    pub stop_reason: String,
+    /// Model answers that were accepted.
+    pub llm_calls: u32,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentOutcome {
+    /// The model said all it had to say.
+    Completed,
+    /// The step limit was reached.
+    Limit,
+    /// The model repeated itself.
+    LoopDetected,
+    /// Someone cancelled the turn.
+    Cancelled,
+    /// The model could not be asked.
+    LlmError,
+}
+
+impl AgentOutcome {
+    /// The name that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Limit => "limit",
+            Self::LoopDetected => "loop_detected",
+            Self::Cancelled => "cancelled",
+            Self::LlmError => "llm_error",
+        }
+    }
+}
+
+/// Why the model could not answer, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFailure {
+    /// What kind of failure.
+    pub kind: ModelErrorKind,
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// What happened. Never holds a key.
+    pub message: String,
+    /// How long the provider asked to wait, in milliseconds, if it did.
+    pub retry_after_ms: Option<u64>,
+}
