@@ -1,5 +1,6 @@
 //! Transcripts, scripted models and conformance suites for superstep.
 
+pub mod conformance;
 pub mod script;
 pub mod scripted;
 pub mod wire;

@@ -1,0 +1,81 @@
+//! What every [`Checkpointer`] has to pass.
+//!
+//! Start at [`check`]; [`check_operations`] finds what it forgot.
+
+mod branches;
+mod commits;
+mod fixture;
+mod listing;
+mod operations;
+mod writers;
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use superstep_graph::Checkpointer;
+
+pub use self::operations::check_operations;
+
+/// Runs every case of the contract, each on a store of its own.
+///
+/// Use [`check_operations`] as well: it has the cases that nobody thought of, and restarts.
+///
+/// # Panics
+/// If a case fails; says which ones and why.
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use superstep_graph::MemoryCheckpointer;
+///
+/// superstep_testing::conformance::check(async || Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>).await;
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn check(make: impl AsyncFn() -> Arc<dyn Checkpointer>) {
+    let mut failures = Vec::new();
+    let cases = commits::CASES.iter().chain(branches::CASES).chain(listing::CASES).chain(writers::CASES);
+    for (name, case) in cases {
+        let store = make().await;
+        if let Err(panic) = AssertUnwindSafe(case(store)).catch_unwind().await {
+            failures.push(format!("{name}: {}", message(&*panic)));
+        }
+    }
+    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+type Case = (&'static str, fn(Arc<dyn Checkpointer>) -> BoxFuture<'static, ()>);
+
+/// The named functions as [`Case`]s.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub(super) const CASES: &[super::Case] = &[$((stringify!($name), |store| Box::pin($name(store)))),*];
+    };
+}
+use cases;
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_graph::MemoryCheckpointer;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn memory_conforms() {
+        check(async || Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>).await;
+    }
+
+    #[test]
+    fn memory_conforms_under_any_operations() {
+        check_operations(
+            async || (Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>, ()),
+            async |store, ()| store,
+        );
+    }
+}

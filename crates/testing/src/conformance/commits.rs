@@ -1,0 +1,322 @@
+//! Commits, records, and what a load makes of them.
+
+use serde_json::json;
+use superstep_graph::{
+    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Source, TaskRecord, ThreadId,
+};
+
+use super::{
+    cases,
+    fixture::{
+        ONE, Store, THREE, TWO, applied, assert_conflict, channel, commit, failed, finished, known, line,
+        load, plain, record, recorded, superstep, task, updates,
+    },
+};
+
+cases![
+    an_unknown_thread_is_empty,
+    a_commit_is_loaded_as_it_was_given,
+    ids_ascend_from_one,
+    a_stale_commit_is_a_conflict_and_changes_nothing,
+    a_first_commit_needs_a_fresh_thread,
+    a_parent_has_to_exist,
+    a_record_is_found_again,
+    a_record_replaces_the_one_before,
+    a_record_belongs_to_the_head,
+    records_come_with_a_commit,
+    recorded_tasks_are_applied_in_fold_order,
+    a_task_is_applied_as_recorded_only_if_it_is,
+    applied_tasks_show_under_the_checkpoint_that_had_to_run_them,
+    only_supersteps_say_how_tasks_ended,
+    a_snapshot_replaces_the_updates_before_it,
+    an_empty_snapshot_is_a_snapshot,
+    json_is_kept_to_the_letter,
+    a_long_thread_is_loaded_in_order,
+];
+
+async fn an_unknown_thread_is_empty(store: Store) {
+    let thread = ThreadId::from("nobody");
+    assert_eq!(store.load(&thread, None).await.expect("load"), None);
+    assert_eq!(store.load(&thread, Some(ONE)).await.expect("load"), None);
+    assert_eq!(store.history(&thread, Default::default()).await.expect("history"), []);
+    assert_eq!(store.threads().await.expect("threads"), []);
+    store.delete(&thread).await.expect("there is nothing to delete");
+    commit(&store, &thread, None, plain(None)).await;
+    for id in [0, 2, u64::from(u32::MAX), u64::from(u32::MAX) + 2, u64::MAX] {
+        assert_eq!(store.load(&thread, Some(CheckpointId(id))).await.expect("load"), None, "checkpoint {id}");
+    }
+}
+
+async fn a_commit_is_loaded_as_it_was_given(store: Store) {
+    let thread = ThreadId::from("t");
+    let metadata = json!({"user": "Ünal\u{0}", "nested": {"n": [1, -2, 2.5, null]}, "big": u64::MAX});
+    let serde_json::Value::Object(metadata) = metadata else { unreachable!("it is an object") };
+    let control = Control { step: -1, next: vec!["__start__".into()] };
+    let first = Commit {
+        source: Source::Input,
+        control: control.clone(),
+        created_ms: -5,
+        metadata: metadata.clone(),
+        records: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
+        ..plain(None)
+    };
+    assert_eq!(commit(&store, &thread, None, first).await, ONE);
+    let meta =
+        CheckpointMeta { id: ONE, parent: None, source: Source::Input, control, created_ms: -5, metadata };
+    let expected = Loaded {
+        meta,
+        head: ONE,
+        snapshot: None,
+        commits: vec![Vec::new()],
+        tasks: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
+    };
+    assert_eq!(load(&store, &thread, None).await, expected);
+    assert_eq!(load(&store, &thread, ONE).await, expected);
+
+    for (parent, source) in [(ONE, Source::Loop), (TWO, Source::Update), (THREE, Source::Fork)] {
+        let next = Commit { source, created_ms: i64::MAX, ..plain(Some(parent)) };
+        let id = commit(&store, &thread, Some(parent), next.clone()).await;
+        let loaded = load(&store, &thread, None).await.meta;
+        assert_eq!((loaded.id, loaded.parent, loaded.source), (id, Some(parent), source));
+        assert_eq!((loaded.control, loaded.created_ms), (next.control, i64::MAX));
+        assert!(loaded.metadata.is_empty());
+    }
+}
+
+async fn ids_ascend_from_one(store: Store) {
+    let thread = ThreadId::from("t");
+    let mut head = None;
+    for expected in 1..=5 {
+        let id = commit(&store, &thread, head, plain(head)).await;
+        assert_eq!(id, CheckpointId(expected));
+        head = Some(id);
+    }
+    let loaded = load(&store, &thread, TWO).await;
+    assert_eq!((loaded.meta.id, loaded.head), (TWO, CheckpointId(5)));
+}
+
+async fn a_stale_commit_is_a_conflict_and_changes_nothing(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1", "2", "3"]).await;
+    let before = known(&store, &[&thread]).await;
+    for expected in [0, 1, 2, 4, 5, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
+        let expected = Some(CheckpointId(expected));
+        let stale = Commit { parent: Some(THREE), records: vec![(0, failed(1))], ..superstep(None, &["9"]) };
+        assert_conflict(store.commit(&thread, expected, stale).await, &thread, expected);
+        let stale = Commit { parent: expected, ..superstep(None, &["9"]) };
+        assert_conflict(store.commit(&thread, expected, stale).await, &thread, expected);
+    }
+    assert_conflict(store.commit(&thread, None, superstep(None, &["9"])).await, &thread, None);
+    assert_eq!(known(&store, &[&thread]).await, before);
+    assert_eq!(commit(&store, &thread, Some(THREE), plain(Some(THREE))).await, CheckpointId(4));
+}
+
+async fn a_first_commit_needs_a_fresh_thread(store: Store) {
+    let thread = ThreadId::from("t");
+    assert_conflict(store.commit(&thread, Some(ONE), plain(Some(ONE))).await, &thread, Some(ONE));
+    assert_conflict(store.commit(&thread, Some(ONE), plain(None)).await, &thread, Some(ONE));
+    assert_eq!(store.threads().await.expect("threads"), []);
+    assert_eq!(commit(&store, &thread, None, plain(None)).await, ONE);
+}
+
+async fn a_parent_has_to_exist(store: Store) {
+    let thread = ThreadId::from("t");
+    for parent in [1, 2, u64::MAX] {
+        let orphan =
+            store.commit(&thread, None, Commit { parent: Some(CheckpointId(parent)), ..plain(None) }).await;
+        assert!(matches!(orphan, Err(CheckpointError::Storage { .. })), "{parent}: {orphan:?}");
+    }
+    assert_eq!(store.threads().await.expect("threads"), []);
+    line(&store, &thread, &["1"]).await;
+    let before = known(&store, &[&thread]).await;
+    for parent in [0, 2, 3, u64::MAX] {
+        let next = Commit { parent: Some(CheckpointId(parent)), ..plain(None) };
+        let orphan = store.commit(&thread, Some(ONE), next).await;
+        assert!(matches!(orphan, Err(CheckpointError::Storage { .. })), "{parent}: {orphan:?}");
+    }
+    assert_eq!(known(&store, &[&thread]).await, before);
+}
+
+async fn a_record_is_found_again(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    let ends = [
+        (7, finished(r#"{"log":["ok"]}"#, &["b", "__end__"])),
+        (0, failed(2)),
+        (300, TaskRecord::Cancelled),
+        (u32::MAX, failed(0)),
+    ];
+    for (slot, end) in &ends {
+        record(&store, &task(&thread, ONE, *slot), end.clone()).await;
+    }
+    let [seven, zero, many, most] = ends;
+    assert_eq!(load(&store, &thread, None).await.tasks, [zero, seven, many, most]);
+}
+
+async fn a_record_replaces_the_one_before(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    let key = task(&thread, ONE, 1);
+    for end in [failed(1), failed(1), TaskRecord::Cancelled, finished("{}", &[]), finished("{}", &[])] {
+        record(&store, &key, end.clone()).await;
+        assert_eq!(load(&store, &thread, None).await.tasks, [(1, end)]);
+    }
+}
+
+async fn a_record_belongs_to_the_head(store: Store) {
+    let thread = ThreadId::from("t");
+    let none = store.record(&task(&thread, ONE, 0), failed(1)).await;
+    assert_conflict(none, &thread, Some(ONE));
+    line(&store, &thread, &["1", "2"]).await;
+    let before = known(&store, &[&thread]).await;
+    for id in [0, 1, 3, u64::MAX] {
+        let id = CheckpointId(id);
+        assert_conflict(store.record(&task(&thread, id, 0), failed(1)).await, &thread, Some(id));
+    }
+    assert_eq!(known(&store, &[&thread]).await, before);
+}
+
+async fn records_come_with_a_commit(store: Store) {
+    let thread = ThreadId::from("t");
+    let records = vec![(2, failed(1)), (0, failed(2)), (2, finished("[]", &["a"]))];
+    commit(&store, &thread, None, Commit { records, ..plain(None) }).await;
+    let expected = [(0, failed(2)), (2, finished("[]", &["a"]))];
+    assert_eq!(load(&store, &thread, None).await.tasks, expected);
+    commit(&store, &thread, Some(ONE), Commit { records: vec![(1, failed(3))], ..plain(Some(ONE)) }).await;
+    assert_eq!(load(&store, &thread, None).await.tasks, [(1, failed(3))]);
+    assert_eq!(load(&store, &thread, ONE).await.tasks, expected);
+}
+
+async fn recorded_tasks_are_applied_in_fold_order(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    record(&store, &task(&thread, ONE, 0), finished("\"zero\"", &["x"])).await;
+    record(&store, &task(&thread, ONE, 2), failed(1)).await;
+    record(&store, &task(&thread, ONE, 2), finished("\"two\"", &[])).await;
+    let applied = vec![recorded(2, "\"two\""), applied(1, "\"one\""), recorded(0, "\"zero\"")];
+    commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
+    let child = load(&store, &thread, None).await;
+    assert_eq!(updates(&child), [vec!["1"], vec!["\"two\"", "\"one\"", "\"zero\""]]);
+    assert_eq!(child.tasks, []);
+    let parent = load(&store, &thread, ONE).await;
+    assert_eq!(updates(&parent), [["1"]]);
+    let expected =
+        [(0, finished("\"zero\"", &["x"])), (1, finished("\"one\"", &[])), (2, finished("\"two\"", &[]))];
+    assert_eq!(parent.tasks, expected);
+}
+
+async fn a_task_is_applied_as_recorded_only_if_it_is(store: Store) {
+    let thread = ThreadId::from("t");
+    let first = store.commit(&thread, None, Commit { applied: vec![recorded(0, "1")], ..plain(None) }).await;
+    assert!(matches!(first, Err(CheckpointError::Storage { .. })), "{first:?}");
+    line(&store, &thread, &["1"]).await;
+    record(&store, &task(&thread, ONE, 0), finished("0", &[])).await;
+    record(&store, &task(&thread, ONE, 1), failed(1)).await;
+    let before = known(&store, &[&thread]).await;
+    for slot in [1, 2] {
+        let applied = vec![recorded(0, "0"), recorded(slot, "1")];
+        let refused = store.commit(&thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
+        assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "slot {slot}: {refused:?}");
+    }
+    assert_eq!(known(&store, &[&thread]).await, before);
+}
+
+async fn applied_tasks_show_under_the_checkpoint_that_had_to_run_them(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    record(&store, &task(&thread, ONE, 0), failed(1)).await;
+    record(&store, &task(&thread, ONE, 5), TaskRecord::Cancelled).await;
+    let applied = vec![applied(3, "{\"d\":1}"), applied(0, "{\"a\":1}")];
+    commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
+    let expected =
+        [(0, finished("{\"a\":1}", &[])), (3, finished("{\"d\":1}", &[])), (5, TaskRecord::Cancelled)];
+    assert_eq!(load(&store, &thread, ONE).await.tasks, expected);
+    commit(&store, &thread, Some(TWO), plain(Some(TWO))).await;
+    assert_eq!(load(&store, &thread, ONE).await.tasks, expected);
+}
+
+async fn only_supersteps_say_how_tasks_ended(store: Store) {
+    for source in [Source::Input, Source::Update, Source::Fork] {
+        let thread = ThreadId::from(source.as_str());
+        line(&store, &thread, &["1"]).await;
+        let next = Commit { source, ..superstep(Some(ONE), &["\"by hand\""]) };
+        commit(&store, &thread, Some(ONE), next).await;
+        assert_eq!(load(&store, &thread, ONE).await.tasks, [], "{source:?}");
+        assert_eq!(updates(&load(&store, &thread, None).await), [["1"], ["\"by hand\""]], "{source:?}");
+    }
+}
+
+async fn a_snapshot_replaces_the_updates_before_it(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1", "2"]).await;
+    let full = vec![channel("z", "[1,2,3]"), channel("a", "null"), channel("a b \"c\"\n", "{}")];
+    let snapshot = Some(full.clone());
+    commit(&store, &thread, Some(TWO), Commit { snapshot, ..superstep(Some(TWO), &["3"]) }).await;
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((loaded.snapshot, loaded.commits), (Some(full.clone()), Vec::new()));
+    let four = commit(&store, &thread, Some(THREE), superstep(Some(THREE), &["4", "5"])).await;
+    let five = commit(&store, &thread, Some(four), superstep(Some(four), &[])).await;
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!(updates(&loaded), [vec!["4", "5"], vec![]]);
+    assert_eq!(loaded.snapshot.as_ref(), Some(&full));
+    let newer = Some(vec![channel("z", "9")]);
+    let six = Commit { snapshot: newer.clone(), ..superstep(Some(five), &["6"]) };
+    let six = commit(&store, &thread, Some(five), six).await;
+    commit(&store, &thread, Some(six), superstep(Some(six), &["7"])).await;
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((updates(&loaded), &loaded.snapshot), (vec![vec!["7"]], &newer));
+    let loaded = load(&store, &thread, TWO).await;
+    assert_eq!((updates(&loaded), &loaded.snapshot), (vec![vec!["1"], vec!["2"]], &None));
+    let loaded = load(&store, &thread, four).await;
+    assert_eq!((updates(&loaded), &loaded.snapshot), (vec![vec!["4", "5"]], &Some(full)));
+    // The tasks of a checkpoint are known even if the superstep that applied them has a snapshot.
+    assert_eq!(load(&store, &thread, TWO).await.tasks, [(0, finished("3", &[]))]);
+}
+
+async fn an_empty_snapshot_is_a_snapshot(store: Store) {
+    let thread = ThreadId::from("t");
+    let snapshot = Some(Vec::new());
+    commit(&store, &thread, None, Commit { snapshot, ..superstep(None, &["1"]) }).await;
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((loaded.snapshot, loaded.commits), (Some(Vec::new()), Vec::new()));
+}
+
+async fn json_is_kept_to_the_letter(store: Store) {
+    let thread = ThreadId::from("t");
+    let long = format!("\"{}\"", "ä".repeat(20_000));
+    let texts = [
+        "null",
+        "\"\"",
+        "\"\\u0000\\\"\\\\ü\u{2028}\"",
+        r#"{"b":1,"a":18446744073709551615,"c":1.0,"d":-0.0,"e":1e400}"#,
+        "[[[]],{}]",
+        &long,
+    ];
+    commit(&store, &thread, None, superstep(None, &texts)).await;
+    for (slot, text) in (0..).zip(&texts) {
+        record(&store, &task(&thread, ONE, slot), finished(text, &[])).await;
+    }
+    let snapshot = texts
+        .iter()
+        .map(|text| channel(&text.chars().take(20).collect::<String>(), text))
+        .collect::<Vec<_>>();
+    assert_eq!(updates(&load(&store, &thread, None).await), [texts]);
+    let kept = load(&store, &thread, None).await.tasks;
+    assert!(kept.iter().zip(&texts).all(|((_, end), text)| *end == finished(text, &[])), "{kept:?}");
+    let applied = (0..).zip(&texts).map(|(slot, text)| recorded(slot, text)).collect();
+    commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
+    assert_eq!(updates(&load(&store, &thread, None).await), [texts, texts]);
+    let full = Commit { snapshot: Some(snapshot.clone()), ..plain(Some(TWO)) };
+    commit(&store, &thread, Some(TWO), full).await;
+    assert_eq!(load(&store, &thread, None).await.snapshot, Some(snapshot));
+}
+
+async fn a_long_thread_is_loaded_in_order(store: Store) {
+    let thread = ThreadId::from("t");
+    let numbers: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    line(&store, &thread, &numbers).await;
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!(updates(&loaded).concat(), numbers);
+    assert_eq!(updates(&load(&store, &thread, CheckpointId(123)).await).concat(), numbers[..123]);
+}

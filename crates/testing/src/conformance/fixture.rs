@@ -1,0 +1,138 @@
+//! Commits to store, and what is known of a store.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+use superstep_graph::{
+    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Control,
+    History, Loaded, Source, TaskKey, TaskRecord, ThreadId,
+};
+
+pub(super) type Store = Arc<dyn Checkpointer>;
+
+pub(super) const ONE: CheckpointId = CheckpointId(1);
+pub(super) const TWO: CheckpointId = CheckpointId(2);
+pub(super) const THREE: CheckpointId = CheckpointId(3);
+
+/// A commit of a superstep that applied nothing.
+pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
+    let step = parent.map_or(-1, |id| i64::try_from(id.0).expect("a small id") - 1);
+    Commit {
+        parent,
+        source: Source::Loop,
+        control: Control { step, next: vec!["a".into()] },
+        created_ms: 1000 + step,
+        metadata: Map::new(),
+        applied: Vec::new(),
+        snapshot: None,
+        records: Vec::new(),
+    }
+}
+
+/// A commit of a superstep that applied these updates, one task each.
+pub(super) fn superstep(parent: Option<CheckpointId>, updates: &[&str]) -> Commit {
+    let applied = (0..).zip(updates).map(|(slot, update)| applied(slot, update)).collect();
+    Commit { applied, ..plain(parent) }
+}
+
+pub(super) fn applied(slot: u32, update: &str) -> AppliedTask {
+    AppliedTask { slot, recorded: false, node: format!("node-{slot}").into(), update: update.into() }
+}
+
+pub(super) fn recorded(slot: u32, update: &str) -> AppliedTask {
+    AppliedTask { recorded: true, ..applied(slot, update) }
+}
+
+pub(super) fn finished(update: &str, targets: &[&str]) -> TaskRecord {
+    TaskRecord::Finished {
+        update: update.into(),
+        targets: targets.iter().map(|target| (*target).into()).collect(),
+    }
+}
+
+pub(super) fn failed(attempts: u32) -> TaskRecord {
+    TaskRecord::Failed { attempts, error: format!("no answer: {attempts}, \"later\"\n") }
+}
+
+pub(super) fn channel(name: &str, json: &str) -> ChannelValue {
+    ChannelValue { channel: name.into(), json: json.into() }
+}
+
+pub(super) fn task(thread: &ThreadId, checkpoint: CheckpointId, slot: u32) -> TaskKey {
+    TaskKey { thread: thread.clone(), checkpoint, slot }
+}
+
+/// Commits one after the other to a fresh thread, each behind the one before.
+pub(super) async fn line(store: &Store, thread: &ThreadId, updates: &[&str]) -> Option<CheckpointId> {
+    let mut head = None;
+    for update in updates {
+        head = Some(commit(store, thread, head, superstep(head, &[update])).await);
+    }
+    head
+}
+
+pub(super) async fn commit(
+    store: &Store,
+    thread: &ThreadId,
+    expected: Option<CheckpointId>,
+    next: Commit,
+) -> CheckpointId {
+    store.commit(thread, expected, next).await.expect("a commit behind the head succeeds")
+}
+
+pub(super) async fn record(store: &Store, task: &TaskKey, record: TaskRecord) {
+    store.record(task, record).await.expect("a task of the head can be recorded");
+}
+
+pub(super) async fn load(store: &Store, thread: &ThreadId, at: impl Into<Option<CheckpointId>>) -> Loaded {
+    let loaded = store.load(thread, at.into()).await.expect("a checkpoint can be loaded");
+    loaded.expect("the checkpoint exists")
+}
+
+pub(super) async fn history(store: &Store, thread: &ThreadId) -> Vec<CheckpointMeta> {
+    store.history(thread, History::default()).await.expect("a history can be read")
+}
+
+/// The updates of a loaded checkpoint as text.
+pub(super) fn updates(loaded: &Loaded) -> Vec<Vec<&str>> {
+    let text = |update| std::str::from_utf8(update).expect("an update is text");
+    loaded.commits.iter().map(|commit| commit.iter().map(|update| text(update)).collect()).collect()
+}
+
+/// Everything that can be asked of a store about these threads.
+#[derive(Debug, PartialEq)]
+pub(super) struct Known {
+    threads: Vec<(ThreadId, CheckpointMeta)>,
+    histories: Vec<Vec<CheckpointMeta>>,
+    checkpoints: Vec<Option<Loaded>>,
+}
+
+pub(super) async fn known(store: &Store, threads: &[&ThreadId]) -> Known {
+    let mut known = Known {
+        threads: store.threads().await.expect("threads can be listed"),
+        histories: Vec::new(),
+        checkpoints: Vec::new(),
+    };
+    for thread in threads {
+        let checkpoints = history(store, thread).await;
+        for checkpoint in &checkpoints {
+            known.checkpoints.push(Some(load(store, thread, checkpoint.id).await));
+        }
+        known.histories.push(checkpoints);
+        known.checkpoints.push(store.load(thread, None).await.expect("a thread can be loaded"));
+    }
+    known
+}
+
+/// Fails unless the request was refused because the thread has another head.
+#[track_caller]
+pub(super) fn assert_conflict<T: std::fmt::Debug>(
+    result: Result<T, CheckpointError>,
+    on: &ThreadId,
+    seen: Option<CheckpointId>,
+) {
+    match result {
+        Err(CheckpointError::Conflict { thread, expected }) => assert_eq!((&thread, expected), (on, seen)),
+        other => panic!("expected a conflict on thread `{on}`, got {other:?}"),
+    }
+}

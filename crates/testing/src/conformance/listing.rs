@@ -1,0 +1,143 @@
+//! Histories, threads, and threads that are gone.
+
+use superstep_graph::{CheckpointId, Commit, Control, History, Source, ThreadId};
+
+use super::{
+    cases,
+    fixture::{
+        ONE, Store, TWO, commit, failed, finished, history, known, line, load, plain, record, task, updates,
+    },
+};
+
+cases![
+    a_history_is_read_in_pages,
+    a_page_of_nothing_is_empty,
+    threads_are_listed_newest_first,
+    a_deleted_thread_is_empty,
+    a_deleted_thread_can_begin_again,
+    odd_names_are_names,
+    a_number_and_its_digits_name_the_same_thread,
+];
+
+/// Three runs of S->a->b: 12 checkpoints.
+async fn three_runs(store: &Store, thread: &ThreadId) {
+    let mut head = None;
+    for step in -1..=10 {
+        let source = if (step + 1) % 4 == 0 { Source::Input } else { Source::Loop };
+        let control = Control { step, next: Vec::new() };
+        head = Some(commit(store, thread, head, Commit { source, control, ..plain(head) }).await);
+    }
+}
+
+async fn steps(store: &Store, thread: &ThreadId, range: History) -> Vec<i64> {
+    let page = store.history(thread, range).await.expect("a history can be read");
+    assert!(page.is_sorted_by(|newer, older| newer.id > older.id), "{page:?}");
+    page.iter().map(|meta| meta.control.step).collect()
+}
+
+async fn a_history_is_read_in_pages(store: Store) {
+    let thread = ThreadId::from("t");
+    three_runs(&store, &thread).await;
+    line(&store, &"other".into(), &["1"]).await;
+    let all = History::default();
+    assert_eq!(steps(&store, &thread, all).await, (-1..=10).rev().collect::<Vec<_>>());
+    assert_eq!(steps(&store, &thread, History { limit: Some(2), ..all }).await, [10, 9]);
+    let inputs = History { source: Some(Source::Input), ..all };
+    assert_eq!(steps(&store, &thread, inputs).await, [7, 3, -1]);
+    let fourth = history(&store, &thread).await[3].id;
+    let before = Some(fourth);
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(2), ..all }).await, [6, 5]);
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..inputs }).await, [3]);
+    assert_eq!(steps(&store, &thread, History { limit: Some(usize::MAX), ..inputs }).await, [7, 3, -1]);
+}
+
+async fn a_page_of_nothing_is_empty(store: Store) {
+    let thread = ThreadId::from("t");
+    three_runs(&store, &thread).await;
+    let all = History::default();
+    assert_eq!(steps(&store, &thread, History { limit: Some(0), ..all }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { before: Some(ONE), ..all }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { before: Some(CheckpointId(0)), ..all }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { source: Some(Source::Fork), ..all }).await, [0; 0]);
+    let before = Some(CheckpointId(u64::MAX));
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..all }).await, [10]);
+}
+
+async fn threads_are_listed_newest_first(store: Store) {
+    for (name, times) in [("b", [1, 50]), ("c", [99, 20]), ("a", [2, 50]), ("d", [3, 70])] {
+        let thread = ThreadId::from(name);
+        let first = Commit { created_ms: times[0], ..plain(None) };
+        let second = Commit { created_ms: times[1], ..plain(Some(ONE)) };
+        commit(&store, &thread, None, first).await;
+        commit(&store, &thread, Some(ONE), second).await;
+    }
+    let threads = store.threads().await.expect("threads can be listed");
+    let names: Vec<_> = threads.iter().map(|(thread, _)| thread.as_str()).collect();
+    assert_eq!(names, ["d", "a", "b", "c"]);
+    for (thread, head) in threads {
+        assert_eq!(load(&store, &thread, None).await.meta, head);
+        assert_eq!(head.id, TWO);
+    }
+}
+
+async fn a_deleted_thread_is_empty(store: Store) {
+    let [gone, kept] = [ThreadId::from("gone"), ThreadId::from("kept")];
+    line(&store, &kept, &["1", "2"]).await;
+    record(&store, &task(&kept, TWO, 0), failed(1)).await;
+    let before = known(&store, &[&kept]).await;
+    line(&store, &gone, &["1", "2"]).await;
+    record(&store, &task(&gone, TWO, 0), failed(1)).await;
+    store.delete(&gone).await.expect("a thread can be deleted");
+    assert_eq!(store.load(&gone, None).await.expect("load"), None);
+    assert_eq!(store.load(&gone, Some(ONE)).await.expect("load"), None);
+    assert_eq!(history(&store, &gone).await, []);
+    assert_eq!(known(&store, &[&kept]).await, before);
+    store.delete(&gone).await.expect("there is nothing to delete");
+}
+
+async fn a_deleted_thread_can_begin_again(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1", "2", "3"]).await;
+    record(&store, &task(&thread, CheckpointId(3), 0), finished("1", &[])).await;
+    store.delete(&thread).await.expect("a thread can be deleted");
+    assert!(store.record(&task(&thread, CheckpointId(3), 0), failed(1)).await.is_err());
+    assert_eq!(line(&store, &thread, &["\"new\""]).await, Some(ONE));
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((updates(&loaded), &loaded.tasks), (vec![vec!["\"new\""]], &Vec::new()));
+    assert_eq!(store.load(&thread, Some(TWO)).await.expect("load"), None);
+}
+
+async fn odd_names_are_names(store: Store) {
+    let long = "x".repeat(10_000);
+    let longer = format!("{long}y");
+    let names = [
+        "", " ", "a", "A", "a ", "a\0", "a\0b", "ü", "u\u{308}", "../x", "/", "'; --", "%", "\n", &long,
+        &longer,
+    ];
+    for (number, name) in names.iter().enumerate() {
+        let thread = ThreadId::from(*name);
+        let lease = store.lease(&thread).await.expect("nobody has it");
+        line(&store, &thread, &[&number.to_string()]).await;
+        drop(lease);
+    }
+    for (number, name) in names.iter().enumerate() {
+        let thread = ThreadId::from(*name);
+        assert_eq!(updates(&load(&store, &thread, None).await), [[number.to_string()]], "{thread:?}");
+        assert_eq!(history(&store, &thread).await.len(), 1, "{thread:?}");
+    }
+    let mut listed: Vec<_> =
+        store.threads().await.expect("threads").into_iter().map(|(thread, _)| thread).collect();
+    listed.sort();
+    let mut expected = names.map(ThreadId::from);
+    expected.sort();
+    assert_eq!(listed, expected);
+    for name in names {
+        store.delete(&name.into()).await.expect("a thread can be deleted");
+    }
+    assert_eq!(store.threads().await.expect("threads"), []);
+}
+
+async fn a_number_and_its_digits_name_the_same_thread(store: Store) {
+    line(&store, &7.into(), &["1"]).await;
+    assert_eq!(updates(&load(&store, &"7".into(), None).await), [["1"]]);
+}

@@ -1,0 +1,292 @@
+//! Any operations in any order, against a model that is too simple to be wrong.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+
+use proptest::{
+    collection::vec,
+    prelude::{Just, Strategy, any, prop_oneof},
+    sample::Index,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use superstep_graph::{
+    ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Loaded, Source, TaskRecord, ThreadId,
+};
+
+use super::fixture::{
+    Store, applied, assert_conflict, channel, failed, finished, history, load, plain, recorded, task,
+};
+
+/// Does what users, other programs and crashes do, in many orders, and compares the store with a model after each step.
+///
+/// `make` gives a fresh store and whatever has to live as long as it does, such as its folder. `restart` gives the store
+/// as another process would find it; for one that ends with its process, it gives the store back.
+///
+/// Runs 256 sequences, or as many as `PROPTEST_CASES` says; always the same ones. Brings its own runtime.
+///
+/// # Panics
+/// If the store does something else than the model; shows the shortest sequence that does so.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use superstep_graph::MemoryCheckpointer;
+///
+/// superstep_testing::conformance::check_operations(
+///     async || (Arc::new(MemoryCheckpointer::new()) as _, ()),
+///     async |store, ()| store,
+/// );
+/// ```
+pub fn check_operations<P>(
+    make: impl AsyncFn() -> (Arc<dyn Checkpointer>, P),
+    restart: impl AsyncFn(Arc<dyn Checkpointer>, &P) -> Arc<dyn Checkpointer>,
+) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers starts");
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let result = runner.run(&vec(operation(), 1..40), |operations| {
+        runtime.block_on(async {
+            let (mut store, place) = make().await;
+            let mut model = Model::default();
+            for operation in operations {
+                match operation {
+                    Operation::Restart => store = restart(store, &place).await,
+                    other => model.apply(&store, other).await,
+                }
+                model.compare_heads(&store).await;
+            }
+            model.compare_all(&store).await;
+        });
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// Threads are chosen among these.
+const THREADS: [&str; 3] = ["one", "../two", "drei ü"];
+
+/// What can happen to a store. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Operation {
+    /// A task of the head ends.
+    Record { thread: usize, slot: u32, end: TaskRecord },
+    /// A task of some checkpoint that is not the head ends too late.
+    StaleRecord { thread: usize, back: u64 },
+    /// A checkpoint follows the head. It applies all finished tasks, and one that was not recorded.
+    Commit { thread: usize, source: Source, update: u64, snapshot: bool, records: Vec<u32> },
+    /// Someone commits who has not seen the head.
+    StaleCommit { thread: usize, seen: Option<u64> },
+    /// A checkpoint follows an older one.
+    Fork { thread: usize, at: Index, update: u64 },
+    /// The thread goes.
+    Delete { thread: usize },
+    /// The process ends and another one begins.
+    Restart,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let thread = || 0..THREADS.len();
+    let end = prop_oneof![
+        3 => (0..100u64).prop_map(|n| finished(&n.to_string(), &["next"])),
+        1 => (0..5u32).prop_map(failed),
+        1 => Just(TaskRecord::Cancelled),
+    ];
+    let source = prop_oneof![4 => Just(Source::Loop), 1 => Just(Source::Update), 1 => Just(Source::Input)];
+    prop_oneof![
+        6 => (thread(), 0..4u32, end).prop_map(|(thread, slot, end)| Operation::Record { thread, slot, end }),
+        1 => (thread(), 0..5u64).prop_map(|(thread, back)| Operation::StaleRecord { thread, back }),
+        8 => (thread(), source, any::<u64>(), proptest::bool::weighted(0.2), vec(0..4u32, 0..3)).prop_map(
+            |(thread, source, update, snapshot, records)| {
+                Operation::Commit { thread, source, update, snapshot, records }
+            }
+        ),
+        2 => (thread(), proptest::option::of(0..9u64))
+            .prop_map(|(thread, seen)| Operation::StaleCommit { thread, seen }),
+        3 => (thread(), any::<Index>(), any::<u64>())
+            .prop_map(|(thread, at, update)| Operation::Fork { thread, at, update }),
+        1 => thread().prop_map(|thread| Operation::Delete { thread }),
+        2 => Just(Operation::Restart),
+    ]
+}
+
+/// What a store should know.
+#[derive(Default)]
+struct Model {
+    threads: BTreeMap<ThreadId, Vec<Checkpoint>>,
+}
+
+struct Checkpoint {
+    meta: CheckpointMeta,
+    applied: Vec<(u32, String)>,
+    snapshot: Option<Vec<ChannelValue>>,
+    records: BTreeMap<u32, TaskRecord>,
+}
+
+impl Model {
+    async fn apply(&mut self, store: &Store, operation: Operation) {
+        match operation {
+            Operation::Record { thread, slot, end } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                let key = |id| task(&thread, id, slot);
+                match self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut()) {
+                    Some(head) => {
+                        store.record(&key(head.meta.id), end.clone()).await.expect("the head takes records");
+                        head.records.insert(slot, end);
+                    }
+                    None => {
+                        let id = CheckpointId(1);
+                        assert_conflict(store.record(&key(id), end).await, &thread, Some(id));
+                    }
+                }
+            }
+            Operation::StaleRecord { thread, back } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                let id = CheckpointId(back);
+                if self.head(&thread) != Some(id) {
+                    assert_conflict(store.record(&task(&thread, id, 0), failed(9)).await, &thread, Some(id));
+                }
+            }
+            Operation::Commit { thread, source, update, snapshot, records } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                let head = self.head(&thread);
+                let mut next = self.next(&thread, head, update);
+                next.source = source;
+                next.snapshot = snapshot.then(|| vec![channel("n", &update.to_string())]);
+                next.records =
+                    (0..).zip(records).map(|(n, slot)| (slot, finished(&format!("[{n}]"), &[]))).collect();
+                self.commit(store, &thread, next).await;
+            }
+            Operation::StaleCommit { thread, seen } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                let seen = seen.map(CheckpointId);
+                if self.head(&thread) != seen {
+                    assert_conflict(store.commit(&thread, seen, plain(seen)).await, &thread, seen);
+                }
+            }
+            Operation::Fork { thread, at, update } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                if let Some(checkpoints) = self.threads.get(&thread) {
+                    let parent = at.get(checkpoints).meta.id;
+                    let next = Commit { source: Source::Fork, ..self.next(&thread, Some(parent), update) };
+                    self.commit(store, &thread, next).await;
+                }
+            }
+            Operation::Delete { thread } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                store.delete(&thread).await.expect("a thread can be deleted");
+                self.threads.remove(&thread);
+            }
+            Operation::Restart => unreachable!("it is not up to the model"),
+        }
+    }
+
+    /// A commit that applies what is known to be finished, and a task that was not recorded.
+    fn next(&self, thread: &ThreadId, parent: Option<CheckpointId>, update: u64) -> Commit {
+        let records = parent.and_then(|id| self.get(thread, id)).map(|parent| &parent.records);
+        let mut tasks = Vec::new();
+        for (slot, end) in records.into_iter().flatten().rev() {
+            match end {
+                TaskRecord::Finished { update, .. } => tasks.push(recorded(*slot, update)),
+                _ => tasks.push(applied(*slot, &update.to_string())),
+            }
+        }
+        tasks.push(applied(9, &format!("{{\"x\":{update}}}")));
+        Commit { applied: tasks, created_ms: i64::from(update as u16), ..plain(parent) }
+    }
+
+    async fn commit(&mut self, store: &Store, thread: &ThreadId, next: Commit) {
+        let head = self.head(thread);
+        let id = store.commit(thread, head, next.clone()).await.expect("a commit behind the head succeeds");
+        assert_eq!(id.0, head.map_or(1, |head| head.0 + 1), "the id of a new checkpoint");
+        let text = |update: Vec<u8>| String::from_utf8(update).expect("an update is text");
+        self.threads.entry(thread.clone()).or_default().push(Checkpoint {
+            meta: CheckpointMeta {
+                id,
+                parent: next.parent,
+                source: next.source,
+                control: next.control,
+                created_ms: next.created_ms,
+                metadata: next.metadata,
+            },
+            applied: next.applied.into_iter().map(|task| (task.slot, text(task.update))).collect(),
+            snapshot: next.snapshot,
+            records: next.records.into_iter().collect(),
+        });
+    }
+
+    fn head(&self, thread: &ThreadId) -> Option<CheckpointId> {
+        Some(self.threads.get(thread)?.last()?.meta.id)
+    }
+
+    fn get(&self, thread: &ThreadId, id: CheckpointId) -> Option<&Checkpoint> {
+        self.threads.get(thread)?.iter().find(|checkpoint| checkpoint.meta.id == id)
+    }
+
+    fn loaded(&self, thread: &ThreadId, id: CheckpointId) -> Option<Loaded> {
+        let wanted = self.get(thread, id)?;
+        let mut snapshot = None;
+        let mut commits = Vec::new();
+        let mut next = Some(wanted);
+        while let Some(checkpoint) = next {
+            snapshot = checkpoint.snapshot.clone();
+            if snapshot.is_some() {
+                break;
+            }
+            commits.insert(
+                0,
+                checkpoint.applied.iter().map(|(_, update)| update.clone().into_bytes()).collect(),
+            );
+            next = checkpoint.meta.parent.and_then(|parent| self.get(thread, parent));
+        }
+        let mut tasks = wanted.records.clone();
+        let mut supersteps = self.threads[thread]
+            .iter()
+            .filter(|c| c.meta.parent == Some(id) && c.meta.source == Source::Loop);
+        for (slot, update) in supersteps.next_back().into_iter().flat_map(|child| &child.applied) {
+            if !matches!(tasks.get(slot), Some(TaskRecord::Finished { .. })) {
+                tasks.insert(*slot, finished(update, &[]));
+            }
+        }
+        Some(Loaded {
+            meta: wanted.meta.clone(),
+            head: self.head(thread)?,
+            snapshot,
+            commits,
+            tasks: tasks.into_iter().collect(),
+        })
+    }
+
+    async fn compare_heads(&self, store: &Store) {
+        for thread in THREADS.map(ThreadId::from) {
+            let expected = self.head(&thread).and_then(|head| self.loaded(&thread, head));
+            same(&store.load(&thread, None).await.expect("a thread can be loaded"), &expected);
+        }
+    }
+
+    async fn compare_all(&self, store: &Store) {
+        for thread in THREADS.map(ThreadId::from) {
+            let mut metas: Vec<_> =
+                self.threads.get(&thread).into_iter().flatten().map(|checkpoint| &checkpoint.meta).collect();
+            for meta in &metas {
+                let loaded = load(store, &thread, meta.id).await;
+                same(&Some(loaded), &self.loaded(&thread, meta.id));
+            }
+            metas.reverse();
+            same(&history(store, &thread).await.iter().collect(), &metas);
+        }
+        let mut heads: Vec<_> = self
+            .threads
+            .iter()
+            .filter_map(|(thread, checkpoints)| Some((thread.clone(), checkpoints.last()?.meta.clone())))
+            .collect();
+        heads.sort_by_key(|(_, head)| std::cmp::Reverse(head.created_ms));
+        same(&store.threads().await.expect("threads can be listed"), &heads);
+    }
+}
+
+#[track_caller]
+fn same<T: PartialEq + Debug>(found: &T, expected: &T) {
+    assert_eq!(found, expected, "the store knows one thing, the model another");
+}
