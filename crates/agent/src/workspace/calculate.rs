@@ -34,11 +34,15 @@ struct Calculate {
 ///
 /// It knows no exchange rates, no random numbers and no date, and stops after a second. Of fend's language it takes
 /// no functions of your own, text, bit shifts and dice: these can run without end, or where nothing can stop them.
+/// # Limits
+/// fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point, and cuts off at 2^64 without a
+/// word. The model is told.
 pub fn calculate() -> impl Tool {
     let spec = ToolSpec::of::<Calculate>(
         "calculate",
         "Calculates an arithmetic expression: numbers of any size, fractions, percentages, functions such as sqrt, \
-         ln or sin, and conversion of units.",
+         ln or sin, and conversion of units. floor, ceil, round, sinh and cosh are exact below 2^53 and wrong \
+         above 2^64.",
     );
     let tool: FnTool<Calculate, _> = tool_fn(spec, |args: Calculate, cx: ToolCx| run(args.expression, cx));
     tool

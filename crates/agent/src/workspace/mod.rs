@@ -95,9 +95,7 @@ fn cancelled() -> ToolError {
 }
 
 fn crashed() -> ToolError {
-    ToolError::failed(
-        "the tool crashed; its arguments are not the cause you can mend, so do not call it again",
-    )
+    ToolError::failed("the tool crashed on this call; find another way")
 }
 
 fn check_stop(stop: &CancellationToken) -> Result<(), ToolError> {

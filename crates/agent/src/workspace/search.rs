@@ -22,6 +22,8 @@ const MAX_MATCHES: usize = 200;
 const MAX_LINE_BYTES: usize = 300;
 /// What of a long line is shown; windows overlap by half.
 const WINDOW_BYTES: usize = 240;
+/// How far into a long line the match is looked for, which takes a search per window.
+const MAX_LOOK_BYTES: usize = 64 << 10;
 /// A file with a longer line is no text that anybody wrote.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
 
@@ -206,8 +208,8 @@ fn around(matcher: &RegexMatcher, line: &str) -> String {
         let end = line.floor_char_boundary(from + WINDOW_BYTES);
         (line.floor_char_boundary(from), end)
     };
-    // The window that matches by itself; the start of the line if only the whole line does.
-    let (from, end) = (0..line.len())
+    // The window that matches by itself; the start of the line if only the whole line does, or one far off.
+    let (from, end) = (0..line.len().min(MAX_LOOK_BYTES))
         .step_by(WINDOW_BYTES / 2)
         .map(window)
         .find(|&(from, end)| {
