@@ -7,8 +7,17 @@ use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::database::Place;
 
+/// An error of SQLite while opening a database.
+pub(crate) fn opening(place: &Place, cause: rusqlite::Error) -> CheckpointError {
+    explained(place, format!("cannot open {place}"), cause)
+}
+
 /// An error of SQLite while doing `action`.
 pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> CheckpointError {
+    explained(place, format!("cannot {action} in {place}"), cause)
+}
+
+fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> CheckpointError {
     let advice = match cause.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program keeps it locked; wait until it is done, or end it"
@@ -27,14 +36,24 @@ pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> C
         Some(ErrorCode::NotADatabase) => "it is not an SQLite database; use another file",
         Some(ErrorCode::DatabaseCorrupt) => {
             let what = format!(
-                "cannot {action}: {place} is damaged; restore it from a backup, or save what is left with \
+                "{failed}: {place} is damaged; restore it from a backup, or save what is left with \
                  the `.recover` command of `sqlite3`"
             );
-            return corrupt(what, cause);
+            return corrupt(what, in_short(cause));
         }
         _ => "SQLite refused",
     };
-    storage(format!("cannot {action}: {place}: {advice}"), cause)
+    storage(format!("{failed}: {advice}"), in_short(cause))
+}
+
+/// What SQLite says, once: its errors repeat themselves in their own causes.
+fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
+    match cause {
+        rusqlite::Error::SqliteFailure(error, Some(message)) => {
+            format!("{message} (SQLite code {})", error.extended_code).into()
+        }
+        other => other.into(),
+    }
 }
 
 /// An error of the operating system while opening the database at `path`.
@@ -98,10 +117,7 @@ pub(crate) fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot
 
 /// A value that should be stored as JSON and is not JSON.
 pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
-    storage(
-        format!("cannot store {part} of thread `{thread}`: it is not JSON"),
-        cause,
-    )
+    storage(format!("cannot store {part} of thread `{thread}`: it is not JSON"), cause)
 }
 
 /// A thread that has as many checkpoints as can be counted.
@@ -146,15 +162,9 @@ pub(crate) fn worker_ended(place: &Place) -> CheckpointError {
 }
 
 fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
-    CheckpointError::Storage {
-        what,
-        source: Some(cause.into()),
-    }
+    CheckpointError::Storage { what, source: Some(cause.into()) }
 }
 
 fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
-    CheckpointError::Corrupt {
-        what,
-        source: Some(cause.into()),
-    }
+    CheckpointError::Corrupt { what, source: Some(cause.into()) }
 }

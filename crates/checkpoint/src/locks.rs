@@ -35,29 +35,15 @@ pub(crate) struct Held {
 
 impl Locks {
     pub(crate) fn new(place: Arc<Place>) -> Self {
-        Self {
-            place,
-            held: Mutex::default(),
-        }
+        Self { place, held: Mutex::default() }
     }
 
     pub(crate) fn acquire(self: &Arc<Self>, thread: &ThreadId) -> Result<Held, CheckpointError> {
-        if !self
-            .held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(thread.clone())
-        {
-            return Err(CheckpointError::Busy {
-                thread: thread.clone(),
-            });
+        if !self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(thread.clone()) {
+            return Err(CheckpointError::Busy { thread: thread.clone() });
         }
         // From here on, whatever goes wrong gives the name back.
-        let mut held = Held {
-            locks: self.clone(),
-            thread: thread.clone(),
-            file: None,
-        };
+        let mut held = Held { locks: self.clone(), thread: thread.clone(), file: None };
         held.file = match &*self.place {
             Place::File(database) => Some(LockFile::acquire(&folder(database), thread)?),
             Place::ReadOnly(_) => return Err(error::read_only(&self.place)),
@@ -70,11 +56,7 @@ impl Locks {
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.file.take());
-        self.locks
-            .held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.thread);
+        self.locks.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.thread);
     }
 }
 
@@ -96,24 +78,17 @@ impl LockFile {
             };
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {
-                    return Ok(Self {
-                        path,
-                        file: Some(file),
-                    });
+                    return Ok(Self { path, file: Some(file) });
                 }
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    return Err(CheckpointError::Busy {
-                        thread: thread.clone(),
-                    });
+                    return Err(CheckpointError::Busy { thread: thread.clone() });
                 }
                 Err(TryLockError::Error(cause)) => return Err(error::cannot_lock(&path, cause)),
             }
         }
         // So many others come and go that one of them is the writer.
-        Err(CheckpointError::Busy {
-            thread: thread.clone(),
-        })
+        Err(CheckpointError::Busy { thread: thread.clone() })
     }
 }
 
@@ -180,8 +155,7 @@ fn file_name(thread: &ThreadId) -> String {
 fn fnv(name: &str) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    name.bytes()
-        .fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+    name.bytes().fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]

@@ -35,10 +35,7 @@ pub(crate) fn for_writing(
     let (mut connection, file) = connect(path, flags, options)?;
     let place = Place::File(file.clone());
     let fail = |action: &str, cause| error::database(&place, action, cause);
-    if connection
-        .is_readonly("main")
-        .map_err(|cause| fail("open it", cause))?
-    {
+    if connection.is_readonly("main").map_err(|cause| error::opening(&place, cause))? {
         let advice = "it is read-only; make the file and its folder writable, or use another file";
         return Err(error::cannot_open(&file, advice, None));
     }
@@ -50,15 +47,13 @@ pub(crate) fn for_writing(
         if check(&transaction, &file)? == Content::Nothing {
             make_tables(&transaction).map_err(|cause| fail("make the tables", cause))?;
         }
-        transaction
-            .commit()
-            .map_err(|cause| fail("make the tables", cause))?;
+        transaction.commit().map_err(|cause| fail("make the tables", cause))?;
     }
     use_write_ahead_log(&connection).map_err(|cause| fail("use a write-ahead log", cause))?;
     connection
         .pragma_update(None, "synchronous", "NORMAL")
         .and_then(|()| limit(&connection, options.max_bytes))
-        .map_err(|cause| fail("set it up", cause))?;
+        .map_err(|cause| error::opening(&place, cause))?;
     Ok((connection, file))
 }
 
@@ -120,11 +115,7 @@ fn connect(
     // Two names of one file must lead to the same locks. And a full path has no special meaning to SQLite.
     let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => error::cannot_open(path, "it does not exist; use another file", Some(cause)),
-        _ => error::cannot_open(
-            path,
-            "check the permissions of the file and its folder",
-            Some(cause),
-        ),
+        _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
     })?;
     if file.is_dir() {
         return Err(error::cannot_open(&file, "it is a folder; use a file", None));
@@ -132,7 +123,7 @@ fn connect(
     let place = Place::File(file.clone());
     let connection = Connection::open_with_flags(&file, flags)
         .and_then(|connection| connection.busy_timeout(options.busy_timeout).map(|()| connection))
-        .map_err(|cause| error::database(&place, "open it", cause))?;
+        .map_err(|cause| error::opening(&place, cause))?;
     Ok((connection, file))
 }
 
@@ -145,16 +136,14 @@ enum Content {
 /// Looks at what a file is without changing it.
 fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointError> {
     let place = Place::File(file.to_path_buf());
-    let look = || {
-        Ok((
-            connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0))?,
-            connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?,
-            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
-                row.get::<_, i64>(0)
-            })?,
-        ))
-    };
-    match look().map_err(|cause| error::database(&place, "open it", cause))? {
+    // One statement, so that it sees one state of a file that someone else may be making tables in.
+    let look = connection.query_row(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+         FROM pragma_application_id, pragma_user_version",
+        [],
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)),
+    );
+    match look.map_err(|cause| error::opening(&place, cause))? {
         (0, 0, 0) => Ok(Content::Nothing),
         (APPLICATION, VERSION, _) => Ok(Content::Tables),
         (APPLICATION, newer, _) if newer > VERSION => Err(error::not_ours(
@@ -168,10 +157,7 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
             file,
             format!("superstep never wrote schema {unknown}; restore it from a backup or use another file"),
         )),
-        _ => Err(error::not_ours(
-            file,
-            "it is the database of another program; use another file".into(),
-        )),
+        _ => Err(error::not_ours(file, "it is the database of another program; use another file".into())),
     }
 }
 
@@ -208,8 +194,6 @@ fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
 fn limit(connection: &Connection, bytes: Option<u64>) -> rusqlite::Result<()> {
     let Some(bytes) = bytes else { return Ok(()) };
     let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    let pages = u32::try_from(bytes / u64::from(page))
-        .unwrap_or(u32::MAX - 1)
-        .max(1);
+    let pages = u32::try_from(bytes / u64::from(page)).unwrap_or(u32::MAX - 1).max(1);
     connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
 }

@@ -57,13 +57,7 @@ impl Database {
         let Some(key) = ThreadKey::find(&transaction, &place, thread)? else {
             return Ok(None);
         };
-        Reader {
-            connection: &transaction,
-            place: &place,
-            thread,
-            key,
-        }
-        .load(at)
+        Reader { connection: &transaction, place: &place, thread, key }.load(at)
     }
 
     pub(crate) fn history(
@@ -75,13 +69,7 @@ impl Database {
         let Some(key) = ThreadKey::find(connection, &self.place, thread)? else {
             return Ok(Vec::new());
         };
-        Reader {
-            connection,
-            place: &self.place,
-            thread,
-            key,
-        }
-        .history(range)
+        Reader { connection, place: &self.place, thread, key }.history(range)
     }
 
     pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
@@ -121,13 +109,7 @@ impl Reader<'_> {
         };
         let (snapshot, commits) = self.way_back(id)?;
         let tasks = self.tasks(id, key, head)?;
-        Ok(Some(Loaded {
-            meta,
-            head,
-            snapshot,
-            commits,
-            tasks,
-        }))
+        Ok(Some(Loaded { meta, head, snapshot, commits, tasks }))
     }
 
     fn history(&self, range: History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
@@ -145,9 +127,7 @@ impl Reader<'_> {
         newest: i64,
         range: History,
     ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
-        let limit = range
-            .limit
-            .map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        let limit = range.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
         let mut history = self.prepare(HISTORY)?;
         let mut rows = history
             .query(params![oldest, newest, range.source.map(Source::as_str), limit])
@@ -161,20 +141,14 @@ impl Reader<'_> {
 
     fn head(&self) -> Result<Option<CheckpointId>, CheckpointError> {
         let mut head = self.prepare(HEAD)?;
-        let mut rows = head
-            .query([self.key.first(), self.key.last()])
-            .map_err(|cause| self.refused(cause))?;
+        let mut rows =
+            head.query([self.key.first(), self.key.last()]).map_err(|cause| self.refused(cause))?;
         let row = rows.next().map_err(|cause| self.refused(cause))?;
-        row.map(|row| row.get(0).map(id_of))
-            .transpose()
-            .map_err(|cause| self.refused(cause))
+        row.map(|row| row.get(0).map(id_of)).transpose().map_err(|cause| self.refused(cause))
     }
 
     /// The nearest snapshot, and the updates since, oldest first.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the two fields of `Loaded` that are read together"
-    )]
+    #[expect(clippy::type_complexity, reason = "the two fields of `Loaded` that are read together")]
     fn way_back(
         &self,
         from: CheckpointId,
@@ -186,25 +160,21 @@ impl Reader<'_> {
         // One round for each piece of the way on which ids are consecutive: one, if there are no branches.
         while let Some(start) = next {
             let newest = self.key.checkpoint(start).unwrap_or(self.key.last());
-            let mut rows = statement
-                .query([self.key.first(), newest])
-                .map_err(|cause| self.refused(cause))?;
+            let mut rows =
+                statement.query([self.key.first(), newest]).map_err(|cause| self.refused(cause))?;
             while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
                 let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?;
                 if next != Some(id) {
                     break;
                 }
-                let parent = row
-                    .get::<_, Option<i64>>(1)
-                    .map_err(|cause| self.refused(cause))?;
+                let parent = row.get::<_, Option<i64>>(1).map_err(|cause| self.refused(cause))?;
                 let parent = parent.map(|parent| CheckpointId(parent.unsigned_abs()));
                 if parent.is_some_and(|parent| parent >= id) {
                     return Err(self.damaged(id, "parent", "it is not older"));
                 }
                 let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
-                if let Some(stored) = stored
-                    .as_bytes_or_null()
-                    .map_err(|cause| self.damaged(id, "snapshot", cause))?
+                if let Some(stored) =
+                    stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?
                 {
                     snapshot =
                         Some(stored::snapshot(stored).map_err(|cause| self.damaged(id, "snapshot", cause))?);
@@ -220,12 +190,7 @@ impl Reader<'_> {
                 }
             }
             if next == Some(start) {
-                return Err(error::missing(
-                    self.place,
-                    self.thread,
-                    from,
-                    &format!("its ancestor {start}"),
-                ));
+                return Err(error::missing(self.place, self.thread, from, &format!("its ancestor {start}")));
             }
         }
         commits.reverse();
@@ -259,21 +224,10 @@ impl Reader<'_> {
     ) -> Result<String, CheckpointError> {
         let mut find = self.prepare(RECORD)?;
         let key = parent.and_then(|parent| self.key.checkpoint(parent));
-        let mut rows = find
-            .query(params![key, slot])
-            .map_err(|cause| self.refused(cause))?;
-        let missing = || {
-            error::missing(
-                self.place,
-                self.thread,
-                id,
-                &format!("the record of task {slot} it applied"),
-            )
-        };
-        let row = rows
-            .next()
-            .map_err(|cause| self.refused(cause))?
-            .ok_or_else(missing)?;
+        let mut rows = find.query(params![key, slot]).map_err(|cause| self.refused(cause))?;
+        let missing =
+            || error::missing(self.place, self.thread, id, &format!("the record of task {slot} it applied"));
+        let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
         match self.task(parent.unwrap_or(id), row, 0)? {
             TaskRecord::Finished { update, .. } => Ok(update),
             _ => Err(missing()),
@@ -292,9 +246,7 @@ impl Reader<'_> {
             let mut records = self.prepare(RECORDS)?;
             let mut rows = records.query([key]).map_err(|cause| self.refused(cause))?;
             while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-                let slot = row
-                    .get(0)
-                    .map_err(|cause| self.damaged(id, "slot of a task", cause))?;
+                let slot = row.get(0).map_err(|cause| self.damaged(id, "slot of a task", cause))?;
                 tasks.push((slot, self.task(id, row, 1)?));
             }
         }
@@ -312,9 +264,7 @@ impl Reader<'_> {
     ) -> Result<(), CheckpointError> {
         let mut child = self.prepare(APPLIED_BY)?;
         let parent = i64::try_from(parent.0).expect("a checkpoint that was found has a small id");
-        let mut rows = child
-            .query([self.key.number(), parent])
-            .map_err(|cause| self.refused(cause))?;
+        let mut rows = child.query([self.key.number(), parent]).map_err(|cause| self.refused(cause))?;
         let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
             return Ok(());
         };
@@ -326,10 +276,7 @@ impl Reader<'_> {
         for task in applied {
             // Those without an update are among the records.
             let Some(update) = task.update else { continue };
-            let finished = TaskRecord::Finished {
-                update: update.get().to_owned(),
-                targets: Vec::new(),
-            };
+            let finished = TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new() };
             match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
                 Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
                 Ok(at) => tasks[at].1 = finished,
@@ -345,9 +292,7 @@ impl Reader<'_> {
     }
 
     fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>, CheckpointError> {
-        self.connection
-            .prepare_cached(sql)
-            .map_err(|cause| self.refused(cause))
+        self.connection.prepare_cached(sql).map_err(|cause| self.refused(cause))
     }
 
     fn refused(&self, cause: rusqlite::Error) -> CheckpointError {

@@ -77,10 +77,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self {
-            busy_timeout: Duration::from_secs(5),
-            max_bytes: None,
-        }
+        Self { busy_timeout: Duration::from_secs(5), max_bytes: None }
     }
 }
 
@@ -126,13 +123,11 @@ impl SqliteCheckpointer {
         let place = Arc::new(place);
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
         let mut database = Database::new(connection, place.clone());
-        let worker = thread::Builder::new()
-            .name("superstep-sqlite".into())
-            .spawn(move || {
-                while let Some(job) = asked.blocking_recv() {
-                    job(&mut database);
-                }
-            });
+        let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
+            while let Some(job) = asked.blocking_recv() {
+                job(&mut database);
+            }
+        });
         Ok(Self {
             locks: Arc::new(Locks::new(place.clone())),
             jobs: Some(jobs),
@@ -155,13 +150,8 @@ impl SqliteCheckpointer {
             // Whoever asked may have gone in the meantime.
             let _ = answer.send(job(database));
         });
-        let jobs = self
-            .jobs
-            .as_ref()
-            .expect("the queue lasts until the checkpointer is dropped");
-        jobs.send(job)
-            .await
-            .map_err(|_| error::worker_ended(&self.place))?;
+        let jobs = self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped");
+        jobs.send(job).await.map_err(|_| error::worker_ended(&self.place))?;
         answered.await.map_err(|_| error::worker_ended(&self.place))?
     }
 }
@@ -235,8 +225,6 @@ impl Drop for SqliteCheckpointer {
 
 impl fmt::Debug for SqliteCheckpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteCheckpointer")
-            .field("place", &self.place.to_string())
-            .finish_non_exhaustive()
+        f.debug_struct("SqliteCheckpointer").field("place", &self.place.to_string()).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, NodeName, Source, TaskKey, TaskRecord, ThreadId,
+    ChannelValue, CheckpointError, CheckpointId, Commit, NodeName, RecordedTarget, Source, TaskKey,
+    TaskRecord, ThreadId,
 };
 
 use crate::error;
@@ -36,11 +37,7 @@ impl NewCheckpoint {
         next: &Commit,
     ) -> Result<Self, CheckpointError> {
         let applied = next.applied.iter().map(|task| {
-            let update = if task.recorded {
-                None
-            } else {
-                Some(raw(&task.update))
-            };
+            let update = if task.recorded { None } else { Some(raw(&task.update)) };
             let update = update.transpose().map_err(|cause| {
                 error::not_json(
                     &thread,
@@ -48,11 +45,7 @@ impl NewCheckpoint {
                     cause,
                 )
             })?;
-            Ok(Applied {
-                slot: task.slot,
-                node: Cow::Borrowed(task.node.as_str()),
-                update,
-            })
+            Ok(Applied { slot: task.slot, node: Cow::Borrowed(task.node.as_str()), update })
         });
         let applied = applied.collect::<Result<Vec<_>, CheckpointError>>()?;
         let snapshot = match &next.snapshot {
@@ -72,12 +65,7 @@ impl NewCheckpoint {
             metadata: (!next.metadata.is_empty()).then(|| text(&next.metadata)),
             applied: text(&applied),
             snapshot,
-            recorded: next
-                .applied
-                .iter()
-                .filter(|task| task.recorded)
-                .map(|task| task.slot)
-                .collect(),
+            recorded: next.applied.iter().filter(|task| task.recorded).map(|task| task.slot).collect(),
             records,
             thread,
         })
@@ -104,12 +92,7 @@ pub(crate) struct Applied<'a> {
     #[serde(borrow)]
     node: Cow<'a, str>,
     /// `None` if it is in the task's record.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) update: Option<&'a RawValue>,
 }
 
@@ -123,15 +106,10 @@ pub(crate) fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
 #[derive(Serialize, Deserialize)]
 struct Record<'a> {
     end: End,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(borrow, default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     update: Option<&'a RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    targets: Option<Cow<'a, [NodeName]>>,
+    targets: Option<Cow<'a, [RecordedTarget]>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +127,8 @@ enum End {
 /// Reads the column `record`.
 pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let record: Record<'_> = serde_json::from_slice(json)?;
-    let lacks = |field: &str| serde::de::Error::custom(format!("a {:?} task without `{field}`", record.end));
+    let lacks =
+        |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
     Ok(match record.end {
         End::Finished => TaskRecord::Finished {
             update: record.update.ok_or_else(|| lacks("update"))?.get().to_owned(),
@@ -164,13 +143,7 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
 }
 
 fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
-    let nothing = Record {
-        end: End::Cancelled,
-        update: None,
-        targets: None,
-        attempts: None,
-        error: None,
-    };
+    let nothing = Record { end: End::Cancelled, update: None, targets: None, attempts: None, error: None };
     let record = match record {
         TaskRecord::Finished { update, targets } => Record {
             end: End::Finished,

@@ -27,11 +27,8 @@ WHERE name = ?1
 impl Database {
     pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {
         self.writable()?;
-        let head = new
-            .expected
-            .map_or(Ok(0), |id| u32::try_from(id.0))
-            .map_err(|_| conflict(new))?;
-        let id = head.checked_add(1).ok_or_else(|| error::too_long(&new.thread))?;
+        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
+        let Some(id) = head.checked_add(1) else { return Err(self.no_id_left(new)?) };
         let one_row = new.expected.is_some()
             && new.parent == new.expected
             && new.recorded.is_empty()
@@ -39,18 +36,12 @@ impl Database {
         if one_row {
             // A statement is a transaction.
             let added = insert(&self.connection, head, new).map_err(|cause| self.refused(new, cause))?;
-            return if added {
-                Ok(CheckpointId(id.into()))
-            } else {
-                Err(conflict(new))
-            };
+            return if added { Ok(CheckpointId(id.into())) } else { Err(conflict(new)) };
         }
         let place = self.place.clone();
         let refused = |cause| error::database(&place, &action(new), cause);
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(refused)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
         if new.expected.is_none() {
             let added = transaction
                 .prepare_cached("INSERT OR IGNORE INTO threads (name) VALUES (?1)")
@@ -86,10 +77,8 @@ impl Database {
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
         self.writable()?;
         let task = &new.task;
-        let conflict = || CheckpointError::Conflict {
-            thread: task.thread.clone(),
-            expected: Some(task.checkpoint),
-        };
+        let conflict =
+            || CheckpointError::Conflict { thread: task.thread.clone(), expected: Some(task.checkpoint) };
         let head = u32::try_from(task.checkpoint.0).map_err(|_| conflict())?;
         let stored = upsert(&self.connection, &task.thread, head, task.slot, &new.text).map_err(|cause| {
             let action = format!("record task {} of thread `{}`", task.slot, task.thread);
@@ -102,10 +91,8 @@ impl Database {
         self.writable()?;
         let place = self.place.clone();
         let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(refused)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
         let Some(key) = ThreadKey::find(&transaction, &place, thread)? else {
             return Ok(());
         };
@@ -119,11 +106,15 @@ impl Database {
     }
 
     fn writable(&self) -> Result<(), CheckpointError> {
-        if self.place.is_read_only() {
-            Err(error::read_only(&self.place))
-        } else {
-            Ok(())
-        }
+        if self.place.is_read_only() { Err(error::read_only(&self.place)) } else { Ok(()) }
+    }
+
+    /// What is wrong with a commit behind the last possible checkpoint.
+    fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
+        let key = ThreadKey::find(&self.connection, &self.place, &new.thread)?;
+        let (Some(key), Some(head)) = (key, new.expected) else { return Ok(conflict(new)) };
+        let full = exists(&self.connection, key, head).map_err(|cause| self.refused(new, cause))?;
+        Ok(if full { error::too_long(&new.thread) } else { conflict(new) })
     }
 
     fn refused(&self, new: &NewCheckpoint, cause: rusqlite::Error) -> CheckpointError {
@@ -154,16 +145,12 @@ fn upsert(
     record: &str,
 ) -> rusqlite::Result<bool> {
     let stored =
-        connection
-            .prepare_cached(UPSERT_RECORD)?
-            .execute(params![thread.as_str(), head, slot, record])?;
+        connection.prepare_cached(UPSERT_RECORD)?.execute(params![thread.as_str(), head, slot, record])?;
     Ok(stored == 1)
 }
 
 fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusqlite::Result<bool> {
-    connection
-        .prepare_cached("SELECT 1 FROM checkpoints WHERE key = ?1")?
-        .exists([thread.checkpoint(id)])
+    connection.prepare_cached("SELECT 1 FROM checkpoints WHERE key = ?1")?.exists([thread.checkpoint(id)])
 }
 
 fn is_finished(
@@ -189,10 +176,7 @@ fn number(id: CheckpointId) -> i64 {
 }
 
 fn conflict(new: &NewCheckpoint) -> CheckpointError {
-    CheckpointError::Conflict {
-        thread: new.thread.clone(),
-        expected: new.expected,
-    }
+    CheckpointError::Conflict { thread: new.thread.clone(), expected: new.expected }
 }
 
 fn action(new: &NewCheckpoint) -> String {

@@ -1,0 +1,207 @@
+//! What is stored, for programs of other versions and for people.
+//!
+//! `tests/fixtures/v1.db` is what [`write_fixture`] stored when schema 1 was new. It is never written again: a later schema
+//! gets a fixture of its own, and this one still has to load. To make the one of a new schema, add its path to [`FIXTURE`]
+//! and run the tests once with `SUPERSTEP_WRITE_FIXTURE=1`; a file that is there is not overwritten.
+
+use std::path::Path;
+
+use serde_json::json;
+use superstep_checkpoint::{SCHEMA, SqliteCheckpointer};
+use superstep_graph::{
+    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, History, Source, TaskKey, TaskRecord,
+    ThreadId,
+};
+
+use crate::support::{Folder, load, superstep, updates};
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1.db");
+
+/// One of everything: a run with a parallel superstep and a snapshot, a fork, a failed task, a thread with an odd name.
+async fn write_fixture(path: &Path) {
+    let store = SqliteCheckpointer::open(path).unwrap();
+    let thread = ThreadId::from("chat");
+    let id = |number| Some(CheckpointId(number));
+    let finished = |update: &str, targets: &[&str]| TaskRecord::Finished {
+        update: update.into(),
+        targets: targets.iter().map(|target| (*target).into()).collect(),
+    };
+    let task = |slot, node: &str, recorded, update: &str| AppliedTask {
+        slot,
+        recorded,
+        node: node.into(),
+        update: update.into(),
+    };
+    let serde_json::Value::Object(metadata) = json!({"user": "ü", "n": 1}) else { unreachable!() };
+    let mut input = superstep(None, "0");
+    input.control.next = vec!["__start__".into()];
+    let input = Commit {
+        metadata,
+        applied: Vec::new(),
+        records: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
+        ..input
+    };
+    store.commit(&thread, None, input).await.unwrap();
+    let mut begun = superstep(id(1), "0");
+    begun.control.next = vec!["left".into(), "right".into()];
+    begun.applied = vec![task(0, "__start__", true, r#"{"log":["in"]}"#)];
+    store.commit(&thread, id(1), begun).await.unwrap();
+    let right = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(2), slot: 1 };
+    store.record(&right, TaskRecord::Failed { attempts: 1, error: "no \"answer\"".into() }).await.unwrap();
+    store.record(&right, finished(r#"{"log":["right"],"x":null}"#, &["join", "__end__"])).await.unwrap();
+    let mut joined = superstep(id(2), "0");
+    joined.control.next = Vec::new();
+    joined.applied = vec![
+        task(0, "left", false, r#"{"log":["left"]}"#),
+        task(1, "right", true, r#"{"log":["right"],"x":null}"#),
+    ];
+    joined.snapshot = Some(vec![
+        ChannelValue { channel: "log".into(), json: r#"["in","left","right"]"#.into() },
+        ChannelValue { channel: "a b".into(), json: "null".into() },
+    ]);
+    store.commit(&thread, id(2), joined).await.unwrap();
+    let by_hand = Commit { source: Source::Update, ..superstep(id(3), r#"{"log":["hand"]}"#) };
+    store.commit(&thread, id(3), by_hand).await.unwrap();
+    let fork = Commit { source: Source::Fork, applied: Vec::new(), ..superstep(id(2), "0") };
+    store.commit(&thread, id(4), fork).await.unwrap();
+    let failed = TaskKey { thread, checkpoint: CheckpointId(5), slot: 0 };
+    store.record(&failed, TaskRecord::Failed { attempts: 0, error: "out of attempts".into() }).await.unwrap();
+    store.record(&TaskKey { slot: 1, ..failed }, TaskRecord::Cancelled).await.unwrap();
+    store.commit(&"../o'dd ü".into(), None, superstep(None, "{}")).await.unwrap();
+}
+
+/// Every row, as text.
+fn dump(path: &Path) -> String {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let mut dump = String::new();
+    for table in ["sqlite_schema", "threads", "checkpoints", "tasks"] {
+        let columns = if table == "sqlite_schema" { "type, name, tbl_name, sql" } else { "*" };
+        let mut rows = connection.prepare(&format!("SELECT {columns} FROM {table} ORDER BY 1, 2")).unwrap();
+        let columns = rows.column_count();
+        let mut rows = rows.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..columns {
+                dump.push_str(&format!("{:?} ", row.get_unwrap::<_, rusqlite::types::Value>(column)));
+            }
+            dump.push('\n');
+        }
+    }
+    dump
+}
+
+/// A copy of the fixture, because opening a database puts files beside it.
+fn fixture() -> Folder {
+    let folder = Folder::new();
+    std::fs::copy(FIXTURE, folder.db()).expect("the fixture is in the repository");
+    folder
+}
+
+#[tokio::test]
+async fn what_is_written_today_is_what_was_written_then() {
+    let folder = Folder::new();
+    write_fixture(&folder.db()).await;
+    if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !Path::new(FIXTURE).exists() {
+        std::fs::copy(folder.db(), FIXTURE).unwrap();
+    }
+    assert_eq!(dump(&folder.db()), dump(&fixture().db()));
+}
+
+#[tokio::test]
+async fn a_database_of_schema_1_loads_for_ever() {
+    let folder = fixture();
+    let store = folder.open();
+    let thread = ThreadId::from("chat");
+    let at = async |number| store.load(&thread, Some(CheckpointId(number))).await.unwrap().unwrap();
+
+    let input = at(1).await;
+    assert_eq!(serde_json::Value::Object(input.meta.metadata), json!({"user": "ü", "n": 1}));
+    assert_eq!(
+        (input.meta.source, input.meta.parent, input.meta.created_ms),
+        (Source::Input, None, 1_699_999_999_999)
+    );
+    assert_eq!((input.meta.control.step, input.meta.control.next), (-1, vec!["__start__".into()]));
+    assert_eq!(input.commits, [Vec::<Vec<u8>>::new()]);
+
+    let parallel = at(2).await;
+    assert_eq!(updates(&parallel), [r#"{"log":["in"]}"#]);
+    let left = TaskRecord::Finished { update: r#"{"log":["left"]}"#.into(), targets: Vec::new() };
+    let right = TaskRecord::Finished {
+        update: r#"{"log":["right"],"x":null}"#.into(),
+        targets: vec!["join".into(), "__end__".into()],
+    };
+    assert_eq!(parallel.tasks, [(0, left), (1, right)]);
+
+    let by_hand = at(4).await;
+    let snapshot = vec![
+        ChannelValue { channel: "log".into(), json: r#"["in","left","right"]"#.into() },
+        ChannelValue { channel: "a b".into(), json: "null".into() },
+    ];
+    assert_eq!((updates(&by_hand), by_hand.snapshot), (vec![r#"{"log":["hand"]}"#.into()], Some(snapshot)));
+
+    let fork = load(&store, &thread).await;
+    assert_eq!(
+        (fork.head, fork.meta.source, fork.meta.parent),
+        (CheckpointId(5), Source::Fork, Some(CheckpointId(2)))
+    );
+    assert_eq!((updates(&fork), fork.snapshot), (vec![r#"{"log":["in"]}"#.into()], None));
+    let failed = TaskRecord::Failed { attempts: 0, error: "out of attempts".into() };
+    assert_eq!(fork.tasks, [(0, failed), (1, TaskRecord::Cancelled)]);
+
+    assert_eq!(updates(&load(&store, &"../o'dd ü".into()).await), ["{}"]);
+    assert_eq!(store.history(&thread, History::default()).await.unwrap().len(), 5);
+    assert_eq!(store.threads().await.unwrap().len(), 2);
+    let head = Some(CheckpointId(5));
+    store.commit(&thread, head, superstep(head, "6")).await.unwrap();
+}
+
+#[test]
+fn people_can_read_the_history() {
+    let folder = fixture();
+    let connection = folder.sql();
+    let mut rows = connection
+        .prepare("SELECT thread || ' ' || id || ' ' || source || ' ' || step || ' ' || next || ' ' || created FROM history")
+        .unwrap();
+    let rows: Vec<String> = rows.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(
+        rows,
+        [
+            r#"../o'dd ü 1 input -1 ["b"] 2023-11-14T22:13:19.999Z"#,
+            r#"chat 5 fork 1 ["b"] 2023-11-14T22:13:20.001Z"#,
+            r#"chat 4 update 2 ["b"] 2023-11-14T22:13:20.002Z"#,
+            r#"chat 3 loop 1 [] 2023-11-14T22:13:20.001Z"#,
+            r#"chat 2 loop 0 ["left","right"] 2023-11-14T22:13:20.000Z"#,
+            r#"chat 1 input -1 ["__start__"] 2023-11-14T22:13:19.999Z"#,
+        ]
+    );
+    let json: i64 = connection
+        .query_row(
+            "SELECT min(json_valid(control) AND json_valid(applied) AND coalesce(json_valid(snapshot), 1)
+             AND coalesce(json_valid(metadata), 1)) FROM checkpoints",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(json, 1);
+    let update: String = connection
+        .query_row(
+            "SELECT record ->> '$.update.log[0]' FROM tasks WHERE slot = 1 ORDER BY checkpoint",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(update, "right");
+}
+
+#[test]
+fn the_tables_are_the_ones_that_are_promised() {
+    let stored: String = fixture()
+        .sql()
+        .query_row("SELECT group_concat(sql, char(10)) FROM sqlite_schema WHERE sql NOT NULL", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    for statement in stored.split("\nCREATE ") {
+        let statement = statement.trim_start_matches("CREATE ");
+        assert!(SCHEMA.contains(statement), "{statement}");
+    }
+}
