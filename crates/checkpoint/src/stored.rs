@@ -8,8 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, NodeName, RecordedTarget, Source, TaskKey,
-    TaskRecord, ThreadId,
+    ChannelValue, CheckpointError, CheckpointId, Commit, RecordedTarget, Source, TaskKey, TaskRecord,
+    ThreadId,
 };
 
 use crate::error;

@@ -1,5 +1,7 @@
 //! Where a thread stands: everything the engine needs to go on, stored with every checkpoint.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{NodeName, START};
@@ -11,6 +13,9 @@ pub struct Control {
     pub step: i64,
     /// The nodes to run next, one task each, in task order. Empty when the thread is finished.
     pub next: Vec<NodeName>,
+    /// The items of tasks that have one, by slot, as JSON. Opaque to the engine; the driver fills them in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub items: BTreeMap<u32, String>,
 }
 
 impl Control {
@@ -18,7 +23,12 @@ impl Control {
     ///
     /// `last` is the superstep of the checkpoint it follows, `None` on a fresh thread.
     pub fn input(last: Option<i64>) -> Self {
-        Self { step: last.map_or(-1, |step| step + 1), next: vec![START.into()] }
+        Self::new(last.map_or(-1, |step| step + 1), vec![START.into()])
+    }
+
+    /// A record without items.
+    pub fn new(step: i64, next: Vec<NodeName>) -> Self {
+        Self { step, next, items: BTreeMap::new() }
     }
 
     /// Whether nothing is left to run.

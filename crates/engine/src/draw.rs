@@ -69,7 +69,12 @@ impl Topology {
         let mut seen = 0;
         while seen < order.len() {
             let node = &self.nodes[order[seen].position()];
-            let targets = node.edges.iter().copied().chain(node.routes.iter().filter_map(|(_, to)| *to));
+            let targets = node
+                .edges
+                .iter()
+                .chain(&node.fan_outs)
+                .copied()
+                .chain(node.routes.iter().filter_map(|(_, to)| *to));
             for to in targets {
                 if !order.contains(&to) {
                     order.push(to);
@@ -91,6 +96,7 @@ impl Topology {
             if node.ends {
                 arrows.push((from, None, None));
             }
+            arrows.extend(node.fan_outs.iter().map(|to| (from, Some(*to), Some("each item"))));
             arrows.extend(node.routes.iter().map(|(route, to)| (from, *to, Some(route.as_str()))));
         }
         arrows

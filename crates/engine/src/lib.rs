@@ -31,5 +31,5 @@ pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use retry::RetryPolicy;
 pub use run::{Commit, EngineError, Failure, Finished, Input, Output, Report, Run, Target, Task};
 pub use topology::{
-    Edge, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder,
+    Edge, EdgeKind, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder,
 };

@@ -83,7 +83,7 @@ pub struct Report {
     pub written: ChannelSet,
     /// Those of them that nobody else may write in the same superstep.
     pub exclusive: ChannelSet,
-    /// Where its conditional edges lead.
+    /// Where its conditional edges and fan-outs lead, in their order.
     pub targets: Vec<Target>,
 }
 
@@ -94,6 +94,8 @@ pub enum Target {
     Node(NodeIndex),
     /// To the end of this branch.
     End,
+    /// To a worker, with an item that the driver knows.
+    Send(NodeIndex),
 }
 
 /// Why a run cannot go on.
@@ -358,7 +360,7 @@ impl Run {
         let order = (0..self.slots.len()).map(|slot| self.task_id(slot)).collect();
         let next = self.next.iter().map(|&node| self.topology.name(node).clone()).collect();
         self.phase = Phase::Committing;
-        self.outputs.push_back(Output::Commit(Commit { order, next: Control { step: self.step, next } }));
+        self.outputs.push_back(Output::Commit(Commit { order, next: Control::new(self.step, next) }));
     }
 
     fn conflict(&self) -> Option<Failure> {
@@ -419,27 +421,33 @@ impl Topology {
     }
 }
 
-/// Collects where the finished nodes lead into `next`: each node once, in name order.
+/// Collects where the finished nodes lead into `next`: first each node that an edge leads to, once, in name order; then
+/// a worker for each item, in the order in which the items were sent.
 fn plan<'a>(
     topology: &Topology,
     finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
     next: &mut Vec<NodeIndex>,
 ) {
     next.clear();
+    let mut sent = Vec::new();
     for (node, targets) in finished {
         next.extend_from_slice(&topology.nodes[node.position()].edges);
-        next.extend(targets.iter().filter_map(|target| match target {
-            Target::Node(node) => Some(*node),
-            Target::End => None,
-        }));
+        for target in targets {
+            match target {
+                Target::Node(node) => next.push(*node),
+                Target::Send(node) => sent.push(*node),
+                Target::End => {}
+            }
+        }
     }
     next.sort_unstable();
     next.dedup();
+    next.extend(sent);
 }
 
 fn check_targets(topology: &Topology, node: NodeIndex, targets: &[Target]) -> Result<(), EngineError> {
-    let TopologyNode { name, routes, .. } = &topology.nodes[node.position()];
-    if !routes.is_empty() && targets.is_empty() {
+    let TopologyNode { name, routes, fan_outs, .. } = &topology.nodes[node.position()];
+    if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
         return Err(EngineError::NoRoute(name.clone()));
     }
     for &target in targets {
@@ -448,6 +456,7 @@ fn check_targets(topology: &Topology, node: NodeIndex, targets: &[Target]) -> Re
                 (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str())
             }
             Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
+            Target::Send(to) => (fan_outs.contains(&to), topology.name(to).as_str()),
         };
         if !known {
             return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });

@@ -20,6 +20,8 @@ pub struct NodeSpec {
     pub retry: Option<RetryPolicy>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
+    /// Whether each of its tasks takes an item, so that only a fan-out can lead to it.
+    pub worker: bool,
     /// Where it was declared.
     pub place: Place,
 }
@@ -54,10 +56,21 @@ pub struct Edge {
     pub from: Endpoint,
     /// Where it leads.
     pub to: Endpoint,
-    /// The route that takes it; `None` if it is always taken.
-    pub route: Option<String>,
+    /// When it is taken.
+    pub kind: EdgeKind,
     /// Where it was declared.
     pub place: Place,
+}
+
+/// When an edge is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgeKind {
+    /// Always.
+    Plain,
+    /// When this route is chosen.
+    Route(String),
+    /// Once for each item that is sent.
+    FanOut,
 }
 
 /// Collects what a graph is made of, then checks all of it at once.
@@ -88,6 +101,8 @@ pub(crate) struct TopologyNode {
     pub(crate) ends: bool,
     /// Every route it can take: the label, and the node or the end.
     pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
+    /// The workers it can send items to.
+    pub(crate) fan_outs: Vec<NodeIndex>,
 }
 
 /// Something wrong with a graph, found when it is compiled.
@@ -128,6 +143,11 @@ pub enum ProblemKind {
     /// An edge enters [`START`].
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
+    /// A plain edge or a route leads to a worker.
+    #[error(
+        "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
+    )]
+    WorkerWithoutItem(NodeName),
     /// Nothing leads to a node. A warning.
     #[error(
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
@@ -146,6 +166,7 @@ impl ProblemKind {
             | Self::NoStart
             | Self::ForeignNode(_)
             | Self::OutOfEnd
+            | Self::WorkerWithoutItem(_)
             | Self::IntoStart => false,
         }
     }
@@ -203,6 +224,12 @@ impl TopologyBuilder {
         let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
         for edge in &self.edges {
             let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
+            if let Endpoint::Node(to) = edge.to
+                && self.nodes[to].worker
+                && edge.kind != EdgeKind::FanOut
+            {
+                blame(ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone()));
+            }
             match (edge.from, edge.to) {
                 (Endpoint::Foreign, _) | (_, Endpoint::Foreign) => {
                     blame(ProblemKind::ForeignNode(format!(
@@ -274,17 +301,19 @@ impl TopologyBuilder {
                     edges: Vec::new(),
                     ends: false,
                     routes: Vec::new(),
+                    fan_outs: Vec::new(),
                 }
             })
             .collect();
         for edge in self.edges {
             let from = of(edge.from).expect("checked: no edge leaves the end");
             let (node, to) = (&mut nodes[from.position()], of(edge.to));
-            match (edge.route, to) {
-                (Some(route), to) => node.routes.push((route, to)),
-                (None, None) => node.ends = true,
-                (None, Some(to)) if node.edges.contains(&to) => {}
-                (None, Some(to)) => node.edges.push(to),
+            match (edge.kind, to) {
+                (EdgeKind::Route(route), to) => node.routes.push((route, to)),
+                (EdgeKind::FanOut, to) => node.fan_outs.extend(to),
+                (EdgeKind::Plain, None) => node.ends = true,
+                (EdgeKind::Plain, Some(to)) if node.edges.contains(&to) => {}
+                (EdgeKind::Plain, Some(to)) => node.edges.push(to),
             }
         }
         let start = index[index.len() - 1];

@@ -4,6 +4,7 @@
 
 use std::{
     future::Future,
+    marker::PhantomData,
     panic::Location,
     sync::{
         Arc,
@@ -11,12 +12,13 @@ use std::{
     },
 };
 
-use superstep_engine::{Edge, Endpoint, NodeSpec, Target, TopologyBuilder};
+use serde::{Serialize, de::DeserializeOwned};
+use superstep_engine::{Edge, EdgeKind, Endpoint, NodeSpec, Target, TopologyBuilder};
 
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
     compiled::Inner,
-    node::{CompiledNode, NodeFn, Router, erase},
+    node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
 };
 
 /// A node of a [`StateGraph`], as its `add_node` returned it. Valid in that graph only.
@@ -24,6 +26,26 @@ use crate::{
 pub struct NodeRef {
     graph: u64,
     end: Endpoint,
+}
+
+/// A worker of a [`StateGraph`]: a node whose every task takes an item of type `I`.
+pub struct WorkerRef<I> {
+    node: NodeRef,
+    item: PhantomData<fn(I)>,
+}
+
+impl<I> Clone for WorkerRef<I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for WorkerRef<I> {}
+
+impl<I> From<WorkerRef<I>> for NodeRef {
+    fn from(worker: WorkerRef<I>) -> Self {
+        worker.node
+    }
 }
 
 /// Where every run begins. Leave it with an edge to the first node.
@@ -41,6 +63,7 @@ pub struct StateGraph<S: State> {
     topology: TopologyBuilder,
     nodes: Vec<(NodeFn<S>, NodeOptions)>,
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
+    fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
 }
 
 impl<S: State> StateGraph<S> {
@@ -54,6 +77,7 @@ impl<S: State> StateGraph<S> {
             topology: TopologyBuilder::default(),
             nodes: Vec::new(),
             routers: Vec::new(),
+            fan_outs: Vec::new(),
         }
     }
 
@@ -67,14 +91,32 @@ impl<S: State> StateGraph<S> {
         Fut: Future + Send + 'static,
         Fut::Output: NodeOutput<S>,
     {
+        self.declare(name, erase(node), false)
+    }
+
+    /// Declares a node whose tasks each take an item beside the state. [`add_fan_out`](Self::add_fan_out) leads to it.
+    #[track_caller]
+    pub fn add_worker<I, F, Fut>(&mut self, name: &str, worker: F) -> WorkerRef<I>
+    where
+        I: DeserializeOwned + 'static,
+        F: Fn(I, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        WorkerRef { node: self.declare(name, erase_worker(worker), true), item: PhantomData }
+    }
+
+    #[track_caller]
+    fn declare(&mut self, name: &str, run: NodeFn<S>, worker: bool) -> NodeRef {
         let options = NodeOptions::default();
         self.topology.nodes.push(NodeSpec {
             name: name.into(),
             retry: options.retry,
             on_cancel: options.on_cancel,
+            worker,
             place: Location::caller(),
         });
-        self.nodes.push((erase(node), options));
+        self.nodes.push((run, options));
         NodeRef { graph: self.stamp, end: Endpoint::Node(self.nodes.len() - 1) }
     }
 
@@ -95,8 +137,8 @@ impl<S: State> StateGraph<S> {
     /// # Panics
     /// If `node` is not a node of this graph.
     #[track_caller]
-    pub fn configure(&mut self, node: NodeRef, options: NodeOptions) {
-        let Endpoint::Node(declared) = self.endpoint(node) else {
+    pub fn configure(&mut self, node: impl Into<NodeRef>, options: NodeOptions) {
+        let Endpoint::Node(declared) = self.endpoint(node.into()) else {
             panic!("only a node of graph `{}` can be configured in it", self.name);
         };
         let spec = &mut self.topology.nodes[declared];
@@ -106,9 +148,32 @@ impl<S: State> StateGraph<S> {
 
     /// After `from`, `to` runs.
     #[track_caller]
-    pub fn add_edge(&mut self, from: NodeRef, to: NodeRef) {
-        let (from, to) = (self.endpoint(from), self.endpoint(to));
-        self.topology.edges.push(Edge { from, to, route: None, place: Location::caller() });
+    pub fn add_edge(&mut self, from: impl Into<NodeRef>, to: impl Into<NodeRef>) {
+        let (from, to) = (self.endpoint(from.into()), self.endpoint(to.into()));
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::Plain, place: Location::caller() });
+    }
+
+    /// After `from`, `worker` runs once for each item that `items` takes from the state that `from` left behind; not at
+    /// all if there is none.
+    ///
+    /// `items` is a pure function, as a router is. Items are stored with the checkpoint. The tasks come after those of
+    /// plain edges and routes, in the order of their items, and their updates are folded in that order.
+    #[track_caller]
+    pub fn add_fan_out<I, F, O>(&mut self, from: impl Into<NodeRef>, items: F, worker: WorkerRef<I>)
+    where
+        I: Serialize,
+        F: Fn(&S) -> O + Send + Sync + 'static,
+        O: IntoIterator<Item = I>,
+    {
+        let (from, to) = (self.endpoint(from.into()), self.endpoint(worker.node));
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
+        let fan_out: FanOut<S> = Arc::new(move |state, sent| {
+            for item in items(state) {
+                sent.push(serde_json::to_string(&item)?);
+            }
+            Ok(())
+        });
+        self.fan_outs.push((from, fan_out, worker.node));
     }
 
     /// After `from`, what runs depends on the state that it left behind.
@@ -116,18 +181,18 @@ impl<S: State> StateGraph<S> {
     /// `router` is a pure function of that state, with `from`'s own update applied and those of its siblings not.
     /// `map` says where each route leads; it is asked once per route, now.
     #[track_caller]
-    pub fn add_conditional_edges<F, O, M>(&mut self, from: NodeRef, router: F, map: M)
+    pub fn add_conditional_edges<F, O, M>(&mut self, from: impl Into<NodeRef>, router: F, map: M)
     where
         F: Fn(&S) -> O + Send + Sync + 'static,
         O: Routes,
         M: Fn(O::Route) -> NodeRef,
     {
         let place = Location::caller();
-        let from = self.endpoint(from);
+        let from = self.endpoint(from.into());
         let targets: Vec<NodeRef> = O::Route::ALL.iter().map(|&route| map(route)).collect();
         for (route, &to) in O::Route::ALL.iter().zip(&targets) {
-            let (to, route) = (self.endpoint(to), Some(route.label().to_owned()));
-            self.topology.edges.push(Edge { from, to, route, place });
+            let (to, kind) = (self.endpoint(to), EdgeKind::Route(route.label().to_owned()));
+            self.topology.edges.push(Edge { from, to, kind, place });
         }
         let router: Router<S> = Arc::new(move |state, targets, chosen| {
             router(state).each(|route| chosen.push(targets[route.index()]));
@@ -141,7 +206,7 @@ impl<S: State> StateGraph<S> {
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
     #[track_caller]
     pub fn compile(self) -> Result<CompiledGraph<S>, CompileError> {
-        let Self { name, stamp, topology, nodes: declared, routers } = self;
+        let Self { name, stamp, topology, nodes: declared, routers, fan_outs } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
@@ -163,12 +228,15 @@ impl<S: State> StateGraph<S> {
             }
             Endpoint::Start | Endpoint::End | Endpoint::Foreign => Target::End,
         };
+        let index = |end: Endpoint| match end {
+            Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
+        };
         for (from, router, targets) in routers {
-            let from = match from {
-                Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
-                Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
-            };
-            nodes[from.position()].routers.push((router, targets.iter().map(target).collect()));
+            nodes[index(from).position()].routers.push((router, targets.iter().map(target).collect()));
+        }
+        for (from, fan_out, worker) in fan_outs {
+            nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
         }
         Ok(CompiledGraph::new(Inner { name, topology: Arc::new(topology), nodes, warnings }))
     }

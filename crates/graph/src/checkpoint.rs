@@ -220,8 +220,8 @@ pub enum TaskRecord {
     Finished {
         /// Its update, a JSON text.
         update: String,
-        /// The nodes its conditional edges chose, in order; `__end__` for the end.
-        targets: Vec<NodeName>,
+        /// Where its conditional edges and fan-outs lead, in order.
+        targets: Vec<RecordedTarget>,
     },
     /// It failed and will run again.
     Failed {
@@ -232,6 +232,27 @@ pub enum TaskRecord {
     },
     /// It was dropped because a sibling failed or the run was cancelled; it will run again.
     Cancelled,
+}
+
+/// Where a finished task leads: a node's name, `__end__` for the end, or a worker with its item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedTarget {
+    /// To a node or the end.
+    Node(NodeName),
+    /// To a worker.
+    Send {
+        /// The worker.
+        node: NodeName,
+        /// Its item as JSON.
+        item: String,
+    },
+}
+
+impl From<&str> for RecordedTarget {
+    fn from(node: &str) -> Self {
+        Self::Node(node.into())
+    }
 }
 
 /// A checkpoint with everything needed to go on from it.

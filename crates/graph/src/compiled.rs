@@ -12,7 +12,7 @@ use crate::{
     checkpoint::AppliedTask,
     load::{Restored, restore},
     node::CompiledNode,
-    run::{self, routes},
+    run,
     stream::Events,
 };
 
@@ -158,7 +158,11 @@ impl<S: State> CompiledGraph<S> {
     ///
     /// # Errors
     /// What the checkpointer reports.
-    pub async fn get_history(&self, thread: &ThreadId, range: History) -> Result<Vec<CheckpointMeta>, RunError> {
+    pub async fn get_history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
         Ok(self.checkpointer()?.history(thread, range).await?)
     }
 
@@ -205,13 +209,14 @@ impl<S: State> CompiledGraph<S> {
         let json = run::encode(&update, step, &node_name)?;
         state.clear_ephemeral();
         state.fold(update).map_err(|source| RunError::Fold { node: node_name.clone(), step, source })?;
-        let targets = routes(&self.inner.nodes[node.position()], &state, step, &node_name)?;
-        let next =
-            self.inner.topology.after(node, &targets).map_err(|source| RunError::Route { step, source })?;
+        let targets = run::targets(&self.inner.nodes[node.position()], &state, step, &node_name)?;
+        let next = self.inner.topology.after(node, &run::ends(&targets));
+        let next = next.map_err(|source| RunError::Route { step, source })?;
+        let items = run::items(&next, [&targets].into_iter());
         let commit = Commit {
             parent: parent.map(|meta| meta.id),
             source: Source::Update,
-            control: Control { step, next },
+            control: Control { step, next, items },
             created_ms: config.clock.now_ms(),
             metadata: config.metadata.clone(),
             applied: vec![AppliedTask { slot: 0, recorded: false, node: node_name, update: json }],

@@ -18,6 +18,8 @@ pub struct Cx {
     pub(crate) node: NodeName,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
+    /// The item of a worker's task, as JSON.
+    pub(crate) item: Option<Arc<str>>,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.

@@ -26,11 +26,11 @@ mod run;
 mod store;
 mod task;
 
-pub use builder::{END, NodeRef, START, StateGraph};
+pub use builder::{END, NodeRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
-    Lease, Loaded, Source, TaskKey, TaskRecord, ThreadId,
+    Lease, Loaded, RecordedTarget, Source, TaskKey, TaskRecord, ThreadId,
 };
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};

@@ -1,11 +1,18 @@
 //! What a node is, once its type is erased.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
-use superstep_engine::{OnCancel, RetryPolicy, Target};
+use serde::de::DeserializeOwned;
+use superstep_engine::{NodeIndex, OnCancel, RetryPolicy, Target};
 
-use crate::{Cx, NodeError, Route, State, Update};
+use crate::{Cx, NodeError, Panicked, Route, State, Update};
 
 /// What a node may return: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
@@ -90,11 +97,16 @@ pub(crate) type NodeFn<S> =
 /// Asks the state for routes and adds the target of each, looked up in the second argument, to the third.
 pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
 
+/// Asks the state for items and adds each, as JSON, to the second argument.
+pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Result<()> + Send + Sync>;
+
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {
     /// `None` for the start, whose task is the input.
     pub(crate) run: Option<NodeFn<S>>,
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
+    /// Each with the worker that its items go to.
+    pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
     pub(crate) retry_on: fn(&NodeError) -> bool,
     pub(crate) timeout: Option<Duration>,
 }
@@ -102,7 +114,34 @@ pub(crate) struct CompiledNode<S: State> {
 impl<S: State> Default for CompiledNode<S> {
     fn default() -> Self {
         let NodeOptions { retry_on, timeout, .. } = NodeOptions::default();
-        Self { run: None, routers: Vec::new(), retry_on, timeout }
+        Self { run: None, routers: Vec::new(), fan_outs: Vec::new(), retry_on, timeout }
+    }
+}
+
+/// Where a finished task leads, each with the item that goes along.
+pub(crate) type Targets = Vec<(Target, Option<String>)>;
+
+impl<S: State> CompiledNode<S> {
+    /// Whether where it leads depends on the state.
+    pub(crate) fn decides(&self) -> bool {
+        !self.routers.is_empty() || !self.fan_outs.is_empty()
+    }
+
+    /// Where its conditional edges and fan-outs lead, given the state that it left behind.
+    pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let (mut chosen, mut items, mut targets) = (Vec::new(), Vec::new(), Targets::new());
+            for (router, ends) in &self.routers {
+                router(state, ends, &mut chosen);
+            }
+            targets.extend(chosen.into_iter().map(|target| (target, None)));
+            for (fan_out, worker) in &self.fan_outs {
+                fan_out(state, &mut items)?;
+                targets.extend(items.drain(..).map(|item| (Target::Send(*worker), Some(item))));
+            }
+            Ok(targets)
+        }));
+        asked.unwrap_or_else(|panic| Err(Panicked::from_payload(&*panic).into()))
     }
 }
 
@@ -118,3 +157,25 @@ where
         Box::pin(async move { future.await.into_update() })
     })
 }
+
+pub(crate) fn erase_worker<I, S, F, Fut>(worker: F) -> NodeFn<S>
+where
+    I: DeserializeOwned,
+    S: State,
+    F: Fn(I, S, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: NodeOutput<S>,
+{
+    Arc::new(move |state, cx| {
+        let item = serde_json::from_str(cx.item.as_deref().unwrap_or("null"));
+        let future = item.map(|item| worker(item, state, cx));
+        Box::pin(async move {
+            future.map_err(|error| NodeError::new(BadItem(error)).fatal())?.await.into_update()
+        })
+    })
+}
+
+/// An item that is not what its worker takes: it was stored by another version of the program.
+#[derive(Debug, thiserror::Error)]
+#[error("its stored item does not fit the type that the node takes now")]
+struct BadItem(#[source] serde_json::Error);

@@ -2,10 +2,7 @@
 //!
 //! Start at [`run`].
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Map;
@@ -15,13 +12,13 @@ use superstep_engine::{
 };
 
 use crate::{
-    AppliedTask, Channel, ChannelValue, Checkpointer, Event, OnUnfinished, Outcome, Panicked, RunConfig,
-    RunError, Source, State, Status, StreamMode, TaskRecord, Update,
+    AppliedTask, Channel, ChannelValue, Checkpointer, Cx, Event, OnUnfinished, Outcome, RecordedTarget,
+    RunConfig, RunError, Source, State, Status, StreamMode, TaskRecord, Update,
     compiled::Inner,
     cx::{EmitCustom, RunCx},
     error::chain,
     load::{Restored, RestoredTask, restore},
-    node::CompiledNode,
+    node::{CompiledNode, Targets},
     reduce,
     store::{NewCheckpoint, Store},
     stream::Events,
@@ -64,6 +61,8 @@ struct Driver<S: State> {
     done: Vec<Option<Done<S>>>,
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
+    /// The items of this superstep's workers, by slot, as JSON.
+    items: BTreeMap<u32, String>,
 }
 
 /// A finished task whose superstep is not over.
@@ -73,7 +72,7 @@ struct Done<S: State> {
     update: Option<S::Update>,
     /// The update as it is stored; empty without a checkpointer.
     json: Vec<u8>,
-    targets: Vec<Target>,
+    targets: Targets,
     recorded: bool,
 }
 
@@ -87,8 +86,8 @@ impl<S: State> Driver<S> {
             cancel: config.cancel.clone(),
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
         };
-        let (store, state, done, failure) = (None, S::default(), Vec::new(), None);
-        Self { graph, cx: Arc::new(cx), events, store, state, done, failure }
+        let (store, state, done, failure, items) = (None, S::default(), Vec::new(), None, BTreeMap::new());
+        Self { graph, cx: Arc::new(cx), events, store, state, done, failure, items }
     }
 
     fn begin_without_store(
@@ -186,6 +185,7 @@ impl<S: State> Driver<S> {
                 NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records };
             self.checkpoint(fork).await?;
         }
+        self.items.clone_from(&control.items);
         let mut begin = Begin { control, finished: Vec::new(), failed: Vec::new() };
         for task in tasks {
             match (task.record, task.update) {
@@ -195,9 +195,9 @@ impl<S: State> Driver<S> {
                     let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
                         continue;
                     };
-                    let targets = self.targets(&targets);
+                    let targets = self.targets(targets);
                     let (written, exclusive) = (update.written(), update.exclusive());
-                    begin.finished.push((task.slot, Report { written, exclusive, targets: targets.clone() }));
+                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends(&targets) }));
                     let json = json.into_bytes();
                     self.put(task.slot, Done { node, update: Some(update), json, targets, recorded: true });
                 }
@@ -208,14 +208,18 @@ impl<S: State> Driver<S> {
         Ok(begin)
     }
 
-    /// Stored targets as the graph has them now; a target it lost is none of its routes, which the engine reports.
-    fn targets(&self, names: &[NodeName]) -> Vec<Target> {
-        let target = |name: &NodeName| match self.graph.topology.find(name.as_str()) {
-            Some(node) => Target::Node(node),
-            None if name.as_str() == superstep_engine::END => Target::End,
-            None => Target::Node(self.graph.topology.start()),
+    /// Stored targets as the graph has them now; a node it lost is none of its routes, which the engine reports.
+    fn targets(&self, recorded: Vec<RecordedTarget>) -> Targets {
+        let find = |name: &NodeName| {
+            let topology = &self.graph.topology;
+            topology.find(name.as_str()).unwrap_or_else(|| topology.start())
         };
-        names.iter().map(target).collect()
+        let target = |target| match target {
+            RecordedTarget::Node(name) if name.as_str() == superstep_engine::END => (Target::End, None),
+            RecordedTarget::Node(name) => (Target::Node(find(&name)), None),
+            RecordedTarget::Send { node, item } => (Target::Send(find(&node)), Some(item)),
+        };
+        recorded.into_iter().map(target).collect()
     }
 
     async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
@@ -288,7 +292,9 @@ impl<S: State> Driver<S> {
             self.emit(Event::TaskStart { step, node, attempt });
         }
         let compiled = &self.graph.nodes[task.node.position()];
-        RunTask::new(task, compiled, node.clone(), self.state.clone(), self.cx.clone())
+        let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        let cx = Cx { run: self.cx.clone(), node: node.clone(), task: task.id, attempt: task.attempt, item };
+        RunTask::new(task, compiled, self.state.clone(), cx)
     }
 
     async fn end_task(&mut self, run: &mut Run, end: TaskEnd<S>) -> Result<(), Refused> {
@@ -344,21 +350,24 @@ impl<S: State> Driver<S> {
         let (update, targets) = if alone {
             self.state.clear_ephemeral();
             self.state.fold(update).map_err(refuse)?;
-            (None, routes(compiled, &self.state, task.step, name)?)
-        } else if compiled.routers.is_empty() {
+            (None, targets(compiled, &self.state, task.step, name)?)
+        } else if !compiled.decides() {
             (Some(update), Vec::new())
         } else {
             let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
-            (Some(update), routes(compiled, &left_behind, task.step, name)?)
+            (Some(update), targets(compiled, &left_behind, task.step, name)?)
         };
-        let done = Done { node, update, json, targets: targets.clone(), recorded: false };
+        let report = Report { written, exclusive, targets: ends(&targets) };
+        let done = Done { node, update, json, targets, recorded: false };
         self.put(task.slot, done);
-        Ok(Report { written, exclusive, targets })
+        Ok(report)
     }
 
     async fn commit(&mut self, plan: Plan) -> Result<(), Refused> {
-        let Plan { order, next: control } = plan;
+        let Plan { order, next: mut control } = plan;
         let step = control.step;
+        control.items = items(&control.next, self.done.iter().flatten().map(|done| &done.targets));
+        self.items.clone_from(&control.items);
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
             self.state.clear_ephemeral();
         }
@@ -482,9 +491,14 @@ impl<S: State> Driver<S> {
     fn record_of(&self, slot: u32) -> TaskRecord {
         let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
         let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
-        let target = |target: &Target| match target {
-            Target::Node(node) => self.graph.topology.name(*node).clone(),
-            Target::End => superstep_engine::END.into(),
+        let target = |(target, item): &(Target, Option<String>)| match (target, item) {
+            (Target::End, _) => superstep_engine::END.into(),
+            (Target::Node(node) | Target::Send(node), None) => {
+                RecordedTarget::Node(self.graph.topology.name(*node).clone())
+            }
+            (Target::Node(node) | Target::Send(node), Some(item)) => {
+                RecordedTarget::Send { node: self.graph.topology.name(*node).clone(), item: item.clone() }
+            }
         };
         TaskRecord::Finished { update, targets: done.targets.iter().map(target).collect() }
     }
@@ -551,21 +565,33 @@ pub(crate) fn encode<U: Update>(update: &U, step: i64, node: &NodeName) -> Resul
     serde_json::to_vec(update).map_err(|source| RunError::Encode { node: node.clone(), step, source })
 }
 
-/// Where the conditional edges of a node lead, given the state that it left behind.
-pub(crate) fn routes<S: State>(
+/// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
+pub(crate) fn targets<S: State>(
     node: &CompiledNode<S>,
     state: &S,
     step: i64,
     name: &NodeName,
-) -> Result<Vec<Target>, RunError> {
-    let mut chosen = Vec::new();
-    for (router, targets) in &node.routers {
-        catch_unwind(AssertUnwindSafe(|| router(state, targets, &mut chosen))).map_err(|panic| {
-            let source = Box::new(Panicked::from_payload(&*panic));
-            RunError::Router { node: name.clone(), step, source }
-        })?;
+) -> Result<Targets, RunError> {
+    if !node.decides() {
+        return Ok(Targets::new());
     }
-    Ok(chosen)
+    node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
+}
+
+/// The targets alone, which are what the engine has to know.
+pub(crate) fn ends(targets: &Targets) -> Vec<Target> {
+    targets.iter().map(|(target, _)| *target).collect()
+}
+
+/// The items of the tasks that `next` ends with, by slot: those that were sent, in the order in which they were.
+pub(crate) fn items<'a>(next: &[NodeName], sent: impl Iterator<Item = &'a Targets>) -> BTreeMap<u32, String> {
+    let items: Vec<&String> = sent.flatten().filter_map(|(_, item)| item.as_ref()).collect();
+    let first = next.len() - items.len();
+    (first..).zip(items).map(|(slot, item)| (slot_number(slot), item.clone())).collect()
+}
+
+fn slot_number(slot: usize) -> u32 {
+    u32::try_from(slot).expect("slots are counted in 32 bits")
 }
 
 fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {

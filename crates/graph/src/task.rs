@@ -5,13 +5,12 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
-use superstep_engine::{NodeName, Task};
+use superstep_engine::Task;
 use tokio::{
     task::JoinSet,
     time::{Sleep, sleep},
@@ -19,7 +18,6 @@ use tokio::{
 
 use crate::{
     Cx, NodeError, Panicked, State, TimedOut,
-    cx::RunCx,
     node::{CompiledNode, NodeFn},
 };
 
@@ -45,8 +43,7 @@ enum Stage<S: State> {
 }
 
 impl<S: State> RunTask<S> {
-    pub(crate) fn new(task: Task, node: &CompiledNode<S>, name: NodeName, state: S, run: Arc<RunCx>) -> Self {
-        let cx = Cx { run, node: name, task: task.id, attempt: task.attempt };
+    pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
         let run = node.run.clone().expect("only the start has no function, and it is never executed");
         Self {
             task,

@@ -51,7 +51,7 @@ async fn a_commit_is_loaded_as_it_was_given(store: Store) {
     let thread = ThreadId::from("t");
     let metadata = json!({"user": "Ünal\u{0}", "nested": {"n": [1, -2, 2.5, null]}, "big": u64::MAX});
     let serde_json::Value::Object(metadata) = metadata else { unreachable!("it is an object") };
-    let control = Control { step: -1, next: vec!["__start__".into()] };
+    let control = Control::new(-1, vec!["__start__".into()]);
     let first = Commit {
         source: Source::Input,
         control: control.clone(),

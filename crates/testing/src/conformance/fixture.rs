@@ -20,7 +20,7 @@ pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
     Commit {
         parent,
         source: Source::Loop,
-        control: Control { step, next: vec!["a".into()] },
+        control: Control::new(step, vec!["a".into()]),
         created_ms: 1000 + step,
         metadata: Map::new(),
         applied: Vec::new(),

@@ -24,7 +24,7 @@ async fn three_runs(store: &Store, thread: &ThreadId) {
     let mut head = None;
     for step in -1..=10 {
         let source = if (step + 1) % 4 == 0 { Source::Input } else { Source::Loop };
-        let control = Control { step, next: Vec::new() };
+        let control = Control::new(step, Vec::new());
         head = Some(commit(store, thread, head, Commit { source, control, ..plain(head) }).await);
     }
 }
