@@ -1,4 +1,4 @@
-//! An explicit state-graph workflow engine with a ReAct agent as its first citizen.
+#![doc = include_str!("../../../README.md")]
 
 extern crate self as superstep;
 
@@ -10,3 +10,11 @@ pub use superstep_agent as agent;
 pub use superstep_checkpoint as checkpoint;
 #[cfg(feature = "agent")]
 pub use superstep_llm as llm;
+
+/// What a graph of your own needs.
+pub mod prelude {
+    pub use superstep_graph::{
+        CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route,
+        RunConfig, START, State, StateGraph, StreamMode,
+    };
+}
