@@ -1,0 +1,27 @@
+# One line each; `just` lists them.
+default:
+    @just --list
+
+# Everything that must pass.
+ci:
+    bash .ci/run
+
+test:
+    cargo test --workspace --all-features
+
+lint:
+    cargo fmt --all --check && cargo clippy --workspace --all-features --all-targets -- -D warnings
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+
+bench:
+    cargo bench -p superstep --bench supersteps
+
+# Needs `cargo install cargo-deny`; a test checks licences, bans and sources without it.
+deny:
+    cargo deny check
+
+# Accept changed snapshots; needs `cargo install cargo-insta`.
+review:
+    cargo insta review
