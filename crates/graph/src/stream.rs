@@ -137,7 +137,10 @@ impl<S: State> Stream for RunStream<S> {
             this.run = None;
             this.outcome = Some(outcome);
         }
-        // Ready with `None` only after the run has dropped its sender, which it does when it is over.
+        if this.run.is_none() {
+            // Not for the senders: what a node left behind may hold one for ever.
+            return Poll::Ready(this.events.try_recv().ok());
+        }
         this.events.poll_recv(cx)
     }
 }
