@@ -13,6 +13,7 @@ use crate::{
     load::{Restored, restore},
     node::CompiledNode,
     run,
+    state::fold,
     stream::Events,
 };
 
@@ -208,7 +209,11 @@ impl<S: State> CompiledGraph<S> {
         let node_name = self.inner.topology.name(node).clone();
         let json = run::encode(&update, step, &node_name)?;
         state.clear_ephemeral();
-        state.fold(update).map_err(|source| RunError::Fold { node: node_name.clone(), step, source })?;
+        fold(&mut state, update).map_err(|source| RunError::Fold {
+            node: node_name.clone(),
+            step,
+            source,
+        })?;
         let targets = run::targets(&self.inner.nodes[node.position()], &state, step, &node_name)?;
         let next = self.inner.topology.after(node, &run::ends(&targets));
         let next = next.map_err(|source| RunError::Route { step, source })?;
@@ -281,7 +286,7 @@ impl<S: State> Restored<S> {
             };
             if let (true, Some(update)) = (folds_early, &record.update) {
                 let (node, step) = (task.node.clone(), meta.control.step + 1);
-                values.fold(update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
+                fold(&mut values, update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
             }
             task.result = record.update;
             task.error = match record.record {

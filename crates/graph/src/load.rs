@@ -4,7 +4,9 @@ use std::error::Error;
 
 use superstep_engine::NodeName;
 
-use crate::{ChannelValue, CheckpointId, CheckpointMeta, Loaded, RunError, State, TaskRecord, ThreadId};
+use crate::{
+    ChannelValue, CheckpointId, CheckpointMeta, Loaded, RunError, State, TaskRecord, ThreadId, state::fold,
+};
 
 /// A checkpoint as the driver works with it.
 pub(crate) struct Restored<S: State> {
@@ -81,13 +83,16 @@ pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Res
         }
     }
     for updates in commits {
-        state.clear_ephemeral();
+        // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
+        if !updates.is_empty() {
+            state.clear_ephemeral();
+        }
         let mut bytes = 0;
         for json in updates {
             bytes += json.len();
             let update: S::Update =
                 serde_json::from_slice(&json).map_err(|error| decode("an update".into(), error.into()))?;
-            state.fold(update).map_err(|error| decode("an update".into(), error.into()))?;
+            fold(&mut state, update).map_err(|error| decode("an update".into(), error.into()))?;
         }
         since_snapshot.count(bytes);
     }

@@ -20,6 +20,7 @@ use crate::{
     load::{Restored, RestoredTask, restore},
     node::{CompiledNode, Targets},
     reduce,
+    state::fold,
     store::{NewCheckpoint, Store},
     stream::Events,
     task::{RunTask, TaskEnd, Tasks},
@@ -47,6 +48,8 @@ pub(crate) async fn run<S: State>(
 /// Where a run begins: what the engine is restored from.
 struct Begin {
     control: Control,
+    /// The checkpoint that a fork begins with, to be stored once the engine has accepted the rest.
+    fork: Option<NewCheckpoint>,
     finished: Vec<(u32, Report)>,
     failed: Vec<(u32, u32)>,
 }
@@ -124,7 +127,7 @@ impl<S: State> Driver<S> {
         store.stand_at(head, meta.id, since_snapshot);
         (self.store, self.state) = (Some(store), state);
         let Some(input) = input else {
-            return self.go_on(meta.control, tasks, config).await;
+            return Ok(self.go_on(meta.control, tasks, config));
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {
@@ -141,8 +144,11 @@ impl<S: State> Driver<S> {
     fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
-        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, false)?;
-        Ok(Begin { control, finished: vec![(0, report)], failed: Vec::new() })
+        // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
+        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, true)?;
+        let led = self.graph.topology.after(node, &report.targets);
+        led.map_err(|source| RunError::Route { step, source })?;
+        Ok(Begin { control, fork: None, finished: vec![(0, report)], failed: Vec::new() })
     }
 
     async fn accept_and_store(
@@ -167,13 +173,8 @@ impl<S: State> Driver<S> {
     }
 
     /// Goes on from the head of the thread, or on a fork from an older checkpoint.
-    async fn go_on(
-        &mut self,
-        mut control: Control,
-        mut tasks: Vec<RestoredTask<S>>,
-        config: &RunConfig,
-    ) -> Result<Begin, RunError> {
-        if config.checkpoint.is_some() {
+    fn go_on(&mut self, mut control: Control, mut tasks: Vec<RestoredTask<S>>, config: &RunConfig) -> Begin {
+        let fork = config.checkpoint.is_some().then(|| {
             // A fork runs its tasks afresh; only an input is no task that could run again.
             tasks.retain(|task| {
                 control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
@@ -181,12 +182,10 @@ impl<S: State> Driver<S> {
             control.step += 1;
             let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
             let (control, metadata) = (control.clone(), config.metadata.clone());
-            let fork =
-                NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records };
-            self.checkpoint(fork).await?;
-        }
+            NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
+        });
         self.items.clone_from(&control.items);
-        let mut begin = Begin { control, finished: Vec::new(), failed: Vec::new() };
+        let mut begin = Begin { control, fork, finished: Vec::new(), failed: Vec::new() };
         for task in tasks {
             match (task.record, task.update) {
                 (TaskRecord::Finished { update: json, targets }, Some(update)) => {
@@ -205,7 +204,7 @@ impl<S: State> Driver<S> {
                 (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
             }
         }
-        Ok(begin)
+        begin
     }
 
     /// Stored targets as the graph has them now; a node it lost is none of its routes, which the engine reports.
@@ -223,11 +222,14 @@ impl<S: State> Driver<S> {
     }
 
     async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
-        let Begin { control, finished, failed } = begin;
+        let Begin { control, fork, finished, failed } = begin;
         let restored =
             Run::restore(self.graph.topology.clone(), &control, finished, failed, config.step_limit);
         let mut run =
             restored.map_err(|source| RunError::Restore { graph: self.graph.name.clone(), source })?;
+        if let Some(fork) = fork {
+            self.checkpoint(fork).await?;
+        }
         let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
@@ -349,7 +351,7 @@ impl<S: State> Driver<S> {
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
             self.state.clear_ephemeral();
-            self.state.fold(update).map_err(refuse)?;
+            fold(&mut self.state, update).map_err(refuse)?;
             (None, targets(compiled, &self.state, task.step, name)?)
         } else if !compiled.decides() {
             (Some(update), Vec::new())
@@ -379,7 +381,7 @@ impl<S: State> Driver<S> {
                 continue;
             };
             let node = done.node;
-            self.state.fold(update).map_err(|source| {
+            fold(&mut self.state, update).map_err(|source| {
                 let node = self.graph.topology.name(node).clone();
                 Refused { error: RunError::Fold { node, step, source }, blamed: vec![task.slot] }
             })?;
@@ -544,7 +546,8 @@ impl<S: State> Driver<S> {
     /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.
     fn chance(&self, task: Task) -> f64 {
         let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
-        StdRng::seed_from_u64(self.cx.seed ^ attempt).random()
+        // Spread over all bits, so that seeds and attempts that are close to each other do not meet.
+        StdRng::seed_from_u64(self.cx.seed ^ attempt.wrapping_mul(0xD1B5_4A32_D192_ED03)).random()
     }
 }
 

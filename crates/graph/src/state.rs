@@ -2,7 +2,11 @@
 //!
 //! Start at [`State`]; write `#[derive(State)]` instead of implementing it.
 
-use std::{fmt, marker::PhantomData};
+use std::{
+    fmt,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -10,7 +14,7 @@ use serde::{
 };
 use superstep_engine::ChannelSet;
 
-use crate::ReduceError;
+use crate::{Panicked, ReduceError};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -95,9 +99,22 @@ pub fn reduce<S: State>(state: &S, updates: impl IntoIterator<Item = S::Update>)
     let mut next = state.clone();
     next.clear_ephemeral();
     for update in updates {
-        next.fold(update)?;
+        fold(&mut next, update)?;
     }
     Ok(next)
+}
+
+/// Folds one update; a reducer that panics refuses the write.
+pub(crate) fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError> {
+    let written = update.written();
+    catch_unwind(AssertUnwindSafe(|| state.fold(update))).unwrap_or_else(|panic| {
+        let mut written = written.iter();
+        let channel = match (written.next(), written.next()) {
+            (Some(only), None) => S::CHANNELS[only].name,
+            _ => "(one of several)",
+        };
+        Err(FoldError { channel, source: Box::new(Panicked::from_payload(&*panic)) })
+    })
 }
 
 /// The channels of an update that start over from their default value before its writes are folded.
