@@ -1,0 +1,216 @@
+//! What holds for the whole repository and no compiler checks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use serde::Deserialize;
+
+/// Which crates of ours each crate may depend on: the table of `docs/architecture.md`.
+const ROOMS: [(&str, &[&str]); 9] = [
+    ("superstep-engine", &[]),
+    ("superstep-macros", &[]),
+    ("superstep-graph", &["superstep-engine", "superstep-macros"]),
+    ("superstep-llm", &[]),
+    ("superstep-checkpoint", &["superstep-graph"]),
+    ("superstep-agent", &["superstep-graph", "superstep-llm"]),
+    ("superstep-testing", &["superstep-graph", "superstep-llm"]),
+    ("superstep", &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-checkpoint"]),
+    ("superstep-cli", &["superstep"]),
+];
+
+/// What only one crate may know.
+const SECRETS: [(&str, &[&str]); 4] = [
+    ("async-openai", &["superstep-llm"]),
+    ("rusqlite", &["superstep-checkpoint"]),
+    ("petgraph", &["superstep-engine"]),
+    ("rpds", &["superstep-graph"]),
+];
+
+const LONGEST_FILE: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn metadata() -> Metadata {
+    MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec().unwrap()
+}
+
+/// With everything that is linked in on this machine's platform.
+fn metadata_of_all() -> Metadata {
+    let version = Command::new("rustc").arg("-vV").output().unwrap().stdout;
+    let version = String::from_utf8(version).unwrap();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let options = ["--locked", "--filter-platform", host].map(str::to_owned);
+    MetadataCommand::new().manifest_path(root().join("Cargo.toml")).other_options(options).exec().unwrap()
+}
+
+#[test]
+fn every_crate_depends_on_what_its_row_in_the_table_allows() {
+    let metadata = metadata();
+    let rows: BTreeMap<_, _> = ROOMS.into_iter().collect();
+    let mut found = BTreeSet::new();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        let allowed = rows.get(name).unwrap_or_else(|| panic!("`{name}` has no row in the table of crates"));
+        found.insert(name);
+        assert_eq!(
+            package.manifest_path.parent().and_then(|folder| folder.file_name()),
+            Some(name.rsplit('-').next().unwrap()),
+            "a folder is named by the last word of its package"
+        );
+        let ours = package.dependencies.iter().filter(|dependency| {
+            dependency.kind == DependencyKind::Normal && dependency.name.starts_with("superstep")
+        });
+        for dependency in ours {
+            assert!(
+                allowed.contains(&dependency.name.as_str()),
+                "`{name}` may not depend on `{}`",
+                dependency.name
+            );
+        }
+        for (secret, keepers) in SECRETS {
+            let knows = package
+                .dependencies
+                .iter()
+                .any(|dependency| dependency.kind == DependencyKind::Normal && dependency.name == secret);
+            assert!(!knows || keepers.contains(&name), "`{name}` may not know `{secret}`");
+        }
+    }
+    assert_eq!(found, rows.keys().copied().collect(), "the table has a row for a crate that is not there");
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    for (name, allowed) in ROOMS {
+        let short = |name: &str| name.strip_prefix("superstep-").unwrap_or(name).to_owned();
+        let cells = allowed.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ");
+        let cells = if cells.is_empty() { "—".to_owned() } else { cells };
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", short(name))));
+        let row = row.unwrap_or_else(|| panic!("docs/architecture.md has no row for `{name}`"));
+        assert!(
+            row.ends_with(&format!("| {cells} |")),
+            "docs/architecture.md says otherwise of `{name}`: {row}"
+        );
+    }
+}
+
+#[test]
+fn the_engine_knows_no_runtime_no_json_no_clock_and_no_chance() {
+    let metadata = metadata();
+    let engine =
+        metadata.workspace_packages().into_iter().find(|package| package.name == "superstep-engine").unwrap();
+    let names: BTreeSet<_> = engine
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind == DependencyKind::Normal)
+        .map(|dependency| dependency.name.as_str())
+        .collect();
+    assert_eq!(names, BTreeSet::from(["petgraph", "serde", "thiserror"]));
+    for (path, text) in sources("crates/engine/src") {
+        for word in
+            ["async ", "std::time::Instant", "SystemTime", "HashMap", "HashSet", "std::fs", "std::net"]
+        {
+            assert!(!text.contains(word), "{} has `{word}`", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_source_file_is_longer_than_a_reader_can_hold() {
+    for folder in ["crates", "tests", "examples"] {
+        for (path, text) in sources(folder) {
+            let lines = text.lines().count();
+            assert!(lines <= LONGEST_FILE, "{} has {lines} lines; what is its second idea?", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_top_level_has_what_it_should_and_nothing_else() {
+    let known: BTreeSet<_> = [
+        "Cargo.lock",
+        "Cargo.toml",
+        "CHANGELOG.md",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "README.md",
+        "clippy.toml",
+        "crates",
+        "deny.toml",
+        "docs",
+        "examples",
+        "justfile",
+        "rustfmt.toml",
+        "target",
+        "tests",
+    ]
+    .into();
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            name.starts_with('.') || known.contains(name.as_str()),
+            "`{name}` does not belong at the top level"
+        );
+    }
+}
+
+#[derive(Deserialize)]
+struct Deny {
+    licenses: Licenses,
+    bans: Bans,
+}
+
+#[derive(Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    deny: Vec<Ban>,
+}
+
+#[derive(Deserialize)]
+struct Ban {
+    #[serde(rename = "crate")]
+    name: String,
+}
+
+#[test]
+fn everything_linked_in_has_an_allowed_licence_and_comes_from_the_registry() {
+    let deny: Deny = toml::from_str(&fs::read_to_string(root().join("deny.toml")).unwrap()).unwrap();
+    let allowed: Vec<spdx::Licensee> =
+        deny.licenses.allow.iter().map(|name| spdx::Licensee::parse(name).unwrap()).collect();
+    for package in metadata_of_all().packages {
+        let (name, source) =
+            (package.name.as_str(), package.source.as_ref().map(|source| source.repr.as_str()));
+        assert!(!deny.bans.deny.iter().any(|ban| ban.name == name), "`{name}` is banned, see deny.toml");
+        let registry = source.is_none_or(|source| source.starts_with("registry+"));
+        assert!(registry, "`{name}` comes from {source:?}, not from the registry");
+        let text = package.license.as_deref().unwrap_or_else(|| panic!("`{name}` states no licence"));
+        let expression = spdx::Expression::parse_mode(text, spdx::ParseMode::LAX).unwrap();
+        let fits =
+            expression.evaluate(|required| allowed.iter().any(|licensee| licensee.satisfies(required)));
+        assert!(fits, "the licence of `{name}`, {text}, is not among those of deny.toml");
+    }
+}
+
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
