@@ -4,6 +4,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rusqlite::{Connection, OptionalExtension};
@@ -41,18 +42,57 @@ impl fmt::Display for Place {
     }
 }
 
+/// The size in bytes at which the write-ahead log is to be folded: what SQLite thinks right.
+const LONG_LOG: usize = 4 << 20;
+
+/// How many pages a small write changes.
+const PAGES_PER_WRITE: usize = 2;
+
 /// What the requests work on.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) connection: Connection,
     pub(crate) place: Arc<Place>,
+    busy_timeout: Duration,
+    waits: bool,
+    /// About how many bytes the write-ahead log has that are not in the database yet.
+    log: usize,
 }
 
 impl Database {
-    pub(crate) fn new(connection: Connection, place: Arc<Place>) -> Self {
+    pub(crate) fn new(connection: Connection, place: Arc<Place>, busy_timeout: Duration) -> Self {
         // As many as there are different statements, with room for more.
         connection.set_prepared_statement_cache_capacity(32);
-        Self { connection, place }
+        Self { connection, place, busy_timeout, waits: true, log: 0 }
+    }
+
+    /// Whether the next requests wait for other programs or fail at once.
+    pub(crate) fn wait_for_others(&mut self, wait: bool) {
+        if self.waits != wait {
+            let timeout = if wait { self.busy_timeout } else { Duration::ZERO };
+            self.connection.busy_timeout(timeout).expect("a connection can always be told how long to wait");
+            self.waits = wait;
+        }
+    }
+
+    /// Counts what a transaction wrote.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        // Its pages are stored whole.
+        self.log += bytes + PAGES_PER_WRITE * 4096;
+    }
+
+    pub(crate) fn log_is_long(&self) -> bool {
+        self.log > LONG_LOG
+    }
+
+    /// Brings the write-ahead log into the database, so that it does not grow.
+    pub(crate) fn fold_log(&mut self) {
+        if self.log_is_long() {
+            self.log = 0;
+            // What stays in the log because someone reads it, or because it cannot be synced, is not lost. SQLite itself
+            // tries again, in a commit that then says what is wrong.
+            let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
     }
 }
 

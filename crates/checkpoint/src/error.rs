@@ -47,12 +47,32 @@ fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> Checkpoin
 }
 
 /// What SQLite says, once: its errors repeat themselves in their own causes.
+#[derive(Debug, thiserror::Error)]
+#[error("{message} (SQLite code {code})")]
+struct Refusal {
+    message: String,
+    code: i32,
+    busy: bool,
+}
+
 fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
     match cause {
-        rusqlite::Error::SqliteFailure(error, Some(message)) => {
-            format!("{message} (SQLite code {})", error.extended_code).into()
+        rusqlite::Error::SqliteFailure(error, message) => {
+            let message = message.unwrap_or_else(|| error.to_string());
+            let busy = matches!(error.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked);
+            Box::new(Refusal { message, code: error.extended_code, busy })
         }
         other => other.into(),
+    }
+}
+
+/// Whether another program keeps the database locked, so that waiting may help.
+pub(crate) fn is_busy(error: &CheckpointError) -> bool {
+    match error {
+        CheckpointError::Storage { source: Some(cause), .. } => {
+            cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.busy)
+        }
+        _ => false,
     }
 }
 

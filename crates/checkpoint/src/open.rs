@@ -22,6 +22,9 @@ const VERSION: i64 = 1;
 /// What tells our databases from those of others, stored as `PRAGMA application_id`: "SSTP".
 const APPLICATION: i64 = 0x5353_5450;
 
+/// The length of the write-ahead log, in pages, at which a commit folds it, because nobody else did.
+const LAST_RESORT: u32 = 8_000;
+
 /// How often to ask for the write-ahead log while others open the same new file.
 const TRIES: u32 = 20;
 
@@ -52,6 +55,7 @@ pub(crate) fn for_writing(
     use_write_ahead_log(&connection).map_err(|cause| fail("use a write-ahead log", cause))?;
     connection
         .pragma_update(None, "synchronous", "NORMAL")
+        .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", LAST_RESORT))
         .and_then(|()| limit(&connection, options.max_bytes))
         .map_err(|cause| error::opening(&place, cause))?;
     Ok((connection, file))

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError, TryLockError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -21,17 +21,21 @@ use crate::{
     error,
     locks::Locks,
     open,
-    stored::{NewCheckpoint, NewRecord},
+    stored::{Bytes, NewCheckpoint, NewRecord},
 };
 
 /// How many requests may wait for the database before the next one has to wait for them.
 const QUEUE: usize = 256;
 
+/// The size in bytes up to which a commit or record is small.
+const SMALL: usize = 64 * 1024;
+
 /// Keeps threads in an SQLite database.
 ///
-/// One OS thread owns the connection and does one request after the other; a commit is one transaction. Requests that
-/// were sent are carried out even if nobody waits for their answer any more. Dropping the checkpointer finishes what was
-/// asked of it and closes the file.
+/// Requests are done one after the other, by an OS thread that serves the database. Only a small commit or record is
+/// done at once by whoever asks, if nobody else is using the database: that takes some ten microseconds, less than
+/// waking the other thread. Requests that were sent are carried out even if nobody waits for their answer any more.
+/// Dropping the checkpointer finishes what was asked of it and closes the file.
 ///
 /// # Durability
 /// What was committed survives the end of the process, however it ends. The write-ahead log is synced when it is
@@ -60,6 +64,7 @@ const QUEUE: usize = 256;
 pub struct SqliteCheckpointer {
     place: Arc<Place>,
     locks: Arc<Locks>,
+    database: Arc<Mutex<Database>>,
     jobs: Option<mpsc::Sender<Job>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -99,7 +104,7 @@ impl SqliteCheckpointer {
     /// See [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
         let (connection, file) = open::for_writing(path.as_ref(), &options)?;
-        Self::start(connection, Place::File(file))
+        Self::start(connection, Place::File(file), &options)
     }
 
     /// Opens the database at `path` for looking at it: every request to write is refused.
@@ -107,8 +112,9 @@ impl SqliteCheckpointer {
     /// # Errors
     /// See [`open`](Self::open); also if there is no such file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
-        let (connection, file) = open::for_reading(path.as_ref(), &SqliteOptions::default())?;
-        Self::start(connection, Place::ReadOnly(file))
+        let options = SqliteOptions::default();
+        let (connection, file) = open::for_reading(path.as_ref(), &options)?;
+        Self::start(connection, Place::ReadOnly(file), &options)
     }
 
     /// A database that is nowhere but in memory.
@@ -116,20 +122,24 @@ impl SqliteCheckpointer {
     /// # Errors
     /// [`CheckpointError::Storage`] if there is no memory for it.
     pub fn in_memory() -> Result<Self, CheckpointError> {
-        Self::start(open::in_memory()?, Place::Memory)
+        Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default())
     }
 
-    fn start(connection: Connection, place: Place) -> Result<Self, CheckpointError> {
+    fn start(connection: Connection, place: Place, options: &SqliteOptions) -> Result<Self, CheckpointError> {
         let place = Arc::new(place);
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
-        let mut database = Database::new(connection, place.clone());
+        let database = Arc::new(Mutex::new(Database::new(connection, place.clone(), options.busy_timeout)));
+        let served = database.clone();
         let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
             while let Some(job) = asked.blocking_recv() {
+                let mut database = served.lock().unwrap_or_else(PoisonError::into_inner);
+                database.wait_for_others(true);
                 job(&mut database);
             }
         });
         Ok(Self {
             locks: Arc::new(Locks::new(place.clone())),
+            database,
             jobs: Some(jobs),
             worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
             place,
@@ -141,6 +151,7 @@ impl SqliteCheckpointer {
         self.place.file().map(Path::to_path_buf)
     }
 
+    /// Does a request in its turn.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Database) -> Result<T, CheckpointError> + Send + 'static,
@@ -150,9 +161,49 @@ impl SqliteCheckpointer {
             // Whoever asked may have gone in the meantime.
             let _ = answer.send(job(database));
         });
-        let jobs = self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped");
-        jobs.send(job).await.map_err(|_| error::worker_ended(&self.place))?;
+        self.jobs().send(job).await.map_err(|_| error::worker_ended(&self.place))?;
         answered.await.map_err(|_| error::worker_ended(&self.place))?
+    }
+
+    /// Does a write on this thread if it is small and nobody else is using the database; otherwise in its turn.
+    async fn write<T: Send + 'static, R: Bytes + Send + 'static>(
+        &self,
+        request: R,
+        job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
+    ) -> Result<T, CheckpointError> {
+        if request.bytes() <= SMALL
+            && let Some(answer) = self.at_once(&request, job)
+        {
+            return answer;
+        }
+        self.run(move |database| job(database, &request)).await
+    }
+
+    fn at_once<T, R: Bytes>(
+        &self,
+        request: &R,
+        job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
+    ) -> Option<Result<T, CheckpointError>> {
+        let mut database = match self.database.try_lock() {
+            Ok(database) => database,
+            Err(TryLockError::Poisoned(database)) => database.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // Another program may keep the file locked for long. The other thread can wait for it, this one must not.
+        database.wait_for_others(false);
+        let answer = job(&mut database, request);
+        if database.log_is_long() {
+            // Syncs, which takes its time. If too many are waiting, the next write asks again.
+            let _ = self.jobs().try_send(Box::new(Database::fold_log));
+        }
+        match answer {
+            Err(error) if error::is_busy(&error) => None,
+            answer => Some(answer),
+        }
+    }
+
+    fn jobs(&self) -> &mpsc::Sender<Job> {
+        self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped")
     }
 }
 
@@ -176,7 +227,7 @@ impl Checkpointer for SqliteCheckpointer {
         let task = task.clone();
         Box::pin(async move {
             let new = NewRecord::new(task, &record)?;
-            self.run(move |database| database.record(&new)).await
+            self.write(new, Database::record).await
         })
     }
 
@@ -189,7 +240,7 @@ impl Checkpointer for SqliteCheckpointer {
         let thread = thread.clone();
         Box::pin(async move {
             let new = NewCheckpoint::new(thread, expected, &next)?;
-            self.run(move |database| database.commit(&new)).await
+            self.write(new, Database::commit).await
         })
     }
 

@@ -85,6 +85,29 @@ impl NewRecord {
     }
 }
 
+/// A request whose size is known.
+pub(crate) trait Bytes {
+    /// About how many bytes it stores.
+    fn bytes(&self) -> usize;
+}
+
+impl Bytes for NewCheckpoint {
+    fn bytes(&self) -> usize {
+        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.control.len()
+            + optional(&self.metadata)
+            + self.applied.len()
+            + optional(&self.snapshot)
+            + self.records.iter().map(|(_, record)| record.len()).sum::<usize>()
+    }
+}
+
+impl Bytes for NewRecord {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
 /// A folded task, in the column `applied`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Applied<'a> {

@@ -6,7 +6,7 @@ use superstep_graph::{CheckpointError, CheckpointId, TaskRecord, ThreadId};
 use crate::{
     database::{Database, ThreadKey},
     error,
-    stored::{self, NewCheckpoint, NewRecord},
+    stored::{self, Bytes, NewCheckpoint, NewRecord},
 };
 
 /// Adds a checkpoint behind the expected head, or nothing if the thread has another head: then either the expected
@@ -35,9 +35,18 @@ impl Database {
             && new.records.is_empty();
         if one_row {
             // A statement is a transaction.
-            let added = insert(&self.connection, head, new).map_err(|cause| self.refused(new, cause))?;
-            return if added { Ok(CheckpointId(id.into())) } else { Err(conflict(new)) };
+            if !insert(&self.connection, head, new).map_err(|cause| self.refused(new, cause))? {
+                return Err(conflict(new));
+            }
+        } else {
+            self.commit_rows(head, id, new)?;
         }
+        self.wrote(new.bytes());
+        Ok(CheckpointId(id.into()))
+    }
+
+    /// Stores a checkpoint that is more than one row, or has to be checked.
+    fn commit_rows(&mut self, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
         let place = self.place.clone();
         let refused = |cause| error::database(&place, &action(new), cause);
         let transaction =
@@ -70,8 +79,7 @@ impl Database {
         for (slot, record) in &new.records {
             upsert(&transaction, &new.thread, id, *slot, record).map_err(refused)?;
         }
-        transaction.commit().map_err(refused)?;
-        Ok(CheckpointId(id.into()))
+        transaction.commit().map_err(refused)
     }
 
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
@@ -84,7 +92,11 @@ impl Database {
             let action = format!("record task {} of thread `{}`", task.slot, task.thread);
             error::database(&self.place, &action, cause)
         })?;
-        if stored { Ok(()) } else { Err(conflict()) }
+        if !stored {
+            return Err(conflict());
+        }
+        self.wrote(new.bytes());
+        Ok(())
     }
 
     pub(crate) fn delete(&mut self, thread: &ThreadId) -> Result<(), CheckpointError> {

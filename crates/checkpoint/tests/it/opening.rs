@@ -201,6 +201,36 @@ async fn a_database_that_someone_keeps_locked_is_refused() {
 }
 
 #[tokio::test]
+async fn a_commit_waits_for_someone_else_who_is_writing() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("t");
+    line(&store, &thread, 1).await;
+    let other = folder.sql();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let head = Some(CheckpointId(1));
+    let mut commit = store.commit(&thread, head, superstep(head, "2"));
+    assert!(futures::poll!(&mut commit).is_pending());
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(commit.await.unwrap(), CheckpointId(2));
+}
+
+#[tokio::test]
+async fn the_write_ahead_log_does_not_grow_for_ever() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("t");
+    line(&store, &thread, 1).await;
+    let update = format!("\"{}\"", "x".repeat(50_000));
+    for head in 1..600 {
+        let head = Some(CheckpointId(head));
+        store.commit(&thread, head, superstep(head, &update)).await.unwrap();
+    }
+    let log = std::fs::metadata(folder.path().join("db-wal")).unwrap().len();
+    assert!(log < 15_000_000, "30 MB were written, and the log has {log} bytes");
+}
+
+#[tokio::test]
 async fn a_full_disk_refuses_a_commit_and_keeps_the_last_one() {
     let folder = Folder::new();
     let options = SqliteOptions { max_bytes: Some(200_000), ..SqliteOptions::default() };

@@ -56,7 +56,7 @@ pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
     Commit {
         parent,
         source: if parent.is_none() { Source::Input } else { Source::Loop },
-        control: Control { step, next: vec!["b".into()] },
+        control: Control::new(step, vec!["b".into()]),
         created_ms: 1_700_000_000_000 + step,
         metadata: serde_json::Map::new(),
         applied: vec![AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() }],
