@@ -1,10 +1,15 @@
 //! What a node gets beside the state.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use rand::{SeedableRng, rngs::StdRng};
 use serde::Serialize;
 use superstep_engine::{NodeName, TaskId};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Clock, ThreadId};
@@ -29,6 +34,22 @@ pub(crate) struct RunCx {
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
+    /// What nodes left running beside the graph.
+    pub(crate) background: Mutex<JoinSet<()>>,
+}
+
+impl RunCx {
+    /// Waits for what nodes left running. Their panics are their own.
+    pub(crate) async fn finish_background(&self) {
+        loop {
+            let mut left =
+                std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
+            if left.is_empty() {
+                return;
+            }
+            while left.join_next().await.is_some() {}
+        }
+    }
 }
 
 /// Takes the custom events of nodes.
@@ -82,6 +103,13 @@ impl Cx {
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.
     pub fn cancel(&self) -> &CancellationToken {
         &self.run.cancel
+    }
+
+    /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.
+    ///
+    /// It does not survive a crash: use it for what may be lost, or for what someone else will do again.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.run.background.lock().unwrap_or_else(PoisonError::into_inner).spawn(work);
     }
 
     /// Sends a custom event to whoever streams the run. Does nothing, at no cost, if nobody does.

@@ -2,7 +2,10 @@
 //!
 //! Start at [`run`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Map;
@@ -88,6 +91,7 @@ impl<S: State> Driver<S> {
             seed: config.seed,
             cancel: config.cancel.clone(),
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
+            background: Mutex::default(),
         };
         let (store, state, done, failure, items) = (None, S::default(), Vec::new(), None, BTreeMap::new());
         Self { graph, cx: Arc::new(cx), events, store, state, done, failure, items }
@@ -233,6 +237,7 @@ impl<S: State> Driver<S> {
         let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
+        self.cx.finish_background().await;
         match ended {
             Ok(status) => {
                 self.record_stop(&[], "", &dropped).await?;
@@ -266,6 +271,7 @@ impl<S: State> Driver<S> {
                         self.commit(plan).await?;
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
+                    Output::Drop(task) => tasks.drop_task(task),
                     Output::Done => return Ok(Status::Completed),
                     Output::Cancelled => return Ok(Status::Cancelled),
                     Output::Fail(failure) => return Err(self.failed(failure, config)),

@@ -18,8 +18,8 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
         "" => cx.thread().map(ThreadId::as_str).unwrap_or_default().to_owned(),
         user_id => user_id.to_owned(),
     };
-    // The task holds `cx`, so a stream of the run stays open until it is over, which the timeout bounds.
-    tokio::spawn(async move {
+    let this = cx.clone();
+    this.spawn(async move {
         let stored =
             tokio::time::timeout(deps.config.memory_timeout, trigger.store.add(messages, &user_id)).await;
         match stored {
