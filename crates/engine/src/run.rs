@@ -17,6 +17,8 @@ pub enum Output {
     /// Fold the writes of these tasks in this order, store the state with the control record in one transaction, then
     /// say [`Input::Committed`].
     Commit(Commit),
+    /// Drop a task where it stands, and report nothing of it; the run is cancelled and waits for others.
+    Drop(TaskId),
     /// The run is complete.
     Done,
     /// The run stopped because it was cancelled; drop the tasks that still run.
@@ -267,10 +269,7 @@ impl Run {
                 Ok(())
             }
             (Phase::Executing | Phase::Committing, Input::Cancel) => {
-                self.cancelled = true;
-                if self.phase == Phase::Executing && !self.may_finish() {
-                    self.end(Output::Cancelled);
-                }
+                self.cancel();
                 Ok(())
             }
             (Phase::Committing, Input::Finished(Finished { task, .. }) | Input::Failed { task, .. }) => {
@@ -295,22 +294,24 @@ impl Run {
         if self.slots.is_empty() {
             return self.end(Output::Done);
         }
-        if self.cancelled && !self.may_finish() {
-            return self.end(Output::Cancelled);
-        }
         if self.unfinished == 0 {
             return self.end_superstep();
+        }
+        if self.cancelled && !self.waits() {
+            return self.end(Output::Cancelled);
         }
         if self.steps_left == 0 {
             let next = self.slots.iter().map(|slot| self.topology.name(slot.node).clone()).collect();
             return self.end(Output::Fail(Failure::StepLimit { next }));
         }
         self.steps_left -= 1;
-        for (slot, entry) in self.slots.iter().enumerate().filter(|(_, entry)| entry.report.is_none()) {
-            let id =
-                TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") };
-            let task = Task { id, node: entry.node, attempt: entry.attempt, delay: Duration::ZERO };
-            self.outputs.push_back(Output::Execute(task));
+        for slot in 0..self.slots.len() {
+            let entry = &self.slots[slot];
+            if self.runs(entry) {
+                let (node, attempt) = (entry.node, entry.attempt);
+                let task = Task { id: self.task_id(slot), node, attempt, delay: Duration::ZERO };
+                self.outputs.push_back(Output::Execute(task));
+            }
         }
     }
 
@@ -321,6 +322,8 @@ impl Run {
         self.unfinished -= 1;
         if self.unfinished == 0 {
             self.end_superstep();
+        } else if self.cancelled && !self.waits() {
+            self.end(Output::Cancelled);
         }
         Ok(())
     }
@@ -344,7 +347,7 @@ impl Run {
 
     fn running(&self, task: TaskId) -> Result<usize, EngineError> {
         let slot = task.slot as usize;
-        let entry = self.slots.get(slot).filter(|entry| task.step == self.step && entry.report.is_none());
+        let entry = self.slots.get(slot).filter(|entry| task.step == self.step && self.runs(entry));
         entry.map(|_| slot).ok_or(EngineError::NotRunning(task))
     }
 
@@ -396,10 +399,29 @@ impl Run {
         TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") }
     }
 
-    /// Whether every task that still has to end may do so although the run is cancelled.
-    fn may_finish(&self) -> bool {
-        let on_cancel = |slot: &Slot| self.topology.nodes[slot.node.position()].on_cancel;
-        self.slots.iter().filter(|slot| slot.report.is_none()).all(|slot| on_cancel(slot) == OnCancel::Finish)
+    fn cancel(&mut self) {
+        if std::mem::replace(&mut self.cancelled, true) || self.phase != Phase::Executing {
+            return;
+        }
+        if !self.waits() {
+            return self.end(Output::Cancelled);
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].report.is_none() && !self.runs(&self.slots[slot]) {
+                self.outputs.push_back(Output::Drop(self.task_id(slot)));
+            }
+        }
+    }
+
+    /// Whether a task has to end before the superstep does: it is not finished, and not dropped by a cancel.
+    fn runs(&self, slot: &Slot) -> bool {
+        let on_cancel = self.topology.nodes[slot.node.position()].on_cancel;
+        slot.report.is_none() && (!self.cancelled || on_cancel == OnCancel::Finish)
+    }
+
+    /// Whether there is such a task.
+    fn waits(&self) -> bool {
+        self.slots.iter().any(|slot| self.runs(slot))
     }
 
     fn end(&mut self, output: Output) {

@@ -10,9 +10,9 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use superstep_engine::Task;
+use superstep_engine::{Task, TaskId};
 use tokio::{
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
     time::{Sleep, sleep},
 };
 
@@ -101,7 +101,9 @@ impl<S: State> Future for RunTask<S> {
 /// The tasks of a superstep that are not over. A task alone runs inside the run's own future; several are spawned.
 pub(crate) struct Tasks<S: State> {
     waiting: VecDeque<Task>,
-    running: Vec<Task>,
+    /// Each with its handle, if it is spawned.
+    running: Vec<(Task, Option<AbortHandle>)>,
+    dropped: Vec<Task>,
     inline: Option<RunTask<S>>,
     spawned: JoinSet<TaskEnd<S>>,
     limit: usize,
@@ -110,7 +112,14 @@ pub(crate) struct Tasks<S: State> {
 impl<S: State> Tasks<S> {
     /// At most `limit` tasks at a time.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { waiting: VecDeque::new(), running: Vec::new(), inline: None, spawned: JoinSet::new(), limit }
+        Self {
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            dropped: Vec::new(),
+            inline: None,
+            spawned: JoinSet::new(),
+            limit,
+        }
     }
 
     pub(crate) fn push(&mut self, task: Task) {
@@ -121,37 +130,61 @@ impl<S: State> Tasks<S> {
     pub(crate) fn start(&mut self, run: impl Fn(Task) -> RunTask<S>) {
         if self.running.is_empty() && self.waiting.len() == 1 {
             let task = self.waiting.pop_front().expect("there is one");
-            self.running.push(task);
+            self.running.push((task, None));
             self.inline = Some(run(task));
             return;
         }
         while self.running.len() < self.limit
             && let Some(task) = self.waiting.pop_front()
         {
-            self.running.push(task);
-            self.spawned.spawn(run(task));
+            let spawned = self.spawned.spawn(run(task));
+            self.running.push((task, Some(spawned)));
         }
     }
 
     /// The next task that is over. Cancel-safe.
     pub(crate) async fn next(&mut self) -> TaskEnd<S> {
-        let end = match &mut self.inline {
-            Some(task) => task.await,
-            None => {
-                let end = self.spawned.join_next().await.expect("the engine waits only while tasks run");
-                end.expect("panics are caught, and only `stop` aborts")
+        loop {
+            let end = match &mut self.inline {
+                Some(task) => task.await,
+                None => {
+                    match self.spawned.join_next().await.expect("the engine waits only while tasks run") {
+                        Ok(end) => end,
+                        Err(error) if error.is_cancelled() => continue,
+                        Err(_) => unreachable!("panics of nodes are caught"),
+                    }
+                }
+            };
+            self.inline = None;
+            // A task that was over just before it was dropped counts as dropped.
+            if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
+                self.running.swap_remove(position);
+                return end;
             }
-        };
-        self.inline = None;
-        self.running.retain(|task| task.id != end.task.id);
-        end
+        }
+    }
+
+    /// Drops a task where it stands, or before it begins.
+    pub(crate) fn drop_task(&mut self, id: TaskId) {
+        if let Some(position) = self.running.iter().position(|(task, _)| task.id == id) {
+            let (task, spawned) = self.running.swap_remove(position);
+            match spawned {
+                Some(spawned) => spawned.abort(),
+                None => self.inline = None,
+            }
+            self.dropped.push(task);
+        }
+        if let Some(task) = self.waiting.iter().position(|task| task.id == id) {
+            self.dropped.extend(self.waiting.remove(task));
+        }
     }
 
     /// Drops every task and returns those that were not over.
     pub(crate) async fn stop(&mut self) -> Vec<Task> {
         self.inline = None;
         self.spawned.shutdown().await;
-        let mut dropped = std::mem::take(&mut self.running);
+        let mut dropped = std::mem::take(&mut self.dropped);
+        dropped.extend(self.running.drain(..).map(|(task, _)| task));
         dropped.extend(self.waiting.drain(..));
         dropped
     }
