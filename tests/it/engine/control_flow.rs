@@ -1,25 +1,290 @@
-//! Supersteps, edges and routes.
+//! B: supersteps, edges and routes.
 
-use superstep::{Cx, END, Log, RunConfig, START, State, StateGraph, Route};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-#[derive(State, Clone, Debug, Default)]
-struct Plain {
-    #[channel(append)]
-    log: Log<String>,
-    x: i64,
+use superstep::{
+    CompileError, Cx, END, ProblemKind, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
+};
+
+use crate::support::{Calls, Plain, failed, head, h, json, line, names, on_every_store, say, sayer, t, task, told};
+
+#[derive(Route, Clone, Copy)]
+enum Next {
+    Again,
+    Done,
+}
+
+/// `a` counts to `end`.
+fn counter(end: i64) -> superstep::CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("counter");
+    let a = graph.add_node("a", async |state: Plain, _: Cx| Plain::update().x(state.x + 1));
+    graph.add_edge(START, a);
+    let router = move |state: &Plain| if state.x < end { Next::Again } else { Next::Done };
+    graph.add_conditional_edges(a, router, |route| match route {
+        Next::Again => a,
+        Next::Done => END,
+    });
+    graph.compile().unwrap()
+}
+
+#[tokio::test]
+async fn b1_updates_tell_each_node_and_values_each_state_from_the_input_on() {
+    let graph = line(&["a", "b"]);
+    let config = RunConfig::default;
+    assert_eq!(
+        told(&graph, Plain::update(), config(), &[StreamMode::Updates]).await,
+        [r#"update 1 a: {"log":["a"]}"#, r#"update 2 b: {"log":["b"]}"#]
+    );
+    assert_eq!(
+        told(&graph, Plain::update(), config(), &[StreamMode::Values]).await,
+        ["values 0: []", "values 1: [a]", "values 2: [a b]"]
+    );
 }
 
 #[derive(Route, Clone, Copy)]
-enum Next { Again, Done }
+enum Way {
+    Left,
+    Right,
+    End,
+}
+
+/// `START → a ⇢ {l, r, END}`, by the routes that `choose` makes.
+fn fork_in_the_road(choose: fn(&Plain) -> Vec<Way>) -> superstep::CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("roads");
+    let [a, l, r] = ["a", "l", "r"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_conditional_edges(a, choose, |way| match way {
+        Way::Left => l,
+        Way::Right => r,
+        Way::End => END,
+    });
+    graph.compile().unwrap()
+}
+
+async fn walked(choose: fn(&Plain) -> Vec<Way>) -> Result<String, RunError> {
+    let end = fork_in_the_road(choose).invoke(Plain::update(), RunConfig::default()).await?;
+    Ok(end.state.said())
+}
 
 #[tokio::test]
-async fn a_loop_counts_up() {
-    let mut graph = StateGraph::<Plain>::new("loop");
-    let a = graph.add_node("a", async |state: Plain, _: Cx| Plain::update().x(state.x + 1).log(["a".to_owned()]));
+async fn b2_routes_lead_where_the_map_says() {
+    assert_eq!(walked(|_| vec![Way::Left]).await.unwrap(), "a l");
+    assert_eq!(walked(|_| vec![Way::End]).await.unwrap(), "a");
+    assert_eq!(walked(|_| vec![Way::End, Way::Right]).await.unwrap(), "a r");
+    assert_eq!(walked(|_| vec![Way::Right, Way::Left, Way::Right]).await.unwrap(), "a l r");
+}
+
+#[tokio::test]
+async fn b2_a_router_sees_what_its_own_node_wrote_and_not_what_siblings_did() {
+    let seen = |state: &Plain| if state.said() == "b" { Next::Done } else { Next::Again };
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [a, b, wrong] = ["a", "b", "wrong"].map(|name| sayer(&mut graph, name));
     graph.add_edge(START, a);
-    graph.add_conditional_edges(a, |s: &Plain| if s.x < 5 { Next::Again } else { Next::Done }, |r| match r { Next::Again => a, Next::Done => END });
+    graph.add_edge(START, b);
+    graph.add_conditional_edges(b, seen, |route| match route {
+        Next::Again => wrong,
+        Next::Done => END,
+    });
+    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "a b");
+}
+
+on_every_store! {
+    async fn b2_a_router_that_chooses_nothing_is_an_error(backend: Backend) {
+        let graph = backend.keep(fork_in_the_road(|_| vec![]));
+        let error = failed(graph.invoke(Plain::update(), t()).await);
+        assert!(matches!(&error, RunError::Route { step: 1, .. }), "{error}");
+        let head = head(&graph).await;
+        assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
+        assert_eq!(task(&head.tasks[0]).2, error.to_string());
+        let repaired = backend.keep(fork_in_the_road(|_| vec![Way::Left]));
+        assert_eq!(repaired.resume(t()).await.unwrap().state.said(), "a l");
+    }
+
+    async fn b2_an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
+        let graph = |routes: fn(&Plain) -> Vec<Way>| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = sayer(&mut graph, "a");
+            graph.add_conditional_edges(START, routes, |_| a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let lost = graph(|_| vec![]);
+        let error = failed(lost.invoke(Plain::update(), t()).await);
+        assert!(matches!(&error, RunError::Route { step: 0, .. }), "{error}");
+        assert_eq!(h(&lost).await, []);
+        assert_eq!(graph(|_| vec![Way::Left]).invoke(Plain::update(), t()).await.unwrap().state.said(), "a");
+    }
+
+    async fn b8_the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
+        let graph = backend.keep(counter(5));
+        let error = failed(graph.invoke(Plain::update(), RunConfig { step_limit: 3, ..t() }).await);
+        assert!(
+            matches!(&error, RunError::StepLimit { limit: 3, next } if names(next) == "a"),
+            "{error}"
+        );
+        let stopped = head(&graph).await;
+        assert_eq!((stopped.values.x, names(&stopped.next).as_str()), (3, "a"));
+        assert_eq!(stopped.checkpoint.unwrap().control.step, 3);
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.state.x, end.status), (5, Status::Completed));
+    }
+}
+
+#[tokio::test]
+async fn b8_as_many_supersteps_pass_as_the_limit_says() {
+    let run = async |step_limit| {
+        let config = RunConfig { step_limit, ..RunConfig::default() };
+        counter(5).invoke(Plain::update(), config).await
+    };
+    assert_eq!(run(5).await.unwrap().state.x, 5);
+    let error = failed(run(4).await);
+    assert!(matches!(&error, RunError::StepLimit { limit: 4, .. }), "{error}");
+    let error = failed(run(0).await);
+    assert!(matches!(&error, RunError::ZeroStepLimit), "{error}");
+}
+
+on_every_store! {
+    async fn b10_a_thread_needs_an_input_and_a_run_needs_a_thread(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let error = failed(graph.resume(t()).await);
+        assert!(matches!(&error, RunError::EmptyThread { thread } if thread.as_str() == "t"), "{error}");
+        let error = failed(graph.invoke(Plain::update(), RunConfig::default()).await);
+        assert!(matches!(&error, RunError::NoThread { graph } if graph == "line"), "{error}");
+        assert_eq!(h(&graph).await, []);
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a");
+    }
+}
+
+#[tokio::test]
+async fn b10_a_node_may_return_nothing() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| ());
+    graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update().x(0), RunConfig::default()).await.unwrap();
-    assert_eq!(end.state.x, 5);
-    assert_eq!(end.state.log.len(), 5);
+    let told = told(&graph, Plain::update(), RunConfig::default(), &[StreamMode::Updates]).await;
+    assert_eq!(told, ["update 1 a: {}"]);
+}
+
+fn problems(error: &CompileError) -> Vec<&ProblemKind> {
+    error.problems.iter().map(|problem| &problem.kind).collect()
+}
+
+#[test]
+fn b11_every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
+    let mut other = StateGraph::<Plain>::new("other");
+    let stranger = sayer(&mut other, "stranger");
+    let mut graph = StateGraph::<Plain>::new("broken");
+    let first = line!() + 1;
+    let a = graph.add_node("a", async |_: Plain, _: Cx| ());
+    graph.add_node("a", async |_: Plain, _: Cx| ());
+    graph.add_node("__start__", async |_: Plain, _: Cx| ());
+    graph.add_node("END", async |_: Plain, _: Cx| ());
+    graph.add_node("x|y", async |_: Plain, _: Cx| ());
+    graph.add_node("x:y", async |_: Plain, _: Cx| ());
+    graph.add_node("", async |_: Plain, _: Cx| ());
+    graph.add_edge(a, stranger);
+    graph.add_edge(END, a);
+    graph.add_edge(a, START);
+    graph.add_conditional_edges(a, |_: &Plain| Next::Done, |_| stranger);
+    let error = graph.compile().err().unwrap();
+    let found = problems(&error);
+    assert!(
+        matches!(
+            found.as_slice(),
+            [
+                ProblemKind::DuplicateNode(duplicate, _),
+                ProblemKind::ReservedName(start),
+                ProblemKind::ReservedName(end),
+                ProblemKind::BadName(bar),
+                ProblemKind::BadName(colon),
+                ProblemKind::BadName(empty),
+                ProblemKind::ForeignNode(_),
+                ProblemKind::OutOfEnd,
+                ProblemKind::IntoStart,
+                ProblemKind::ForeignNode(_),
+                ProblemKind::ForeignNode(_),
+                ProblemKind::NoStart,
+            ] if duplicate.as_str() == "a" && start.as_str() == "__start__" && end.as_str() == "END"
+                && bar.as_str() == "x|y" && colon.as_str() == "x:y" && empty.as_str().is_empty()
+        ),
+        "{found:?}"
+    );
+    let lines = error.problems.iter().map(|problem| problem.place.line() - first);
+    assert_eq!(lines.collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11]);
+    assert!(error.problems.iter().all(|problem| problem.place.file().ends_with("control_flow.rs")));
+}
+
+#[tokio::test]
+async fn b11_a_node_out_of_reach_is_a_warning_and_a_double_edge_is_none() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = sayer(&mut graph, "a");
+    sayer(&mut graph, "orphan");
+    graph.add_edge(START, a);
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    assert_eq!(graph.warnings().len(), 1);
+    assert_eq!(graph.warnings()[0].kind, ProblemKind::Unreachable("orphan".into()));
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b12_no_more_tasks_run_at_once_than_allowed() {
+    for (max_concurrency, expected) in [(Some(4), 4), (Some(1), 1), (None, 20)] {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut graph = StateGraph::<Plain>::new("g");
+        for number in 0..20 {
+            let counters = (running.clone(), most.clone());
+            let node = graph.add_node_with(&format!("n{number:02}"), counters, async |counters, _: Plain, cx: Cx| {
+                let (running, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = counters;
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                cx.sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                say(cx.node().as_str())
+            });
+            graph.add_edge(START, node);
+        }
+        let config = RunConfig { max_concurrency, ..RunConfig::default() };
+        let end = graph.compile().unwrap().invoke(Plain::update(), config).await.unwrap();
+        assert_eq!(most.load(Ordering::SeqCst), expected);
+        assert_eq!(end.state.log.len(), 20);
+    }
+}
+
+on_every_store! {
+    async fn b13_a_failing_node_cancels_its_siblings(backend: Backend) {
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let ok = graph.add_node_with("ok", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            cx.sleep(Duration::from_secs(60)).await;
+            calls.add(&cx);
+        });
+        let bad = graph.add_node("bad", async |_: Plain, _: Cx| Err::<(), _>(std::fmt::Error));
+        graph.add_edge(START, ok);
+        graph.add_edge(START, bad);
+        let graph = backend.keep(graph.compile().unwrap());
+        let error = failed(graph.invoke(Plain::update(), t()).await);
+        assert!(
+            matches!(&error, RunError::Node { node, step: 1, attempts: 1, source }
+                if node.as_str() == "bad" && source.is::<std::fmt::Error>()),
+            "{error}"
+        );
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(calls.all(), "", "ok is dropped, not left running");
+        let head = head(&graph).await;
+        assert_eq!(names(&head.next), "bad ok");
+        let tasks: Vec<_> = head.tasks.iter().map(task).collect();
+        let cause = format!("{error}: {}", std::fmt::Error);
+        let none = || json(&());
+        assert_eq!(
+            tasks,
+            [("bad".to_owned(), none(), cause), ("ok".to_owned(), none(), "cancelled".to_owned())]
+        );
+    }
 }

@@ -1,3 +1,16 @@
 //! The scenarios of the engine, each under its number.
 
+mod cancel;
+mod checkpoints;
 mod control_flow;
+mod crashes;
+mod drawings;
+mod errors;
+mod failures;
+mod fan_out;
+mod forks;
+mod panics;
+mod retries;
+mod state;
+mod stream;
+mod unfinished;

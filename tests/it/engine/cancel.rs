@@ -1,0 +1,129 @@
+//! Cancellation.
+
+use std::time::Duration;
+
+use superstep::{CompiledGraph, Cx, NodeOptions, OnCancel, RunConfig, START, State, StateGraph, Status};
+
+use crate::support::{Calls, Plain, Stuck, entries, h, head, json, names, on_every_store, say, t, task};
+
+/// A line of nodes; those in `finishing` may finish although the run is cancelled, and the one called `stop` cancels
+/// it.
+fn nodes(names: &[&str], finishing: &[&str], calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let mut last = START;
+    for &name in names {
+        let node = graph.add_node_with(name, calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            if cx.node().as_str() == "stop" {
+                cx.cancel().cancel();
+                cx.sleep(Duration::from_secs(1)).await;
+            }
+            say(cx.node().as_str())
+        });
+        if finishing.contains(&name) {
+            graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+        }
+        graph.add_edge(last, node);
+        last = node;
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn a_cancelled_run_drops_its_node_and_can_be_resumed(backend: Backend) {
+        let stuck = Stuck::default();
+        let graph = |stuck: Option<Stuck>| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = graph.add_node_with("a", stuck, async |stuck: Option<Stuck>, _: Plain, _: Cx| {
+                if let Some(stuck) = stuck {
+                    stuck.here().await;
+                }
+                say("a")
+            });
+            graph.add_edge(START, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let config = t();
+        let cancel = async {
+            stuck.reached().await;
+            config.cancel.cancel();
+        };
+        let with_stuck = graph(Some(stuck.clone()));
+        let (end, ()) = tokio::join!(with_stuck.invoke(say("in"), config.clone()), cancel);
+        let end = end.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
+
+        let graph = graph(None);
+        let found = head(&graph).await;
+        assert_eq!(names(&found.next), "a");
+        assert_eq!(task(&found.tasks[0]), ("a".to_owned(), json(&()), "cancelled".to_owned()));
+        assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in a"));
+        assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")]));
+    }
+
+    async fn a_run_that_is_cancelled_from_the_start_keeps_its_input(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(nodes(&["a"], &[], &calls));
+        let config = t();
+        config.cancel.cancel();
+        let end = graph.invoke(say("in"), config).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
+        assert_eq!(calls.all(), "");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a");
+    }
+
+    async fn nodes_that_may_finish_do_so_and_are_even_started_after_the_cancel(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(nodes(&["stop", "tidy", "next"], &["stop", "tidy"], &calls));
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "stop tidy"));
+        assert_eq!(names(&head(&graph).await.next), "next");
+        assert_eq!(calls.all(), "stop tidy");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "stop tidy next");
+    }
+
+    async fn a_cancelled_run_is_complete_if_its_last_node_may_finish(backend: Backend) {
+        let graph = backend.keep(nodes(&["stop"], &["stop"], &Calls::default()));
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "stop"));
+    }
+
+    async fn a_node_that_may_finish_does_so_beside_one_that_is_dropped(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let mut graph = StateGraph::<Plain>::new("g");
+        let hangs = graph.add_node_with("hangs", stuck, async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
+        let stop = graph.add_node_with("stop", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            cx.cancel().cancel();
+            cx.sleep(Duration::from_secs(1)).await;
+            calls.add(&cx);
+            say("stop")
+        });
+        graph.configure(stop, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+        graph.add_edge(START, hangs);
+        graph.add_edge(START, stop);
+        let graph = backend.keep(graph.compile().unwrap());
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(end.status, Status::Cancelled);
+        assert_eq!(calls.all(), "stop");
+        let found = head(&graph).await;
+        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("hangs", "stop"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_node_is_not_retried() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, cx: Cx| {
+        cx.cancel().cancel();
+        cx.sleep(Duration::from_secs(1)).await;
+        Err::<(), _>(superstep::NodeError::new("no"))
+    });
+    let retry = Some(superstep::RetryPolicy::default());
+    graph.configure(a, NodeOptions { retry, on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    let result = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await;
+    let error = crate::support::failed(result);
+    assert!(matches!(&error, superstep::RunError::Node { attempts: 1, .. }), "{error}");
+}

@@ -1,0 +1,183 @@
+//! C: what a thread's history tells.
+
+use superstep::{CheckpointId, Cx, History, OnUnfinished, RunConfig, RunError, START, Source, StateGraph, State, Status};
+
+use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, t, task};
+
+on_every_store! {
+    async fn c1_every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        assert_eq!(
+            h(&graph).await,
+            entries(&[("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "a"), ("input", -1, "__start__")])
+        );
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
+        assert_eq!(values, ["in a b", "in a", "in", ""]);
+        let tasks: Vec<Vec<_>> = history
+            .iter()
+            .map(|snapshot| snapshot.tasks.iter().map(task).collect())
+            .collect();
+        let done = |node: &str, word| vec![(node.to_owned(), json(&say(word)), String::new())];
+        assert_eq!(tasks, [vec![], done("b", "b"), done("a", "a"), done("__start__", "in")]);
+        let parents: Vec<_> = history.iter().map(|snapshot| snapshot.checkpoint.as_ref().unwrap().parent).collect();
+        assert_eq!(parents, [Some(CheckpointId(3)), Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
+    }
+
+    async fn c2_an_outcome_names_the_last_of_four_checkpoints(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        let end = graph.invoke(say("in"), t()).await.unwrap();
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        assert_eq!(history.len(), 4);
+        assert_eq!(end.checkpoint, Some(history[0].checkpoint.as_ref().unwrap().id));
+        assert_eq!(end.state, history[0].values);
+    }
+
+    async fn c3_a_second_run_counts_on_and_keeps_the_older_checkpoints(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("1"), t()).await.unwrap();
+        let end = graph.invoke(say("2"), t()).await.unwrap();
+        assert_eq!(end.state.said(), "1 a b 2 a b");
+        assert_eq!(
+            h(&graph).await,
+            entries(&[
+                ("loop", 6, ""),
+                ("loop", 5, "b"),
+                ("loop", 4, "a"),
+                ("input", 3, "__start__"),
+                ("loop", 2, ""),
+                ("loop", 1, "b"),
+                ("loop", 0, "a"),
+                ("input", -1, "__start__"),
+            ])
+        );
+    }
+
+    async fn c13_an_update_in_a_nodes_name_is_followed_by_what_follows_the_node(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.update_state(t(), say("u"), "a").await.unwrap();
+        assert_eq!(h(&graph).await, entries(&[("update", 0, "b")]));
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u b");
+        assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("update", 0, "b")]));
+    }
+
+    async fn c13_an_update_in_the_name_of_start_is_an_input_that_waits(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.update_state(t(), say("u"), "__start__").await.unwrap();
+        assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u a b");
+    }
+
+    async fn c14_an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let error = failed(graph.update_state(t(), say("u"), "z").await);
+        assert!(matches!(&error, RunError::UnknownNode { node, .. } if node == "z"), "{error}");
+        assert_eq!(h(&graph).await, []);
+    }
+
+    async fn c19_a_replay_of_the_last_checkpoint_runs_nothing_and_leaves_a_fork(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let end = graph.invoke(say("in"), t()).await.unwrap();
+        let replay = graph.resume(RunConfig { checkpoint: end.checkpoint, ..t() }).await.unwrap();
+        assert_eq!((replay.state.said().as_str(), replay.status), ("in a", Status::Completed));
+        assert_eq!(
+            h(&graph).await,
+            entries(&[("fork", 2, ""), ("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")])
+        );
+        assert_eq!(replay.checkpoint, Some(CheckpointId(4)));
+    }
+
+    async fn c19_a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let end = graph.invoke(say("in"), t()).await.unwrap();
+        let again = graph.resume(t()).await.unwrap();
+        assert_eq!(again.state, end.state);
+        assert_eq!((again.status, again.checkpoint), (Status::Completed, end.checkpoint));
+        assert_eq!(h(&graph).await.len(), 3);
+    }
+
+    async fn c22_history_is_paged_newest_first(backend: Backend) {
+        let store = backend.open();
+        let graph = line(&["a", "b"]).with_checkpointer(store.clone());
+        for run in ["1", "2", "3"] {
+            graph.invoke(say(run), t()).await.unwrap();
+        }
+        let page = async |range| store.history(&"t".into(), range).await.unwrap();
+        let steps = |metas: &[superstep::CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
+        let all = page(History::default()).await;
+        assert_eq!(all.iter().map(|meta| meta.id.0).collect::<Vec<_>>(), (1..=12).rev().collect::<Vec<_>>());
+        assert_eq!(steps(&page(History { limit: Some(2), ..History::default() }).await), [10, 9]);
+        let inputs = page(History { source: Some(Source::Input), ..History::default() }).await;
+        assert_eq!(steps(&inputs), [7, 3, -1]);
+        let before = Some(all[3].id);
+        assert_eq!(steps(&page(History { limit: Some(2), before, ..History::default() }).await), [6, 5]);
+    }
+
+    async fn c23_an_unknown_thread_is_empty_and_so_is_a_deleted_one(backend: Backend) {
+        let store = backend.open();
+        let graph = line(&["a"]).with_checkpointer(store.clone());
+        for _ in 0..2 {
+            let empty = head(&graph).await;
+            assert_eq!(empty.values, Plain::default());
+            assert!(empty.next.is_empty() && empty.tasks.is_empty() && empty.checkpoint.is_none());
+            assert_eq!(h(&graph).await, []);
+            graph.invoke(say("in"), t()).await.unwrap();
+            store.delete(&"t".into()).await.unwrap();
+        }
+        let at = Some(CheckpointId(1));
+        let error = failed(graph.get_state(&"t".into(), at).await);
+        assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(1), .. }));
+    }
+
+    async fn c29_a_number_and_its_text_name_the_same_thread(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        graph.invoke(say("1"), RunConfig::thread(7)).await.unwrap();
+        let end = graph.invoke(say("2"), RunConfig::thread("7")).await.unwrap();
+        assert_eq!(end.state.said(), "1 a 2 a");
+    }
+
+    async fn every_checkpoint_of_a_long_thread_is_the_state_that_the_run_saw(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("long");
+        let a = graph.add_node("a", async |state: Plain, _: Cx| say(&state.x.to_string()).x(state.x + 1));
+        graph.add_edge(START, a);
+        graph.add_edge(a, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        let config = RunConfig { step_limit: 300, ..t() };
+        let mut seen = Vec::new();
+        let mut stream = graph.stream(Plain::update(), config, &[superstep::StreamMode::Values]);
+        while let Some(event) = futures::StreamExt::next(&mut stream).await {
+            if let superstep::Event::Values { step, state } = event {
+                seen.push((step, state));
+            }
+        }
+        assert!(matches!(stream.outcome().await, Err(RunError::StepLimit { limit: 300, .. })));
+        assert_eq!(seen.len(), 301);
+
+        let graph = backend.keep(line(&["a"]));
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        assert_eq!(history.len(), 302);
+        for (snapshot, (step, state)) in history.iter().rev().skip(1).zip(&seen) {
+            assert_eq!(snapshot.checkpoint.as_ref().unwrap().control.step, *step);
+            assert_eq!(snapshot.values, *state, "superstep {step}");
+        }
+        let mut next = graph.get_state(&"t".into(), Some(CheckpointId(1))).await.unwrap();
+        assert_eq!((next.values.log.len(), names(&next.next)), (0, "__start__".to_owned()));
+        next = head(&graph).await;
+        assert_eq!((next.values.log.len(), names(&next.next)), (300, "a".to_owned()));
+    }
+
+    async fn the_metadata_and_the_time_of_a_run_stand_in_its_checkpoints(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let clock = superstep::TokioClock::starting_at(1_700_000_000_000);
+        let mut config = RunConfig { clock: std::sync::Arc::new(clock), ..t() };
+        config.metadata.insert("user".to_owned(), "kim".into());
+        config.on_unfinished = OnUnfinished::Discard;
+        graph.invoke(say("in"), config).await.unwrap();
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let metas: Vec<_> = history.iter().map(|snapshot| snapshot.checkpoint.as_ref().unwrap()).collect();
+        let users: Vec<_> = metas.iter().map(|meta| (entry(meta).0, meta.metadata.get("user").is_some())).collect();
+        assert_eq!(users, [("loop", false), ("loop", false), ("input", true)]);
+        assert!(metas.iter().all(|meta| meta.created_ms >= 1_700_000_000_000));
+    }
+}

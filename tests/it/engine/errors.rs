@@ -1,0 +1,1 @@
+//! The words of every error that can be provoked.

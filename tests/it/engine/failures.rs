@@ -1,0 +1,149 @@
+//! C5 and on: what stands after a failure.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use superstep::{
+    CheckpointError, CompiledGraph, Cx, END, NodeError, RunConfig, RunError, START, State, StateGraph,
+};
+
+use crate::support::{
+    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, task,
+};
+
+/// `START → (ok, bad) → j`; bad is slower than ok, and fails unless it is repaired.
+pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let ok = graph.add_node_with("ok", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        say("ok")
+    });
+    let bad = graph.add_node_with("bad", calls.clone(), move |calls: Calls, _, cx: Cx| async move {
+        calls.add(&cx);
+        cx.sleep(Duration::from_millis(10)).await;
+        if repaired { Ok(say("bad")) } else { Err(NodeError::new("no luck")) }
+    });
+    let j = sayer(&mut graph, "j");
+    for node in [ok, bad] {
+        graph.add_edge(START, node);
+        graph.add_edge(node, j);
+    }
+    graph.add_edge(j, END);
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn c5_a_finished_sibling_of_a_failure_is_kept_and_seen_at_the_head(backend: Backend) {
+        let graph = backend.keep(ok_and_bad(false, &Calls::default()));
+        let error = failed(graph.invoke(Plain::update(), t()).await);
+        assert!(
+            matches!(&error, RunError::Node { node, step: 1, attempts: 1, source }
+                if node.as_str() == "bad" && source.to_string() == "no luck"),
+            "{error}"
+        );
+        let tasks = [
+            ("bad".to_owned(), json(&()), format!("{error}: no luck")),
+            ("ok".to_owned(), json(&say("ok")), String::new()),
+        ];
+        let live = head(&graph).await;
+        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("ok", "bad"));
+        assert_eq!(live.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
+
+        let id = live.checkpoint.unwrap().id;
+        let stored = graph.get_state(&"t".into(), Some(id)).await.unwrap();
+        assert_eq!((stored.values.said().as_str(), names(&stored.next).as_str()), ("", "bad ok"));
+        assert_eq!(stored.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
+        assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
+    }
+
+    async fn c6_a_resume_runs_only_what_did_not_finish(backend: Backend) {
+        let calls = Calls::default();
+        failed(backend.keep(ok_and_bad(false, &calls)).invoke(Plain::update(), t()).await);
+        let end = backend.keep(ok_and_bad(true, &calls)).resume(t()).await.unwrap();
+        assert_eq!(calls.all(), "bad ok bad");
+        assert_eq!(end.state.said(), "bad ok j");
+    }
+
+    async fn c26_a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
+        let stuck = Stuck::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
+        graph.add_edge(START, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        let first = tokio::spawn({
+            let graph = graph.clone();
+            async move { graph.invoke(say("in0"), t()).await }
+        });
+        stuck.reached().await;
+        for result in [
+            graph.invoke(say("in1"), t()).await,
+            graph.resume(t()).await,
+            backend.keep(line(&["a"])).invoke(say("in1"), t()).await,
+        ] {
+            let error = failed(result);
+            assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Busy { .. })), "{error}");
+        }
+        line(&["a"]).with_checkpointer(backend.open()).invoke(say("x"), RunConfig::thread("u")).await.unwrap();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let end = backend.keep(line(&["a"])).resume(t()).await.unwrap();
+        assert_eq!(end.state.said(), "in0 a");
+        assert_eq!(
+            h(&graph).await,
+            entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")])
+        );
+    }
+}
+
+/// As a key, it makes a map that has no JSON form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Key {
+    part: i64,
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Odd {
+    #[channel(union)]
+    map: BTreeMap<Key, i64>,
+}
+
+on_every_store! {
+    async fn c27_a_value_without_a_json_form_is_refused_with_the_nodes_name(backend: Backend) {
+        let mut graph = StateGraph::<Odd>::new("g");
+        let a = graph.add_node("a", async |_: Odd, _: Cx| Odd::update().map([(Key { part: 1 }, 2)]));
+        graph.add_edge(START, a);
+        let graph = graph.compile().unwrap();
+        let end = graph.invoke(Odd::update(), RunConfig::default()).await.unwrap();
+        assert_eq!(end.state.map.len(), 1, "without a checkpointer nothing needs a JSON form");
+
+        let graph = backend.keep(graph);
+        let error = failed(graph.invoke(Odd::update(), t()).await);
+        assert!(matches!(&error, RunError::Encode { node, step: 1, .. } if node.as_str() == "a"), "{error}");
+        let head = head(&graph).await;
+        assert_eq!(names(&head.next), "a");
+        assert_eq!(task(&head.tasks[0]).2, format!("{error}: key must be a string"));
+    }
+
+    async fn c28_a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {
+        failed(backend.keep(line(&["a", "b", "c"])).invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
+        let without_b = backend.keep(line(&["a", "c"]));
+        let before = h(&without_b).await;
+        let error = failed(without_b.resume(t()).await);
+        assert_eq!(
+            error.to_string(),
+            "SS114: graph `line` cannot go on from here: the checkpoint of superstep 1 still has to run `b`, which the \
+             graph does not have; add the nodes again, or update the thread as another node"
+        );
+        assert_eq!(h(&without_b).await, before);
+        assert_eq!(head(&without_b).await.values.said(), "in a");
+        // The advice of the error holds.
+        without_b.update_state(t(), Plain::update(), "a").await.unwrap();
+        assert_eq!(without_b.resume(t()).await.unwrap().state.said(), "in a c");
+    }
+
+    async fn c28_new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
+        failed(backend.keep(line(&["a", "b"])).invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
+        let end = backend.keep(line(&["a", "b", "new"])).resume(t()).await.unwrap();
+        assert_eq!(end.state.said(), "in a b new");
+    }
+}

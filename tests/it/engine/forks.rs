@@ -1,0 +1,148 @@
+//! C16 and on: going on from an older checkpoint.
+
+use superstep::{CheckpointId, History, RunConfig, RunError, Source};
+
+use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, t, task};
+
+/// The checkpoint of the superstep, the newest of that number.
+async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId {
+    let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+    let found = history.iter().filter_map(|snapshot| snapshot.checkpoint.as_ref());
+    found.filter(|meta| meta.control.step == step).map(|meta| meta.id).next().unwrap()
+}
+
+on_every_store! {
+    async fn c16_an_update_of_an_older_checkpoint_makes_a_branch_and_keeps_the_other(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let old = at(&graph, 1).await;
+        let forked = graph
+            .update_state(RunConfig { checkpoint: Some(old), ..t() }, say("FORK"), "a")
+            .await
+            .unwrap();
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!(end.state.said(), "in a FORK b");
+
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let shown: Vec<_> = history
+            .iter()
+            .map(|snapshot| {
+                let meta = snapshot.checkpoint.as_ref().unwrap();
+                let parent = meta.parent.map_or(0, |id| id.0);
+                (meta.id.0, parent, meta.source.as_str(), meta.control.step, snapshot.values.said())
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (6, 5, "loop", 3, "in a FORK b".to_owned()),
+                (5, 3, "update", 2, "in a FORK".to_owned()),
+                (4, 3, "loop", 2, "in a b".to_owned()),
+                (3, 2, "loop", 1, "in a".to_owned()),
+                (2, 1, "loop", 0, "in".to_owned()),
+                (1, 0, "input", -1, String::new()),
+            ]
+        );
+        assert_eq!(forked, CheckpointId(5));
+    }
+
+    async fn c20_a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let config = RunConfig { checkpoint: Some(at(&graph, 1).await), ..t() };
+        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a b");
+        assert_eq!(
+            h(&graph).await,
+            entries(&[
+                ("loop", 3, ""),
+                ("fork", 2, "b"),
+                ("loop", 2, ""),
+                ("loop", 1, "b"),
+                ("loop", 0, "a"),
+                ("input", -1, "__start__"),
+            ])
+        );
+    }
+
+    async fn a_fork_from_the_input_folds_the_same_input(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let config = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
+        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a");
+        assert_eq!(
+            h(&graph).await[..3],
+            entries(&[("loop", 2, ""), ("loop", 1, "a"), ("fork", 0, "__start__")])
+        );
+    }
+
+    async fn both_branches_of_a_fork_keep_their_states_and_results(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let old = at(&graph, 1).await;
+        let config = RunConfig { checkpoint: Some(old), ..t() };
+        graph.update_state(config.clone(), say("left"), "a").await.unwrap();
+        graph.resume(t()).await.unwrap();
+        graph.update_state(config, say("right"), "a").await.unwrap();
+        graph.resume(t()).await.unwrap();
+
+        let graph = backend.keep(line(&["a", "b"]));
+        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let ends: Vec<_> = history.iter().filter(|s| s.next.is_empty()).map(|s| s.values.said()).collect();
+        assert_eq!(ends, ["in a right b", "in a left b", "in a b"]);
+        // Supersteps of the same number on different branches do not mix.
+        for snapshot in history.iter().filter(|s| s.checkpoint.as_ref().unwrap().source == Source::Update) {
+            assert_eq!(snapshot.tasks.iter().map(task).collect::<Vec<_>>(), [(
+                "b".to_owned(),
+                json(&say("b")),
+                String::new()
+            )]);
+        }
+    }
+
+    async fn a_new_input_may_follow_an_older_checkpoint(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let first = graph.invoke(say("1"), t()).await.unwrap();
+        graph.invoke(say("2"), t()).await.unwrap();
+        let end = graph.invoke(say("other 2"), RunConfig { checkpoint: first.checkpoint, ..t() }).await.unwrap();
+        assert_eq!(end.state.said(), "1 a other 2 a");
+        assert_eq!(head(&graph).await.values, end.state);
+    }
+
+    async fn a_fork_from_a_checkpoint_that_is_not_there_changes_nothing(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        graph.invoke(say("1"), t()).await.unwrap();
+        let nowhere = RunConfig { checkpoint: Some(CheckpointId(99)), ..t() };
+        for result in [graph.resume(nowhere.clone()).await, graph.invoke(say("2"), nowhere.clone()).await] {
+            let error = failed(result);
+            assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(99), .. }));
+        }
+        assert!(graph.update_state(nowhere, say("u"), "a").await.is_err());
+        assert_eq!(h(&graph).await.len(), 3);
+    }
+
+    async fn a_fork_that_the_graph_cannot_run_changes_nothing(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let config = RunConfig { checkpoint: Some(at(&graph, 1).await), ..t() };
+        let without_b = backend.keep(line(&["a"]));
+        let error = failed(without_b.resume(config).await);
+        assert!(matches!(&error, RunError::Restore { .. }), "{error}");
+        assert_eq!(h(&without_b).await.len(), 4);
+    }
+
+    async fn an_update_of_a_thread_that_someone_runs_is_refused(backend: Backend) {
+        let store = backend.open();
+        let mut graph = superstep::StateGraph::new("g");
+        let a = sayer(&mut graph, "a");
+        graph.add_edge(superstep::START, a);
+        let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+        let lease = store.lease(&"t".into()).await.unwrap();
+        let error = failed(graph.update_state(t(), say("u"), "a").await);
+        assert!(
+            matches!(&error, RunError::Checkpoint(superstep::CheckpointError::Busy { .. })),
+            "{error}"
+        );
+        drop(lease);
+        graph.update_state(t(), say("u"), "a").await.unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! User code that panics does not take the run's caller with it, and is named.
+
+use superstep::{
+    CompiledGraph, Cx, END, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route, RunConfig, RunError,
+    START, State, StateGraph,
+};
+
+use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+
+fn is_panic(error: &(dyn std::error::Error + 'static), message: &str) -> bool {
+    let mut error = Some(error);
+    while let Some(cause) = error {
+        if let Some(Panicked(text)) = cause.downcast_ref::<Panicked>() {
+            return text == message;
+        }
+        error = cause.source();
+    }
+    false
+}
+
+/// `a`, which panics at once or after a while, alone or with a sibling.
+fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_: Plain, _: Cx| {
+        assert!(later, "at once");
+        async move {
+            tokio::task::yield_now().await;
+            if later {
+                panic!("later, in {}", 3);
+            }
+            say("never")
+        }
+    });
+    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    if sibling {
+        let b = sayer(&mut graph, "b");
+        graph.add_edge(START, b);
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn a_panicking_node_is_a_failure_that_is_not_retried(backend: Backend) {
+        for (later, sibling, message) in [
+            (false, false, "at once"),
+            (true, false, "later, in 3"),
+            (false, true, "at once"),
+            (true, true, "later, in 3"),
+        ] {
+            let graph = backend.keep(panicking(later, sibling));
+            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
+            let error = failed(graph.invoke(Plain::update(), config).await);
+            assert!(
+                matches!(&error, RunError::Node { node, attempts: 1, .. } if node.as_str() == "a")
+                    && is_panic(&error, message),
+                "{error:?}"
+            );
+        }
+        assert_eq!(backend.keep(line(&["a", "b"])).resume(t()).await.unwrap().state.said(), "a b b");
+    }
+
+    async fn a_panicking_router_is_a_failure_of_its_node(backend: Backend) {
+        let graph = |panics: bool| {
+            #[derive(Route, Clone, Copy)]
+            enum Next { End }
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = sayer(&mut graph, "a");
+            graph.add_edge(START, a);
+            let router = move |state: &Plain| {
+                assert!(!panics, "no way from {}", state.said());
+                Next::End
+            };
+            graph.add_conditional_edges(a, router, |_| END);
+            backend.keep(graph.compile().unwrap())
+        };
+        let lost = graph(true);
+        let error = failed(lost.invoke(Plain::update(), t()).await);
+        assert!(
+            matches!(&error, RunError::Router { node, step: 1, .. } if node.as_str() == "a")
+                && is_panic(&error, "no way from a"),
+            "{error:?}"
+        );
+        assert_eq!(names(&head(&lost).await.next), "a");
+        assert_eq!(h(&lost).await, entries(&[("loop", 0, "a"), ("input", -1, "__start__")]));
+        assert_eq!(graph(false).resume(t()).await.unwrap().state.said(), "a");
+    }
+}
+
+/// Adds a number, and panics at 13.
+enum Superstitious {}
+
+impl Reducer<i64> for Superstitious {
+    type Write = i64;
+
+    fn reduce(value: &mut i64, write: i64) -> Result<(), ReduceError> {
+        assert_ne!(write, 13, "bad luck");
+        *value += write;
+        Ok(())
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Luck {
+    #[channel(with = Superstitious)]
+    sum: i64,
+}
+
+fn lucky(numbers: &'static [i64]) -> CompiledGraph<Luck> {
+    let mut graph = StateGraph::<Luck>::new("g");
+    for (name, &number) in ["a", "b"].iter().zip(numbers) {
+        let node = graph.add_node(name, move |_, _| async move { Luck::update().sum(number) });
+        graph.add_edge(START, node);
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn a_panicking_reducer_refuses_the_write_of_its_node(backend: Backend) {
+        for numbers in [&[13][..], &[1, 13]] {
+            let graph = backend.keep(lucky(numbers));
+            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
+            let error = failed(graph.invoke(Luck::update(), config).await);
+            let culprit = ["a", "b"][numbers.len() - 1];
+            assert!(
+                matches!(&error, RunError::Fold { node, source, .. }
+                    if node.as_str() == culprit && source.channel == "sum"),
+                "{error:?}"
+            );
+            assert_eq!(names(&head(&graph).await.next), culprit);
+        }
+        let error = failed(backend.keep(lucky(&[1])).update_state(t(), Luck::update().sum(13), "a").await);
+        assert!(matches!(&error, RunError::Fold { .. }), "{error:?}");
+        assert_eq!(backend.keep(lucky(&[1, 2])).resume(t()).await.unwrap().state.sum, 3);
+    }
+
+    async fn an_input_on_which_a_reducer_panics_leaves_no_trace(backend: Backend) {
+        let graph = backend.keep(lucky(&[1]));
+        let error = failed(graph.invoke(Luck::update().sum(13), t()).await);
+        assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error:?}");
+        assert_eq!(h(&graph).await, []);
+    }
+}

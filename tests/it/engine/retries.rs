@@ -1,0 +1,119 @@
+//! C9 and H2: retries and time-outs.
+
+use std::{io, time::Duration};
+
+use superstep::{
+    Cx, Fatal, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State, StateGraph, TimedOut,
+};
+use tokio::time::Instant;
+
+use crate::support::{Plain, failed, say};
+
+/// How often a node runs that fails twice with an error, with the default policy.
+async fn attempts(error: fn() -> NodeError) -> u32 {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_, cx: Cx| async move {
+        if cx.attempt() < 3 { Err(error()) } else { Ok(Plain::update().x(i64::from(cx.attempt()))) }
+    });
+    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    match graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await {
+        Ok(end) => u32::try_from(end.state.x).unwrap(),
+        Err(RunError::Node { attempts, .. }) => attempts,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The types differ from the table's, which is about Python; time-outs of the system may pass here.
+#[tokio::test(start_paused = true)]
+async fn c9_errors_that_may_pass_are_retried_and_errors_of_logic_are_not() {
+    assert_eq!(attempts(|| "x".parse::<i64>().unwrap_err().into()).await, 1);
+    assert_eq!(attempts(|| serde_json::from_str::<i64>("x").unwrap_err().into()).await, 1);
+    assert_eq!(attempts(|| std::fmt::Error.into()).await, 1);
+    assert_eq!(attempts(|| io::Error::from(io::ErrorKind::NotFound).into()).await, 1);
+    assert_eq!(attempts(|| io::Error::from(io::ErrorKind::PermissionDenied).into()).await, 1);
+    assert_eq!(attempts(|| io::Error::from(io::ErrorKind::ConnectionReset).into()).await, 3);
+    assert_eq!(attempts(|| io::Error::from(io::ErrorKind::TimedOut).into()).await, 3);
+    assert_eq!(attempts(|| NodeError::new("some failure")).await, 3);
+    assert_eq!(attempts(|| NodeError::new("some failure").fatal()).await, 1);
+    assert_eq!(attempts(|| {
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        Err::<(), _>(reset).fatal().unwrap_err()
+    }).await, 1);
+}
+
+#[tokio::test]
+async fn c9_without_a_policy_nothing_is_retried() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("no")));
+    graph.add_edge(START, a);
+    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
+    let waits = async |seed| {
+        let begun = Instant::now();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", move |_, _| async move {
+            Err::<(), _>(NodeError::new(format!("{}", begun.elapsed().as_millis())))
+        });
+        graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+        graph.add_edge(START, a);
+        let config = RunConfig { seed, ..RunConfig::default() };
+        let error = failed(graph.compile().unwrap().invoke(Plain::update(), config).await);
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        cause.parse::<u64>().unwrap()
+    };
+    let first = waits(1).await;
+    // 0.5 s and 1 s, each with up to 1 s of chance.
+    assert!((1_500..=3_500).contains(&first), "{first}");
+    assert_eq!(waits(1).await, first);
+    assert_ne!(waits(2).await, first);
+}
+
+/// A node that needs 500 ms in its first two attempts, with 50 ms to do it in.
+fn slow(retry: Option<RetryPolicy>) -> superstep::CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, cx: Cx| {
+        if cx.attempt() < 3 {
+            cx.sleep(Duration::from_millis(500)).await;
+        }
+        say(&format!("attempt {}", cx.attempt()))
+    });
+    let timeout = Some(Duration::from_millis(50));
+    graph.configure(a, NodeOptions { retry, timeout, ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    graph.compile().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
+    let begun = Instant::now();
+    let error = failed(slow(None).invoke(Plain::update(), RunConfig::default()).await);
+    assert_eq!(begun.elapsed().as_millis(), 50);
+    assert!(
+        matches!(&error, RunError::Node { node, attempts: 1, source, .. }
+            if node.as_str() == "a" && source.downcast_ref::<TimedOut>().is_some_and(|out| out.0.as_millis() == 50)),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
+    let end = slow(Some(RetryPolicy::default())).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "attempt 3");
+}
+
+#[tokio::test]
+async fn a_node_decides_by_itself_which_failures_may_pass() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>("x".parse::<i64>().unwrap_err()));
+    let retry = Some(RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() });
+    let retry_on = |error: &NodeError| error.cause().is::<std::num::ParseIntError>();
+    graph.configure(a, NodeOptions { retry, retry_on, ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
+}

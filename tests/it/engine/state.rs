@@ -1,0 +1,320 @@
+//! A: state, channels, reducers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use superstep::{
+    ById, Cx, END, Event, HasId, Log, Merge, Merges, ReduceError, Reducer, RunConfig, RunError, START, State,
+    StateGraph, StreamMode, UnknownId,
+};
+
+use crate::support::{Plain, PlainUpdate, failed, h, entries, head, json, on_every_store, say, sayer, t, task, told};
+
+/// A channel that is not there cannot be written in Rust at all; `crates/macros` has the compile-fail cases. What is
+/// left is an update that comes as JSON.
+#[test]
+fn a1_an_update_with_an_unknown_channel_is_refused() {
+    let error = serde_json::from_str::<PlainUpdate>(r#"{"x": 1, "zzz": 9}"#).unwrap_err();
+    assert!(error.to_string().starts_with("unknown field `zzz`"), "{error}");
+}
+
+#[tokio::test]
+async fn a1_nodes_see_what_the_nodes_before_them_wrote() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
+    let b = graph.add_node("b", async |state: Plain, _: Cx| Plain::update().x(state.x + 1));
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, END);
+    let graph = graph.compile().unwrap();
+    let end = graph.invoke(Plain::update().x(0), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state, Plain { x: 2, log: Log::new() });
+}
+
+/// Two nodes that both write `x`.
+fn rivals() -> superstep::CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
+    let b = graph.add_node("b", async |_: Plain, _: Cx| Plain::update().x(2));
+    graph.add_edge(START, a);
+    graph.add_edge(START, b);
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn a2_parallel_writers_of_a_last_value_are_refused(backend: Backend) {
+        let graph = backend.keep(rivals());
+        let error = failed(graph.invoke(say("in"), t()).await);
+        assert!(
+            matches!(
+                &error,
+                RunError::Conflict { channel: "x", step: 1, first, second }
+                    if first.as_str() == "a" && second.as_str() == "b"
+            ),
+            "{error}"
+        );
+        assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
+    }
+
+    async fn a3_after_a_conflict_the_thread_is_readable_and_goes_on_with_a_repaired_graph(backend: Backend) {
+        let graph = backend.keep(rivals());
+        let error = failed(graph.invoke(say("in"), t()).await);
+        for graph in [graph, backend.keep(rivals())] {
+            let head = head(&graph).await;
+            assert_eq!((head.values.said().as_str(), head.values.x), ("in", 0));
+            let tasks: Vec<_> = head.tasks.iter().map(task).collect();
+            let refused = |node: &str| (node.to_owned(), json(&()), error.to_string());
+            assert_eq!(tasks, [refused("a"), refused("b")]);
+        }
+
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
+        let b = sayer(&mut graph, "b");
+        graph.add_edge(START, a);
+        graph.add_edge(START, b);
+        let graph = backend.keep(graph.compile().unwrap());
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a4_writes_fold_in_name_order_and_updates_are_told_in_completion_order() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let b = sayer(&mut graph, "b");
+    let a = graph.add_node("a", async |_: Plain, cx: Cx| {
+        cx.sleep(std::time::Duration::from_millis(100)).await;
+        say("a")
+    });
+    graph.add_edge(START, b);
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let modes = [StreamMode::Updates, StreamMode::Values];
+    assert_eq!(
+        told(&graph, Plain::update(), RunConfig::default(), &modes).await,
+        [
+            "values 0: []",
+            r#"update 1 b: {"log":["b"]}"#,
+            r#"update 1 a: {"log":["a"]}"#,
+            "values 1: [a b]",
+        ]
+    );
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Zeros {
+    #[channel(append)]
+    l: Log<String>,
+    #[channel(sum)]
+    n: i64,
+    #[channel(append)]
+    t: String,
+    #[channel(union)]
+    d: BTreeMap<String, i64>,
+    plain: Option<i64>,
+}
+
+#[tokio::test]
+async fn a6_channels_that_nobody_wrote_have_their_default_in_the_first_node() {
+    let mut graph = StateGraph::<Zeros>::new("g");
+    let a = graph.add_node("a", async |state: Zeros, cx: Cx| {
+        cx.emit("saw", format!("{state:?}"));
+    });
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let mut stream = graph.stream(Zeros::update().n(2), RunConfig::default(), &[StreamMode::Custom]);
+    let seen = Zeros { n: 2, ..Zeros::default() };
+    let event = futures::StreamExt::next(&mut stream).await;
+    assert!(
+        matches!(&event, Some(Event::Custom { data, .. }) if *data == format!("{seen:?}")),
+        "{event:?}"
+    );
+    assert_eq!(stream.outcome().await.unwrap().state, seen);
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Spark {
+    #[channel(ephemeral)]
+    e: Option<String>,
+    #[channel(append)]
+    seen: Log<String>,
+}
+
+fn sparks() -> superstep::CompiledGraph<Spark> {
+    let mut graph = StateGraph::<Spark>::new("g");
+    let see = async |state: Spark, cx: Cx| {
+        Spark::update().seen([format!("{} {:?}", cx.node(), state.e)])
+    };
+    let a = graph.add_node("a", async |_: Spark, _: Cx| Spark::update().e("hot".to_owned()));
+    let b = graph.add_node("b", see);
+    let c = graph.add_node("c", see);
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, c);
+    graph.compile().unwrap()
+}
+
+const SEEN: [&str; 2] = [r#"b Some("hot")"#, "c None"];
+
+#[tokio::test]
+async fn a9_only_the_next_superstep_sees_an_ephemeral_value() {
+    let end = sparks().invoke(Spark::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.seen, SEEN.map(str::to_owned));
+}
+
+on_every_store! {
+    async fn a9_an_ephemeral_value_outlives_the_process_but_not_its_superstep(backend: Backend) {
+        let stop = RunConfig { step_limit: 1, ..t() };
+        failed(backend.keep(sparks()).invoke(Spark::update(), stop.clone()).await);
+        failed(backend.keep(sparks()).resume(stop).await);
+        let end = backend.keep(sparks()).resume(t()).await.unwrap();
+        assert_eq!(end.state.seen, SEEN.map(str::to_owned));
+    }
+
+    async fn a9_a_fork_sees_the_ephemeral_value_also_after_a_crash(backend: Backend) {
+        let graph = backend.keep(sparks());
+        failed(graph.invoke(Spark::update(), RunConfig { step_limit: 1, ..t() }).await);
+        let fork = head(&graph).await.checkpoint.unwrap().id;
+        graph.resume(t()).await.unwrap();
+        // The fork is stored, and nothing of it runs: its input is the next process'.
+        let cancelled = RunConfig { checkpoint: Some(fork), ..t() };
+        cancelled.cancel.cancel();
+        graph.resume(cancelled).await.unwrap();
+        assert_eq!(head(&graph).await.values.e.as_deref(), Some("hot"));
+        let end = backend.keep(sparks()).resume(t()).await.unwrap();
+        assert_eq!(end.state.seen, SEEN.map(str::to_owned));
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Message {
+    id: String,
+    text: String,
+}
+
+impl HasId for Message {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn set_id(&mut self, id: String) {
+        self.id = id;
+    }
+}
+
+fn message(id: &str, text: &str) -> Message {
+    Message { id: id.into(), text: text.into() }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Talk {
+    #[channel(merge_by_id)]
+    messages: ById<Message>,
+}
+
+/// The messages as `id=text` after each write in turn.
+fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superstep::FoldError> {
+    let mut state = Talk::default();
+    for write in writes {
+        state = superstep::reduce(&state, [Talk::update().messages(write)])?;
+    }
+    let shown = state.messages.iter().map(|message| format!("{}={}", message.id, message.text));
+    Ok(shown.collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn a14_messages_are_appended_replaced_and_removed_by_id() {
+    let two = || [message("1", "x"), message("2", "y")].into();
+    assert_eq!(talk([two(), [message("3", "z")].into()]).unwrap(), "1=x 2=y 3=z");
+    assert_eq!(talk([two(), [message("1", "new")].into()]).unwrap(), "1=new 2=y");
+    assert_eq!(talk([two(), [Merge::remove("1")].into()]).unwrap(), "2=y");
+    let remove_all = [Merge::Put(message("9", "x")), Merge::remove_all(), Merge::Put(message("3", "new"))];
+    assert_eq!(talk([two(), remove_all.into()]).unwrap(), "3=new");
+    let again = [Merge::remove("1"), Merge::Put(message("1", "again"))];
+    assert_eq!(talk([two(), again.into()]).unwrap(), "2=y 1=again");
+}
+
+#[test]
+fn a14_a_message_without_an_id_gets_a_new_one() {
+    let all = talk([[message("", "x"), message("", "y")].into(), [message("", "z")].into()]).unwrap();
+    assert_eq!(all, "auto-0=x auto-1=y auto-2=z");
+}
+
+#[test]
+fn a14_removing_an_unknown_message_is_an_error() {
+    let error = talk([[Merge::remove("7")].into()]).unwrap_err();
+    assert_eq!(error.channel, "messages");
+    assert_eq!(error.source.downcast_ref(), Some(&UnknownId("7".to_owned())));
+}
+
+/// Adds the quotient of 100 and what is written.
+enum Share {}
+
+impl Reducer<i64> for Share {
+    type Write = i64;
+
+    fn reduce(value: &mut i64, write: i64) -> Result<(), ReduceError> {
+        *value += 100_i64.checked_div(write).ok_or("division by zero")?;
+        Ok(())
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Shares {
+    #[channel(with = Share)]
+    sum: i64,
+}
+
+/// `a` and `b` side by side, each writing its number.
+fn shares(a: i64, b: i64) -> superstep::CompiledGraph<Shares> {
+    let mut graph = StateGraph::<Shares>::new("g");
+    for (name, number) in [("a", a), ("b", b)] {
+        let node = graph.add_node(name, move |_, _| async move { Shares::update().sum(number) });
+        graph.add_edge(START, node);
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn a17_a_refusing_reducer_fails_the_run_and_spares_the_thread(backend: Backend) {
+        let graph = backend.keep(shares(10, 0));
+        let error = failed(graph.invoke(Shares::update().sum(1), t()).await);
+        assert!(
+            matches!(&error, RunError::Fold { node, step: 1, source } if node.as_str() == "b" && source.channel == "sum"),
+            "{error}"
+        );
+        let head = head(&graph).await;
+        let error = "SS103: superstep 1: the write of node `b` cannot be folded: channel `sum` refused a write: \
+                     division by zero";
+        assert_eq!(
+            head.tasks.iter().map(task).collect::<Vec<_>>(),
+            [
+                ("a".to_owned(), json(&Shares::update().sum(10)), String::new()),
+                ("b".to_owned(), json(&()), error.to_owned()),
+            ]
+        );
+        // The finished task counts already, the refused one does not.
+        assert_eq!(head.values.sum, 110);
+
+        let end = backend.keep(shares(1, 5)).resume(t()).await.unwrap();
+        assert_eq!(end.state.sum, 130, "a is not run again, b is");
+    }
+
+    async fn a17_an_input_that_a_reducer_refuses_leaves_no_trace(backend: Backend) {
+        let graph = backend.keep(shares(10, 10));
+        let error = failed(graph.invoke(Shares::update().sum(0), t()).await);
+        assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error}");
+        assert_eq!(h(&graph).await, []);
+        assert_eq!(graph.invoke(Shares::update().sum(1), t()).await.unwrap().state.sum, 120);
+    }
+
+    async fn a18_a_second_run_begins_with_the_state_of_the_first(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", async |state: Plain, _: Cx| say(&format!("x={}", state.x)));
+        graph.add_edge(START, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.invoke(Plain::update().x(7), t()).await.unwrap();
+        let end = graph.invoke(Plain::update().log([]), t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), end.state.x), ("x=7 x=7", 7));
+    }
+}

@@ -1,0 +1,66 @@
+//! C4 and C7: a new input for a thread that still has tasks to run.
+
+use superstep::{OnUnfinished, RunConfig, RunError, State, StreamMode};
+
+use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, t, told};
+
+fn one_step() -> RunConfig {
+    RunConfig { step_limit: 1, ..t() }
+}
+
+on_every_store! {
+    async fn c4_a_new_input_for_unfinished_work_is_refused_and_changes_nothing(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        failed(graph.invoke(say("1"), one_step()).await);
+        let before = h(&graph).await;
+        let error = failed(graph.invoke(say("2"), t()).await);
+        assert!(
+            matches!(&error, RunError::Unfinished { thread, next } if thread.as_str() == "t" && names(next) == "b"),
+            "{error}"
+        );
+        assert_eq!(h(&graph).await, before);
+        assert_eq!(head(&graph).await.values.said(), "1 a");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "1 a b");
+    }
+
+    async fn c4_a_new_input_may_discard_unfinished_work_and_tells_so(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        failed(graph.invoke(say("1"), one_step()).await);
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..one_step() };
+        assert_eq!(
+            told(&graph, say("2"), discard, &[StreamMode::Values]).await,
+            [
+                "discarded [b]",
+                "values 3: [1 a 2]",
+                "values 4: [1 a 2 a]",
+                "SS105: 1 supersteps did not finish the run, `b` would be next; raise `step_limit`, or check that the \
+                 graph's cycles end",
+            ]
+        );
+        let head = head(&graph).await;
+        assert_eq!((head.values.said().as_str(), names(&head.next).as_str()), ("1 a 2 a", "b"));
+        assert_eq!(
+            h(&graph).await,
+            entries(&[
+                ("loop", 4, "b"),
+                ("loop", 3, "a"),
+                ("input", 2, "__start__"),
+                ("loop", 1, "b"),
+                ("loop", 0, "a"),
+                ("input", -1, "__start__"),
+            ])
+        );
+    }
+
+    async fn c7_a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
+        let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &Default::default()));
+        failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.invoke(say("2"), t()).await);
+        assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "bad ok"), "{error}");
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &Default::default()));
+        let end = repaired.invoke(say("2"), discard).await.unwrap();
+        assert_eq!(end.state.said(), "2 bad ok j", "what ok wrote the first time is dropped");
+    }
+}
+

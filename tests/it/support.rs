@@ -1,0 +1,258 @@
+//! What the tests share: states, nodes, and one way to look at each boundary.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+};
+
+use futures::StreamExt;
+use serde_json::Value;
+use superstep::{
+    Checkpointer, CheckpointMeta, CompiledGraph, Cx, END, Event, History, Log, MemoryCheckpointer, NodeRef,
+    RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
+};
+use tokio::sync::Notify;
+
+/// The state of most scenarios.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plain {
+    #[channel(append)]
+    pub(crate) log: Log<String>,
+    pub(crate) x: i64,
+}
+
+impl Plain {
+    /// The log as text.
+    pub(crate) fn said(&self) -> String {
+        self.log.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// An update that adds a word to the log.
+pub(crate) fn say(word: &str) -> PlainUpdate {
+    Plain::update().log([word.to_owned()])
+}
+
+/// Adds a node that says its own name.
+pub(crate) fn sayer(graph: &mut StateGraph<Plain>, name: &'static str) -> NodeRef {
+    graph.add_node(name, move |_, _| async move { say(name) })
+}
+
+/// `START → a → b → … → END`, where every node says its name.
+pub(crate) fn line(names: &[&'static str]) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::new("line");
+    let mut last = START;
+    for name in names {
+        let node = sayer(&mut graph, name);
+        graph.add_edge(last, node);
+        last = node;
+    }
+    graph.add_edge(last, END);
+    graph.compile().unwrap()
+}
+
+/// Remembers which nodes ran, in the order in which they began.
+#[derive(Clone, Default)]
+pub(crate) struct Calls(Arc<Mutex<Vec<String>>>);
+
+impl Calls {
+    pub(crate) fn add(&self, cx: &Cx) {
+        self.0.lock().unwrap().push(cx.node().to_string());
+    }
+
+    pub(crate) fn all(&self) -> String {
+        self.0.lock().unwrap().join(" ")
+    }
+}
+
+/// Where a scenario keeps its threads.
+pub(crate) enum Backend {
+    Memory(Arc<MemoryCheckpointer>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(tempfile::TempDir),
+}
+
+impl Backend {
+    pub(crate) fn memory() -> Self {
+        Self::Memory(Arc::new(MemoryCheckpointer::new()))
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().unwrap())
+    }
+
+    /// The store as a new process finds it: a database is opened again.
+    pub(crate) fn open(&self) -> Arc<dyn Checkpointer> {
+        match self {
+            Self::Memory(store) => store.clone(),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(folder) => {
+                let path = folder.path().join("threads.db");
+                Arc::new(superstep::checkpoint::SqliteCheckpointer::open(path).unwrap())
+            }
+        }
+    }
+
+    /// The graph with its threads in this store, as a new process finds it.
+    pub(crate) fn keep<S: State>(&self, graph: CompiledGraph<S>) -> CompiledGraph<S> {
+        graph.with_checkpointer(self.open())
+    }
+}
+
+/// Makes each scenario a test in memory and a test in a database.
+macro_rules! on_every_store {
+    ($($(#[$attribute:meta])* async fn $name:ident($backend:ident: Backend) $body:block)*) => {$(
+        $(#[$attribute])*
+        async fn $name($backend: crate::support::Backend) $body
+
+        mod $name {
+            #[tokio::test(start_paused = true)]
+            async fn in_memory() {
+                super::$name(crate::support::Backend::memory()).await;
+            }
+
+            #[cfg(feature = "sqlite")]
+            #[tokio::test(start_paused = true)]
+            async fn in_sqlite() {
+                super::$name(crate::support::Backend::sqlite()).await;
+            }
+        }
+    )*};
+}
+pub(crate) use on_every_store;
+
+/// The thread of most scenarios.
+pub(crate) fn t() -> RunConfig {
+    RunConfig::thread("t")
+}
+
+/// The head of the thread.
+pub(crate) async fn head<S: State>(graph: &CompiledGraph<S>) -> StateSnapshot<S> {
+    graph.get_state(&"t".into(), None).await.unwrap()
+}
+
+/// A checkpoint as `(source, step, next)`.
+pub(crate) type Entry = (&'static str, i64, String);
+
+pub(crate) fn entry(meta: &CheckpointMeta) -> Entry {
+    (meta.source.as_str(), meta.control.step, names(&meta.control.next))
+}
+
+/// The thread's history, newest first.
+pub(crate) async fn h<S: State>(graph: &CompiledGraph<S>) -> Vec<Entry> {
+    let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+    history
+        .iter()
+        .map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap()))
+        .collect()
+}
+
+/// What [`h`] is compared with.
+pub(crate) fn entries(expected: &[(&'static str, i64, &str)]) -> Vec<Entry> {
+    expected
+        .iter()
+        .map(|(source, step, next)| (*source, *step, (*next).to_owned()))
+        .collect()
+}
+
+/// Names separated by spaces.
+pub(crate) fn names(nodes: &[superstep::NodeName]) -> String {
+    nodes
+        .iter()
+        .map(superstep::NodeName::as_str)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// A task as `(node, result or null, error or "")`.
+pub(crate) fn task<S: State>(task: &TaskSnapshot<S>) -> (String, Value, String) {
+    let result = task.result.as_ref().map_or(Value::Null, json);
+    (
+        task.node.to_string(),
+        result,
+        task.error.clone().unwrap_or_default(),
+    )
+}
+
+pub(crate) fn json(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
+}
+
+/// An error with its causes, one a line.
+pub(crate) fn text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut lines = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        lines.push_str("\n  cause: ");
+        lines.push_str(&error.to_string());
+        cause = error.source();
+    }
+    lines
+}
+
+pub(crate) fn failed<T>(result: Result<T, RunError>) -> RunError {
+    result.err().expect("the run fails")
+}
+
+/// Every event of a run in one line each, and how it ended.
+pub(crate) async fn told(
+    graph: &CompiledGraph<Plain>,
+    input: PlainUpdate,
+    config: RunConfig,
+    modes: &[StreamMode],
+) -> Vec<String> {
+    let mut stream = graph.stream(input, config, modes);
+    let mut lines = Vec::new();
+    while let Some(event) = stream.next().await {
+        lines.push(line_of(&event));
+    }
+    if let Err(error) = stream.outcome().await {
+        lines.push(error.to_string());
+    }
+    lines
+}
+
+pub(crate) fn line_of(event: &Event<Plain>) -> String {
+    match event {
+        Event::Values { step, state } => format!("values {step}: [{}]", state.said()),
+        Event::Update { step, node, update } => format!("update {step} {node}: {}", json(update)),
+        Event::Custom { node, name, data } => format!("custom {node} {name}: {data}"),
+        Event::TaskStart { step, node, attempt } => format!("start {step} {node} #{attempt}"),
+        Event::TaskEnd { step, node, attempt, error } => {
+            let error = error.as_ref().map(|error| format!(": {error}"));
+            format!("end {step} {node} #{attempt}{}", error.unwrap_or_default())
+        }
+        Event::Checkpoint(meta) => {
+            let (source, step, next) = entry(meta);
+            format!("checkpoint {source} {step} -> [{next}]")
+        }
+        Event::Discarded { nodes } => format!("discarded [{}]", names(nodes)),
+        other => panic!("an event that no test knows: {other:?}"),
+    }
+}
+
+/// Tells a test that a node is at work. The node never ends by itself.
+#[derive(Clone, Default)]
+pub(crate) struct Stuck(Arc<Notify>);
+
+impl Stuck {
+    /// What the node does.
+    pub(crate) async fn here(&self) {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+
+    /// Drives `run` until the node is at work, and drops it there, as a crash would.
+    pub(crate) async fn crash<T>(&self, run: impl Future<Output = T>) {
+        tokio::select! {
+            _ = run => panic!("the run ends before its node is stuck"),
+            () = self.0.notified() => {}
+        }
+    }
+
+    /// Waits until the node is at work.
+    pub(crate) async fn reached(&self) {
+        self.0.notified().await;
+    }
+}
