@@ -45,8 +45,8 @@ impl fmt::Display for Place {
 /// The size in bytes at which the write-ahead log is to be folded: what SQLite thinks right.
 const LONG_LOG: usize = 4 << 20;
 
-/// How many pages a small write changes.
-const PAGES_PER_WRITE: usize = 2;
+/// What a small write adds to the log: a page, whole.
+const PAGE: usize = 4096;
 
 /// What the requests work on.
 #[derive(Debug)]
@@ -77,8 +77,7 @@ impl Database {
 
     /// Counts what a transaction wrote.
     pub(crate) fn wrote(&mut self, bytes: usize) {
-        // Its pages are stored whole.
-        self.log += bytes + PAGES_PER_WRITE * 4096;
+        self.log += bytes + PAGE;
     }
 
     pub(crate) fn log_is_long(&self) -> bool {

@@ -115,26 +115,6 @@ pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: 
     }
 }
 
-/// A commit that follows a checkpoint which is not there.
-pub(crate) fn no_parent(thread: &ThreadId, parent: CheckpointId) -> CheckpointError {
-    CheckpointError::Storage {
-        what: format!("thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"),
-        source: None,
-    }
-}
-
-/// A commit that applies a task which was not recorded, although it says so.
-pub(crate) fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> CheckpointError {
-    let parent = parent.map_or(0, |id| id.0);
-    CheckpointError::Storage {
-        what: format!(
-            "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is not; \
-             record it before the commit that applies it"
-        ),
-        source: None,
-    }
-}
-
 /// A value that should be stored as JSON and is not JSON.
 pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
     storage(format!("cannot store {part} of thread `{thread}`: it is not JSON"), cause)

@@ -68,12 +68,12 @@ impl Database {
             // The new checkpoint is there already, and cannot follow itself.
             let known = parent.0 <= head.into() && exists(&transaction, key, parent).map_err(refused)?;
             if !known {
-                return Err(error::no_parent(&new.thread, parent));
+                return Err(CheckpointError::no_parent(&new.thread, parent));
             }
         }
         for slot in &new.recorded {
             if !is_finished(&transaction, key, new.parent, *slot).map_err(refused)? {
-                return Err(error::not_recorded(&new.thread, new.parent, *slot));
+                return Err(CheckpointError::not_recorded(&new.thread, new.parent, *slot));
             }
         }
         for (slot, record) in &new.records {

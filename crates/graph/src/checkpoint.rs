@@ -18,10 +18,13 @@ use superstep_engine::{Control, NodeName};
 /// # Contract
 /// - [`commit`](Self::commit) is atomic, and succeeds only if `expected` is still the head of the thread.
 /// - Ids ascend in the order of commits on a thread and are never used again, so branches cannot meet.
-/// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task.
+/// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task
+///   as long as its checkpoint is the head.
+/// - A future that is dropped before it is ready may or may not have had its effect.
 /// - [`superstep_testing`](https://docs.rs/superstep-testing) has the suite that every implementation passes.
 pub trait Checkpointer: Send + Sync + 'static {
-    /// Makes the caller the thread's one writer until the [`Lease`] is dropped or its process ends.
+    /// Makes the caller the thread's one writer until the [`Lease`] is dropped or its process ends. Does not wait for
+    /// another writer, and makes no thread.
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if someone else is.
@@ -34,13 +37,17 @@ pub trait Checkpointer: Send + Sync + 'static {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>>;
 
-    /// Stores how a task ended before its superstep is over. Storing it again replaces it.
+    /// Stores how a task of the head ended before its superstep is over. Storing it again replaces it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
     /// Adds a checkpoint and makes it the head.
     ///
     /// # Errors
-    /// [`CheckpointError::Conflict`] if `expected` is not the head.
+    /// [`CheckpointError::Conflict`] if `expected` is not the head. [`CheckpointError::Storage`] if the parent does not
+    /// exist, or a task is applied as recorded and has no finished record under the parent. Nothing is stored then.
     fn commit(
         &self,
         thread: &ThreadId,
@@ -55,10 +62,10 @@ pub trait Checkpointer: Send + Sync + 'static {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
 
-    /// The heads of all threads, newest first.
+    /// The heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name.
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>>;
 
-    /// Forgets a thread. Nothing happens if there is none.
+    /// Forgets a thread, so that one of the same name begins at 1 again. Nothing happens if there is none.
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
@@ -184,7 +191,7 @@ pub struct Commit {
 pub struct AppliedTask {
     /// Its slot among the tasks of the parent checkpoint.
     pub slot: u32,
-    /// Whether [`Checkpointer::record`] has stored it already under the parent, so that it need not be stored again.
+    /// Whether its record is stored already under the parent, so that it need not be stored again.
     pub recorded: bool,
     /// The node that ran, or in whose name the update was made.
     pub node: NodeName,
@@ -266,8 +273,9 @@ pub struct Loaded {
     pub snapshot: Option<Vec<ChannelValue>>,
     /// The commits since the snapshot, oldest first, each with its updates in fold order, as JSON.
     pub commits: Vec<Vec<Vec<u8>>>,
-    /// What is known of the checkpoint's own tasks, by slot: their records, and for tasks that a later checkpoint of
-    /// [`Source::Loop`] applied, what they wrote.
+    /// What is known of the checkpoint's own tasks, by slot: their records, and for tasks without a finished record
+    /// that a checkpoint of [`Source::Loop`] applied, what they wrote, without targets. If several such checkpoints
+    /// follow this one, the newest counts.
     pub tasks: Vec<(u32, TaskRecord)>,
 }
 
@@ -339,4 +347,28 @@ pub enum CheckpointError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+}
+
+impl CheckpointError {
+    /// A commit that follows a checkpoint which the thread does not have.
+    pub fn no_parent(thread: &ThreadId, parent: CheckpointId) -> Self {
+        Self::Storage {
+            what: format!(
+                "thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"
+            ),
+            source: None,
+        }
+    }
+
+    /// A commit that applies a task as recorded which has no finished record.
+    pub fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> Self {
+        let parent = parent.map_or(0, |id| id.0);
+        Self::Storage {
+            what: format!(
+                "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is \
+                 not; record it before the commit that applies it"
+            ),
+            source: None,
+        }
+    }
 }

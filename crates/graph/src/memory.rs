@@ -160,12 +160,12 @@ impl Thread {
         if let Some(parent) = next.parent
             && self.get(parent).is_none()
         {
-            return Err(no_parent(thread, parent));
+            return Err(CheckpointError::no_parent(thread, parent));
         }
         if let Some(missing) =
             next.applied.iter().find(|task| task.recorded && !self.is_recorded(&next, task))
         {
-            return Err(not_recorded(thread, next.parent, missing.slot));
+            return Err(CheckpointError::not_recorded(thread, next.parent, missing.slot));
         }
         let mut records = Vec::with_capacity(next.records.len());
         for (slot, record) in std::mem::take(&mut next.records) {
@@ -303,22 +303,4 @@ fn position(id: CheckpointId) -> Option<usize> {
 
 fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> CheckpointError {
     CheckpointError::Conflict { thread: thread.clone(), expected }
-}
-
-fn no_parent(thread: &ThreadId, parent: CheckpointId) -> CheckpointError {
-    CheckpointError::Storage {
-        what: format!("thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"),
-        source: None,
-    }
-}
-
-fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> CheckpointError {
-    let parent = parent.map_or(0, |id| id.0);
-    CheckpointError::Storage {
-        what: format!(
-            "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is not; \
-             record it before the commit that applies it"
-        ),
-        source: None,
-    }
 }

@@ -9,23 +9,20 @@ use std::path::Path;
 use serde_json::json;
 use superstep_checkpoint::{SCHEMA, SqliteCheckpointer};
 use superstep_graph::{
-    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, History, Source, TaskKey, TaskRecord,
-    ThreadId,
+    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, History, RecordedTarget, Source, TaskKey,
+    TaskRecord, ThreadId,
 };
 
 use crate::support::{Folder, load, superstep, updates};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1.db");
 
-/// One of everything: a run with a parallel superstep and a snapshot, a fork, a failed task, a thread with an odd name.
+/// One of everything: a run with a parallel superstep and a snapshot, a worker with its item, a fork, a failed task, a
+/// thread with an odd name.
 async fn write_fixture(path: &Path) {
     let store = SqliteCheckpointer::open(path).unwrap();
     let thread = ThreadId::from("chat");
     let id = |number| Some(CheckpointId(number));
-    let finished = |update: &str, targets: &[&str]| TaskRecord::Finished {
-        update: update.into(),
-        targets: targets.iter().map(|target| (*target).into()).collect(),
-    };
     let task = |slot, node: &str, recorded, update: &str| AppliedTask {
         slot,
         recorded,
@@ -38,7 +35,7 @@ async fn write_fixture(path: &Path) {
     let input = Commit {
         metadata,
         applied: Vec::new(),
-        records: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
+        records: vec![(0, TaskRecord::Finished { update: r#"{"log":["in"]}"#.into(), targets: Vec::new() })],
         ..input
     };
     store.commit(&thread, None, input).await.unwrap();
@@ -46,11 +43,15 @@ async fn write_fixture(path: &Path) {
     begun.control.next = vec!["left".into(), "right".into()];
     begun.applied = vec![task(0, "__start__", true, r#"{"log":["in"]}"#)];
     store.commit(&thread, id(1), begun).await.unwrap();
+    let sent = RecordedTarget::Send { node: "worker".into(), item: r#"{"n":1}"#.into() };
     let right = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(2), slot: 1 };
     store.record(&right, TaskRecord::Failed { attempts: 1, error: "no \"answer\"".into() }).await.unwrap();
-    store.record(&right, finished(r#"{"log":["right"],"x":null}"#, &["join", "__end__"])).await.unwrap();
+    let targets = vec!["join".into(), sent, "__end__".into()];
+    let update = r#"{"log":["right"],"x":null}"#.into();
+    store.record(&right, TaskRecord::Finished { update, targets }).await.unwrap();
     let mut joined = superstep(id(2), "0");
-    joined.control.next = Vec::new();
+    joined.control.next = vec!["worker".into()];
+    joined.control.items.insert(0, r#"{"n":1}"#.into());
     joined.applied = vec![
         task(0, "left", false, r#"{"log":["left"]}"#),
         task(1, "right", true, r#"{"log":["right"],"x":null}"#),
@@ -125,11 +126,16 @@ async fn a_database_of_schema_1_loads_for_ever() {
     let parallel = at(2).await;
     assert_eq!(updates(&parallel), [r#"{"log":["in"]}"#]);
     let left = TaskRecord::Finished { update: r#"{"log":["left"]}"#.into(), targets: Vec::new() };
+    let sent = RecordedTarget::Send { node: "worker".into(), item: r#"{"n":1}"#.into() };
     let right = TaskRecord::Finished {
         update: r#"{"log":["right"],"x":null}"#.into(),
-        targets: vec!["join".into(), "__end__".into()],
+        targets: vec!["join".into(), sent, "__end__".into()],
     };
     assert_eq!(parallel.tasks, [(0, left), (1, right)]);
+
+    let worker = at(3).await.meta.control;
+    assert_eq!(worker.next, ["worker".into()]);
+    assert_eq!(worker.items.into_iter().collect::<Vec<_>>(), [(0, r#"{"n":1}"#.to_owned())]);
 
     let by_hand = at(4).await;
     let snapshot = vec![
@@ -168,7 +174,7 @@ fn people_can_read_the_history() {
             r#"../o'dd ü 1 input -1 ["b"] 2023-11-14T22:13:19.999Z"#,
             r#"chat 5 fork 1 ["b"] 2023-11-14T22:13:20.001Z"#,
             r#"chat 4 update 2 ["b"] 2023-11-14T22:13:20.002Z"#,
-            r#"chat 3 loop 1 [] 2023-11-14T22:13:20.001Z"#,
+            r#"chat 3 loop 1 ["worker"] 2023-11-14T22:13:20.001Z"#,
             r#"chat 2 loop 0 ["left","right"] 2023-11-14T22:13:20.000Z"#,
             r#"chat 1 input -1 ["__start__"] 2023-11-14T22:13:19.999Z"#,
         ]

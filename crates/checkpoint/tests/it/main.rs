@@ -1,5 +1,7 @@
 //! What the SQLite checkpointer does.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 mod conformance;
 mod crash;
 mod damage;

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Source, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, RecordedTarget, Source,
+    TaskRecord, ThreadId,
 };
 
 use super::{
@@ -20,6 +21,7 @@ cases![
     a_stale_commit_is_a_conflict_and_changes_nothing,
     a_first_commit_needs_a_fresh_thread,
     a_parent_has_to_exist,
+    a_control_record_is_kept_whole,
     a_record_is_found_again,
     a_record_replaces_the_one_before,
     a_record_belongs_to_the_head,
@@ -137,10 +139,25 @@ async fn a_parent_has_to_exist(store: Store) {
     assert_eq!(known(&store, &[&thread]).await, before);
 }
 
+async fn a_control_record_is_kept_whole(store: Store) {
+    let thread = ThreadId::from("t");
+    let mut control = Control::new(i64::MAX, ["a", "a b", "\u{fc}\"", "", "a"].map(Into::into).into());
+    control.items.insert(4, "{\"n\": [1, null]}".into());
+    control.items.insert(0, "\"\"".into());
+    commit(&store, &thread, None, Commit { control: control.clone(), ..plain(None) }).await;
+    let end = Control::new(i64::MIN, Vec::new());
+    commit(&store, &thread, Some(ONE), Commit { control: end.clone(), ..plain(Some(ONE)) }).await;
+    assert_eq!(load(&store, &thread, ONE).await.meta.control, control);
+    assert_eq!(load(&store, &thread, None).await.meta.control, end);
+}
+
 async fn a_record_is_found_again(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
+    let sent = RecordedTarget::Send { node: "worker".into(), item: "{\"n\": 1}".into() };
+    let targets = vec!["a".into(), sent, "a".into()];
     let ends = [
+        (8, TaskRecord::Finished { update: "{}".into(), targets }),
         (7, finished(r#"{"log":["ok"]}"#, &["b", "__end__"])),
         (0, failed(2)),
         (300, TaskRecord::Cancelled),
@@ -149,8 +166,8 @@ async fn a_record_is_found_again(store: Store) {
     for (slot, end) in &ends {
         record(&store, &task(&thread, ONE, *slot), end.clone()).await;
     }
-    let [seven, zero, many, most] = ends;
-    assert_eq!(load(&store, &thread, None).await.tasks, [zero, seven, many, most]);
+    let [eight, seven, zero, many, most] = ends;
+    assert_eq!(load(&store, &thread, None).await.tasks, [zero, seven, eight, many, most]);
 }
 
 async fn a_record_replaces_the_one_before(store: Store) {
