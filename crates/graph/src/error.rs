@@ -234,8 +234,8 @@ pub enum RunError {
     },
     /// The run has made as many supersteps as it may.
     #[error(
-        "SS105: {limit} supersteps did not finish the run, {} would be next; raise `step_limit`, or check that the \
-         graph's cycles end", names(.next)
+        "SS105: {limit} superstep{} did not finish the run, {} would be next; raise `step_limit`, or check that the \
+         graph's cycles end", if *.limit == 1 { "" } else { "s" }, names(.next)
     )]
     StepLimit {
         /// The limit.
