@@ -1,2 +1,54 @@
 //! The `superstep` program: a ReAct agent in the terminal.
-fn main() {}
+//!
+//! ```text
+//! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
+//!                      └─▶ show (threads, state, history, draw)
+//! ```
+//!
+//! What it promises stands in `docs/cli.md`. Start at [`run`].
+
+mod args;
+mod exit;
+mod place;
+
+mod discover;
+mod model;
+mod offline;
+
+mod approve;
+mod output;
+mod run;
+mod show;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exit::guard(|| {
+        let command = match args::parse() {
+            Ok(command) => command,
+            Err(exit) => return exit,
+        };
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(cause) => {
+                let message = format!("cannot start: {cause}; are there too many processes or open files?");
+                return exit::Failure::new(exit::Exit::Failed, message).report();
+            }
+        };
+        let result = runtime.block_on(async {
+            match command {
+                args::Command::Run(args) => run::run(args).await,
+                args::Command::Resume(args) => run::resume(args).await,
+                args::Command::Threads(args) => show::threads(args).await,
+                args::Command::State(args) => show::state(args).await,
+                args::Command::History(args) => show::history(args).await,
+                args::Command::Draw(args) => show::draw(&args),
+                args::Command::Completions { shell } => show::completions(shell),
+            }
+        });
+        // Someone may still be asked at the terminal, which nothing can interrupt.
+        runtime.shutdown_background();
+        result.unwrap_or_else(exit::Failure::report)
+    })
+    .into()
+}

@@ -1,0 +1,235 @@
+//! The command line.
+
+use std::{io::Write, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use superstep::llm::ApiKey;
+
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  superstep run \"Where is the retry policy defined?\"
+  git diff | superstep run \"-\" --quiet > review.txt
+  superstep run --base-url http://127.0.0.1:11434/v1 --model llama3.2 \"What is 37*91+5?\"
+  superstep resume t-20261121-223015-3f2a
+  superstep threads
+  superstep draw --format mermaid
+
+Environment:
+  OPENAI_BASE_URL, OPENAI_MODEL   where to ask, and which model
+  OPENAI_API_KEY                  the key; it is never stored
+  SUPERSTEP_LOCAL_SERVERS         the servers to look for, as `NAME=URL,...`; empty for none
+  NO_COLOR                        no colours
+
+Exit codes:
+    0  done; also if the step limit or a loop ended the turn, with an answer or an explanation
+    1  the run failed, or the output could not be written
+    2  wrong command line, prompt or setting
+    3  the model could not be asked
+    4  the database cannot be opened, read or written
+    5  the thread is unknown, busy or unfinished
+   70  a bug in superstep
+  130  interrupted; the message says how to resume";
+
+/// A ReAct agent in the terminal: it answers with the help of tools, and every step is stored and can be resumed.
+#[derive(Parser, Debug)]
+#[command(name = "superstep", version, after_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Answer a prompt.
+    #[command(after_help = "\
+Without a model server and a key, superstep looks for one on this machine (Ollama, LM Studio, llama.cpp), and failing
+that answers with `--model offline`, which is no language model: it plans tool calls and quotes what they find.
+
+The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how to resume.")]
+    Run(RunArgs),
+    /// Go on with a turn that was stopped, killed, or could not ask its model.
+    Resume(ResumeArgs),
+    /// List the threads, the newest first.
+    Threads(ThreadsArgs),
+    /// Show the state of a thread.
+    State(StateArgs),
+    /// List the checkpoints of a thread, the newest first.
+    History(HistoryArgs),
+    /// Draw the agent's graph.
+    Draw(DrawArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// What to ask; `-`, or nothing with a pipe, reads stdin. At most 1 MiB.
+    pub(crate) prompt: Option<String>,
+    /// The thread to go on with, or a name for a new one [default: a new name].
+    #[arg(long, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) thread: Option<String>,
+    /// Drop what an unfinished thread has still to do, instead of refusing.
+    #[arg(long)]
+    pub(crate) discard: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ResumeArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
+}
+
+/// Where files and threads are.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArgs {
+    /// The database [default: `.superstep/threads.db` under `--cwd`].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// The folder that the tools do not leave [default: here].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+/// How a turn is answered and shown.
+#[derive(Args, Debug)]
+pub(crate) struct TurnArgs {
+    /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server, such as `http://127.0.0.1:11434/v1` [default: the thread's, then OPENAI_BASE_URL].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
+    #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
+    pub(crate) api_key: Option<ApiKey>,
+    /// How many rounds of tool calls a turn may have [default: the thread's, then 25].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) max_steps: Option<u32>,
+    /// Approve every edit without asking.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// One JSON object a line on stdout: the events, then `final`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only the final reply, and errors.
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ThreadsArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object a thread.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StateArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// The checkpoint [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) at: Option<u64>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object, with every channel.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HistoryArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// At most this many.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object a checkpoint.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DrawArgs {
+    /// In which language.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum Format {
+    /// One line an arrow.
+    Text,
+    /// Mermaid's flowcharts.
+    Mermaid,
+    /// Graphviz' DOT.
+    Dot,
+}
+
+/// Reads the command line; an `Err` has been told already.
+pub(crate) fn parse() -> Result<Command, Exit> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli.command),
+        Err(error) => {
+            // Help goes to stdout, everything else to stderr; if that is closed, the code has to do.
+            let _ = error.print();
+            Err(if error.use_stderr() { Exit::Usage } else { Exit::Ok })
+        }
+    }
+}
+
+/// Writes the completion script.
+pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "superstep", &mut script);
+    out.write_all(&script)
+}
+
+/// A name that can be shown, typed and found again.
+fn thread_name(name: &str) -> Result<String, String> {
+    if name.trim().is_empty() {
+        return Err("a thread needs a name".into());
+    }
+    if name.len() > 200 || name.chars().any(char::is_control) {
+        return Err("a thread's name has at most 200 bytes and no control characters".into());
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_key_is_not_in_debug_output() {
+        let cli = Cli::try_parse_from(["superstep", "run", "x", "--api-key", "sk-secret"]).unwrap();
+        assert!(!format!("{cli:?}").contains("sk-secret"), "{cli:?}");
+    }
+}

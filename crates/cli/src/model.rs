@@ -1,0 +1,360 @@
+//! Which model is asked: from flags, the thread, the environment, or what this machine has.
+//!
+//! Start at [`Wish::settle`].
+
+use std::{env, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use superstep::{
+    Checkpointer, History, Source, ThreadId,
+    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel},
+};
+
+use crate::{
+    args::TurnArgs,
+    discover::{self, Local},
+    exit::{Exit, Failure},
+    offline::Offline,
+};
+
+/// The name of the model that is none.
+pub(crate) const OFFLINE: &str = "offline";
+
+const OPENAI: &str = "https://api.openai.com/v1";
+const MAX_STEPS: u32 = 25;
+
+/// What a thread remembers of how it was asked, in the metadata of its inputs. A promise; it never has the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Remembered {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) base_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cwd: Option<String>,
+}
+
+impl Remembered {
+    /// What the newest input of a thread says; nothing for a new thread.
+    pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Self, Failure> {
+        let mut newest = None;
+        for source in [Source::Input, Source::Fork] {
+            let range = History { limit: Some(1), source: Some(source), ..History::default() };
+            newest = newest.max_by_id(store.history(thread, range).await?.pop());
+        }
+        let Some(meta) = newest else { return Ok(Self::default()) };
+        serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
+            let message = format!(
+                "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
+                 use another thread",
+                meta.id
+            );
+            Failure::new(Exit::Database, message)
+        })
+    }
+
+    /// As it is stored.
+    pub(crate) fn into_metadata(self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            _ => unreachable!("a struct of texts and numbers is a JSON object"),
+        }
+    }
+}
+
+/// The later of two checkpoints.
+trait Later: Sized {
+    fn max_by_id(self, other: Self) -> Self;
+}
+
+impl Later for Option<superstep::CheckpointMeta> {
+    fn max_by_id(self, other: Self) -> Self {
+        [self, other].into_iter().flatten().max_by_key(|meta| meta.id)
+    }
+}
+
+/// What the environment says.
+#[derive(Default)]
+pub(crate) struct Environment {
+    pub(crate) base_url: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) key: Option<ApiKey>,
+    pub(crate) servers: Option<String>,
+}
+
+impl Environment {
+    /// Reads it; an empty variable counts as none, except for the list of servers, which may be empty.
+    pub(crate) fn read() -> Self {
+        let text =
+            |name| env::var(name).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        Self {
+            base_url: text("OPENAI_BASE_URL"),
+            model: text("OPENAI_MODEL"),
+            key: text("OPENAI_API_KEY").map(ApiKey::new),
+            servers: env::var("SUPERSTEP_LOCAL_SERVERS").ok(),
+        }
+    }
+}
+
+/// Everything that has a say in which model is asked. A flag beats the thread, the thread beats the environment.
+pub(crate) struct Wish<'a> {
+    pub(crate) flags: &'a TurnArgs,
+    pub(crate) thread: Remembered,
+    pub(crate) environment: Environment,
+}
+
+/// The model that is asked.
+pub(crate) struct Choice {
+    pub(crate) model: Arc<dyn ChatModel>,
+    pub(crate) name: String,
+    pub(crate) base_url: Option<String>,
+    pub(crate) max_steps: u32,
+    /// What the user should know about it.
+    pub(crate) note: Option<String>,
+    /// Whether the key of the environment goes to a server that only a flag named, so that it has to be named again.
+    pub(crate) name_url_again: bool,
+}
+
+/// Where a server's address comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    Flag,
+    Thread,
+    Environment,
+}
+
+impl Wish<'_> {
+    /// Decides, and looks for a server on this machine if nothing else is said.
+    pub(crate) async fn settle(mut self) -> Result<Choice, Failure> {
+        let (flag_url, flag_model) = (self.flags.base_url.clone(), self.flags.model.clone());
+        if flag_model.as_deref() == Some(OFFLINE) && flag_url.is_some() {
+            return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
+        }
+        if self.thread.model.as_deref() == Some(OFFLINE) && (flag_url.is_some() || flag_model.is_some()) {
+            self.thread.model = None;
+        }
+        let model =
+            flag_model.or_else(|| self.thread.model.take()).or_else(|| self.environment.model.clone());
+        if model.as_deref() == Some(OFFLINE) {
+            return Ok(self.offline(None));
+        }
+        let urls = [
+            (From::Flag, flag_url),
+            (From::Thread, self.thread.base_url.take()),
+            (From::Environment, self.environment.base_url.clone()),
+            (From::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
+        ];
+        if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
+            return self.server(from, base_url, model);
+        }
+        match (discover::find(self.environment.servers.as_deref()).await, model) {
+            (Some(local), model) => self.local(local, model),
+            (None, Some(model)) => Err(Failure::new(
+                Exit::Model,
+                format!(
+                    "there is no server to ask for model `{model}`: none runs on this machine, and neither `--base-url` \
+                     nor OPENAI_BASE_URL nor OPENAI_API_KEY says where; name one, or use `--model offline`"
+                ),
+            )),
+            (None, None) => {
+                let note = "no key and no local model server: answering with `--model offline`, which is no language \
+                            model; it plans tool calls and quotes what they find";
+                Ok(self.offline(Some(note.to_owned())))
+            }
+        }
+    }
+
+    fn key(&self) -> Option<&ApiKey> {
+        self.flags.api_key.as_ref().or(self.environment.key.as_ref())
+    }
+
+    fn max_steps(&self) -> u32 {
+        self.flags.max_steps.or(self.thread.max_steps).unwrap_or(MAX_STEPS)
+    }
+
+    fn offline(&self, note: Option<String>) -> Choice {
+        Choice {
+            model: Arc::new(Offline),
+            name: OFFLINE.to_owned(),
+            base_url: None,
+            max_steps: self.max_steps(),
+            note,
+            name_url_again: false,
+        }
+    }
+
+    fn local(&self, local: Local, model: Option<String>) -> Result<Choice, Failure> {
+        let Local { name, base_url, model: first } = local;
+        let model = model.unwrap_or(first);
+        let note = format!("found {name} at {base_url}: asking its model {model}");
+        Ok(Choice { note: Some(note), ..self.server(From::Flag, base_url, Some(model))? })
+    }
+
+    fn server(&self, from: From, base_url: String, model: Option<String>) -> Result<Choice, Failure> {
+        let Some(model) = model else {
+            return Err(Failure::usage(format!(
+                "which model should `{base_url}` be asked for? Name it with `--model` or OPENAI_MODEL"
+            )));
+        };
+        let key = self.key().cloned().unwrap_or_default();
+        let config = OpenAiConfig::new(base_url.as_str(), key, model.as_str());
+        let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        let known = self.knows(&base_url);
+        if from == From::Thread && !known {
+            // A database may come from someone else, and with it the address.
+            return Err(Failure::usage(format!(
+                "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless you \
+                 name it: repeat `--base-url {base_url}`"
+            )));
+        }
+        Ok(Choice {
+            model: Arc::new(asked),
+            name: model,
+            base_url: Some(base_url),
+            max_steps: self.max_steps(),
+            note: None,
+            name_url_again: !known,
+        })
+    }
+
+    /// Whether the environment's key, if there is one, may go to this server although no flag names it.
+    fn knows(&self, base_url: &str) -> bool {
+        let key_is_of_environment = self.flags.api_key.is_none() && self.environment.key.is_some();
+        let same = |other: &str| other.trim_end_matches('/') == base_url.trim_end_matches('/');
+        !key_is_of_environment
+            || is_loopback(base_url)
+            || same(self.environment.base_url.as_deref().unwrap_or(OPENAI))
+    }
+}
+
+fn is_loopback(url: &str) -> bool {
+    let host =
+        reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: TurnArgs = TurnArgs {
+        model: None,
+        base_url: None,
+        api_key: None,
+        max_steps: None,
+        yes: false,
+        json: false,
+        quiet: false,
+    };
+
+    fn wish<'a>(flags: &'a TurnArgs, model: Option<&str>, base_url: Option<&str>) -> Wish<'a> {
+        let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
+        let thread = Remembered { model, base_url, ..Remembered::default() };
+        let environment = Environment { servers: Some(String::new()), ..Environment::default() };
+        Wish { flags, thread, environment }
+    }
+
+    async fn told(wish: Wish<'_>) -> (String, Option<String>, u32) {
+        let choice = wish.settle().await.unwrap();
+        (choice.name, choice.base_url, choice.max_steps)
+    }
+
+    async fn refused(wish: Wish<'_>) -> Failure {
+        wish.settle().await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_flag_beats_the_thread_and_the_thread_the_environment() {
+        let env = |wish: Wish<'static>| Wish {
+            environment: Environment {
+                base_url: Some("http://localhost:3/v1".into()),
+                model: Some("e".into()),
+                ..wish.environment
+            },
+            ..wish
+        };
+        let (url, none) = (|n: u16| Some(format!("http://localhost:{n}/v1")), &NONE);
+        assert_eq!(told(env(wish(none, None, None))).await, ("e".into(), url(3), 25));
+        assert_eq!(
+            told(env(wish(none, Some("t"), Some("http://localhost:2/v1")))).await,
+            ("t".into(), url(2), 25)
+        );
+        let flags = TurnArgs { model: Some("f".into()), base_url: url(1), max_steps: Some(3), ..NONE };
+        assert_eq!(
+            told(wish(&flags, Some("t"), Some("http://localhost:2/v1"))).await,
+            ("f".into(), url(1), 3)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_was_offline_stays_so_until_a_flag_says_otherwise() {
+        let with_key = |wish: Wish<'static>| Wish {
+            environment: Environment { key: Some(ApiKey::new("sk-x")), ..wish.environment },
+            ..wish
+        };
+        assert_eq!(told(with_key(wish(&NONE, Some(OFFLINE), None))).await.0, OFFLINE);
+        let flags = TurnArgs { model: Some("f".into()), ..NONE };
+        let mut asked = wish(&flags, Some(OFFLINE), None);
+        asked.environment.key = Some(ApiKey::new("sk-x"));
+        assert_eq!(told(asked).await, ("f".into(), Some(OPENAI.into()), 25));
+    }
+
+    #[tokio::test]
+    async fn without_anything_the_offline_planner_answers_but_not_for_another_model() {
+        let choice = wish(&NONE, None, None).settle().await.unwrap();
+        assert_eq!(choice.name, OFFLINE);
+        assert!(choice.note.unwrap().contains("no language model"));
+        let flags = TurnArgs { model: Some("llama".into()), ..NONE };
+        let error = refused(wish(&flags, None, None)).await;
+        assert_eq!(error.exit, Exit::Model);
+        assert!(error.message.contains("no server to ask for model `llama`"), "{}", error.message);
+    }
+
+    #[tokio::test]
+    async fn the_key_of_the_environment_does_not_follow_an_address_out_of_a_database() {
+        let mut asked = wish(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
+        asked.environment.key = Some(ApiKey::new("sk-secret"));
+        let error = refused(asked).await;
+        assert_eq!(error.exit, Exit::Usage);
+        assert!(
+            error.message.contains("repeat `--base-url https://elsewhere.example/v1`"),
+            "{}",
+            error.message
+        );
+        assert!(!error.message.contains("sk-secret"));
+
+        let mut known = wish(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
+        known.environment.key = Some(ApiKey::new("sk-secret"));
+        known.environment.base_url = Some("https://elsewhere.example/v1/".into());
+        assert_eq!(told(known).await.0, "t");
+
+        let flags = TurnArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
+        let mut named = wish(&flags, Some("t"), None);
+        named.environment.key = Some(ApiKey::new("sk-secret"));
+        assert!(named.settle().await.unwrap().name_url_again);
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_has_no_key_and_comes_back_as_it_was() {
+        let remembered = Remembered {
+            model: Some("m".into()),
+            base_url: Some("http://h/v1".into()),
+            max_steps: Some(7),
+            cwd: Some("/w".into()),
+        };
+        let stored = Value::Object(remembered.clone().into_metadata());
+        assert_eq!(stored.to_string(), r#"{"base_url":"http://h/v1","cwd":"/w","max_steps":7,"model":"m"}"#);
+        assert_eq!(serde_json::from_value::<Remembered>(stored).unwrap(), remembered);
+    }
+
+    #[test]
+    fn loopback_is_told_by_name_and_number() {
+        assert!(is_loopback("http://localhost:1/v1") && is_loopback("http://[::1]:1/v1"));
+        assert!(!is_loopback("http://localhost.example/v1") && !is_loopback("nonsense"));
+    }
+}

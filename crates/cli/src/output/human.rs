@@ -1,0 +1,241 @@
+//! A run as people read it: the reply on stdout as it arrives, everything else on stderr.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use superstep::{NodeName, agent::AgentOutcome};
+use tokio::time::Instant;
+
+use super::{End, Output, brief, printable};
+
+const DIM: Style = Style::new().dimmed();
+const BAD: Style = AnsiColor::Red.on_default();
+
+/// What of arguments and results is shown in the line of a tool.
+const MOST_SHOWN: usize = 100;
+
+/// See the module.
+pub(crate) struct Human<W> {
+    out: W,
+    /// Whether `out` is a terminal, which control characters must not reach.
+    on_terminal: bool,
+    quiet: bool,
+    spinner: Option<ProgressBar>,
+    /// The text of the model call that is running, or of the last one.
+    streamed: String,
+    /// Whether the last line on stdout has no end yet.
+    mid_line: bool,
+    /// When each running tool began.
+    tools: BTreeMap<String, Instant>,
+}
+
+impl<W: Write> Human<W> {
+    pub(crate) fn new(out: W, on_terminal: bool, quiet: bool) -> Self {
+        let (spinner, tools) = (None, BTreeMap::new());
+        Self { out, on_terminal, quiet, spinner, streamed: String::new(), mid_line: false, tools }
+    }
+
+    fn wait_for_model(&mut self) {
+        if self.quiet || !io::stderr().is_terminal() {
+            return;
+        }
+        let spinner = ProgressBar::new_spinner().with_message("asking the model");
+        spinner.set_style(ProgressStyle::default_spinner());
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        self.spinner = Some(spinner);
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+    }
+
+    fn say(&mut self, text: &str) -> io::Result<()> {
+        let shown = if self.on_terminal { printable(text) } else { text.to_owned() };
+        self.out.write_all(shown.as_bytes())?;
+        self.out.flush()?;
+        self.mid_line = !text.ends_with('\n');
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.mid_line) {
+            self.out.write_all(b"\n")?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, style: Style, text: &str) {
+        self.stop_waiting();
+        if !self.quiet {
+            let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
+        }
+    }
+
+    fn tool_end(&mut self, id: &str, tool: &str, result: &str) {
+        let took = self.tools.remove(id).map(|began| began.elapsed()).unwrap_or_default();
+        let style = if result.starts_with("Error") { BAD } else { DIM };
+        let lines = result.lines().count();
+        let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
+        self.tell(style, &format!("  ← {tool}: {what} ({})", time(took)));
+    }
+}
+
+impl<W: Write> Output for Human<W> {
+    fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
+        let text = |field: &str| data[field].as_str().unwrap_or_default();
+        match name {
+            "node_start" => {
+                self.streamed.clear();
+                self.wait_for_model();
+            }
+            "llm_token" if !text("token").is_empty() => {
+                self.stop_waiting();
+                self.streamed.push_str(text("token"));
+                if !self.quiet {
+                    self.say(text("token"))?;
+                }
+            }
+            "llm_token" => {
+                if let Some(spinner) = &self.spinner {
+                    spinner.set_message("the model thinks");
+                }
+            }
+            "node_end" => {
+                self.stop_waiting();
+                self.end_line()?;
+            }
+            "tool_start" => {
+                self.tools.insert(text("id").to_owned(), Instant::now());
+                let args = brief(&data["args"].to_string(), MOST_SHOWN);
+                self.tell(DIM, &format!("  → {} {args}", text("tool")));
+            }
+            "tool_end" => self.tool_end(text("id"), text("tool"), text("result")),
+            "tool_skipped" => {
+                self.tell(BAD, &format!("  ← {} was not run: {}", text("tool"), text("reason")))
+            }
+            "retry" => {
+                let wait = time(Duration::from_millis(data["delay_ms"].as_u64().unwrap_or_default()));
+                self.tell(DIM, &format!("{}; asking again in {wait}", text("reason")));
+                self.wait_for_model();
+            }
+            "attempt_discarded" => {
+                self.end_line()?;
+                self.streamed.clear();
+                self.tell(BAD, "the answer broke off, what it said so far is void");
+            }
+            "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
+            "loop" => self.tell(BAD, &format!("the model repeats itself with {}", text("tool"))),
+            "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
+        let nodes: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
+        self.tell(BAD, &format!("discarded what was still to do: {}", nodes.join(", ")));
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) {
+        let _ = self.end_line();
+        self.tell(Style::new(), text);
+    }
+
+    fn end(&mut self, end: &End<'_>) -> io::Result<()> {
+        self.stop_waiting();
+        let End { state, outcome, .. } = *end;
+        let reply = state.final_reply.as_str();
+        // Without an answer there is only an explanation, which is no reply.
+        let is_reply = !matches!(outcome, AgentOutcome::LlmError | AgentOutcome::Cancelled);
+        if is_reply && (self.quiet || self.streamed != reply) {
+            self.say(reply)?;
+        }
+        self.end_line()?;
+        let metadata = &state.metadata;
+        self.tell(
+            DIM,
+            &format!(
+                "{}, {}, {}, {}",
+                counted(u64::from(metadata.steps_taken), "step"),
+                counted(u64::from(metadata.llm_calls), "model call"),
+                match (state.usage.input_tokens, state.usage.output_tokens) {
+                    (0, 0) => "tokens not counted".to_owned(),
+                    (read, written) => format!("{} in and {written} out", counted(read, "token")),
+                },
+                time(end.took)
+            ),
+        );
+        Ok(())
+    }
+}
+
+impl<W> Drop for Human<W> {
+    fn drop(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+    }
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+fn time(took: Duration) -> String {
+    match took.as_millis() {
+        millis @ 0..1000 => format!("{millis} ms"),
+        _ => format!("{:.1} s", took.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use superstep::agent::AgentState;
+
+    use super::*;
+
+    fn shown(quiet: bool, tokens: &[&str], reply: &str, outcome: AgentOutcome) -> String {
+        let mut out = Vec::new();
+        let mut output = Human::new(&mut out, true, quiet);
+        output.event("node_start", &json!({"node": "agent"})).unwrap();
+        for token in tokens {
+            output.event("llm_token", &json!({"token": token, "reasoning_token": ""})).unwrap();
+        }
+        output.event("node_end", &json!({"node": "agent"})).unwrap();
+        let state = AgentState { final_reply: reply.into(), ..AgentState::default() };
+        output.end(&End { thread: "t", state: &state, outcome, took: Duration::ZERO }).unwrap();
+        drop(output);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_reply_is_shown_once_whether_it_was_streamed_or_not() {
+        use AgentOutcome::{Completed, Limit, LlmError};
+        assert_eq!(shown(false, &["a ", "b"], "a b", Completed), "a b\n");
+        assert_eq!(shown(true, &["a ", "b"], "a b", Completed), "a b\n");
+        assert_eq!(shown(false, &[], "No answer: the limit", Limit), "No answer: the limit\n");
+        assert_eq!(shown(false, &[], "No answer: 401", LlmError), "");
+    }
+
+    #[test]
+    fn a_terminal_does_not_get_control_characters_of_the_model() {
+        assert_eq!(shown(false, &["\u{1b}[2J"], "\u{1b}[2J", AgentOutcome::Completed), "\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(time(Duration::from_millis(999)), "999 ms");
+        assert_eq!(time(Duration::from_millis(1_000)), "1.0 s");
+    }
+}

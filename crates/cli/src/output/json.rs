@@ -1,0 +1,97 @@
+//! One JSON object a line.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+use superstep::{
+    NodeName,
+    agent::{AgentOutcome, Metadata},
+};
+
+use super::{End, Output, printable};
+
+/// Writes events to `out`, everything else to stderr. The form of its lines is a promise, see `docs/cli.md`.
+pub(crate) struct Json<W> {
+    out: W,
+}
+
+/// A line.
+#[derive(Serialize)]
+struct Line<'a, D> {
+    event: &'a str,
+    data: D,
+}
+
+#[derive(Serialize)]
+struct Final<'a> {
+    final_reply: &'a str,
+    metadata: &'a Metadata,
+    thread: &'a str,
+    outcome: AgentOutcome,
+}
+
+#[derive(Serialize)]
+struct Discarded<'a> {
+    nodes: &'a [NodeName],
+}
+
+impl<W: Write> Json<W> {
+    pub(crate) fn new(out: W) -> Self {
+        Self { out }
+    }
+
+    fn line(&mut self, event: &str, data: impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, &Line { event, data })?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+}
+
+impl<W: Write> Output for Json<W> {
+    fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
+        self.line(name, data)
+    }
+
+    fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
+        self.line("discarded", Discarded { nodes })
+    }
+
+    fn note(&mut self, text: &str) {
+        let _ = writeln!(anstream::stderr(), "{}", printable(text));
+    }
+
+    fn end(&mut self, end: &End<'_>) -> io::Result<()> {
+        let End { thread, state, outcome, .. } = *end;
+        let (final_reply, metadata) = (state.final_reply.as_str(), &state.metadata);
+        self.line("final", Final { final_reply, metadata, thread, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use superstep::agent::AgentState;
+
+    use super::*;
+
+    #[test]
+    fn lines_have_the_promised_form() {
+        let mut out = Vec::new();
+        let mut output = Json::new(&mut out);
+        output.event("node_start", &json!({"node": "agent"})).unwrap();
+        output.discarded(&["tools".into()]).unwrap();
+        let state = AgentState { final_reply: "5".into(), ..AgentState::default() };
+        let (outcome, took) = (AgentOutcome::Completed, Duration::ZERO);
+        output.end(&End { thread: "t", state: &state, outcome, took }).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"event":"node_start","data":{"node":"agent"}}
+{"event":"discarded","data":{"nodes":["tools"]}}
+{"event":"final","data":{"final_reply":"5","metadata":{"steps_taken":0,"tools_used":[],"stop_reason":"","llm_calls":0},"thread":"t","outcome":"completed"}}
+"#
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Where things are: the folder of the tools, and the database.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use superstep::{Checkpointer, checkpoint::SqliteCheckpointer};
+
+use crate::{
+    args::PlaceArgs,
+    exit::{Exit, Failure},
+};
+
+/// Where the database is, under the folder of the tools.
+const DATABASE: &str = ".superstep/threads.db";
+
+/// The folder and the database of one command.
+pub(crate) struct Place {
+    /// Canonical.
+    pub(crate) cwd: PathBuf,
+    db: PathBuf,
+    /// As the user gave them, for the commands that are suggested.
+    given: PlaceArgs,
+}
+
+impl Place {
+    /// # Errors    The folder is missing or none.
+    pub(crate) fn new(given: PlaceArgs) -> Result<Self, Failure> {
+        let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
+        let db = given.db.clone().unwrap_or_else(|| cwd.join(DATABASE));
+        Ok(Self { cwd, db, given })
+    }
+
+    /// Whether the user said where the tools may work.
+    pub(crate) fn has_own_cwd(&self) -> bool {
+        self.given.cwd.is_some()
+    }
+
+    /// Whether the database is not the folder's own, so that its threads may belong to other folders.
+    pub(crate) fn has_own_db(&self) -> bool {
+        self.given.db.is_some()
+    }
+
+    /// Opens the database, and makes it if there is none.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
+        if !self.has_own_db()
+            && let Some(folder) = self.db.parent()
+        {
+            make_private_folder(folder).map_err(|cause| {
+                let folder = folder.display();
+                let message = format!(
+                    "cannot make the folder `{folder}` for the database: {cause}; choose another file with `--db`"
+                );
+                Failure::new(Exit::Database, message)
+            })?;
+        }
+        Ok(Arc::new(SqliteCheckpointer::open(&self.db)?))
+    }
+
+    /// Opens the database to look at it; `None` if the folder has none yet.
+    pub(crate) fn look(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
+        if !self.has_own_db() && !self.db.exists() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
+    }
+
+    /// The error for a thread that is not there.
+    pub(crate) fn unknown(&self, thread: &str) -> Failure {
+        let db = self.db.display();
+        let message =
+            format!("there is no thread `{thread}` in `{db}`; see `{}`", self.command("threads", &[]));
+        Failure::new(Exit::Thread, message)
+    }
+
+    /// A command that does something else at the same place, to be pasted into a shell.
+    pub(crate) fn command(&self, command: &str, words: &[&str]) -> String {
+        let mut text = format!("superstep {command}");
+        let mut add = |word: &str| {
+            text.push(' ');
+            text.push_str(&quoted(word));
+        };
+        words.iter().for_each(|word| add(word));
+        let folders = [("--db", &self.given.db), ("--cwd", &self.given.cwd)];
+        for (flag, path) in folders {
+            if let Some(path) = path {
+                add(flag);
+                add(&path.to_string_lossy());
+            }
+        }
+        text
+    }
+}
+
+/// A folder that tools may work in.
+pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
+    let wrong = |what: &str| {
+        let path = path.display();
+        Failure::usage(format!("cannot work in `{path}`: {what}; choose another folder with `--cwd`"))
+    };
+    let real = path.canonicalize().map_err(|cause| match cause.kind() {
+        io::ErrorKind::NotFound => wrong("it does not exist"),
+        _ => wrong(&cause.to_string()),
+    })?;
+    if real.is_dir() { Ok(real) } else { Err(wrong("it is no folder")) }
+}
+
+/// Makes a folder for its owner only, out of sight of git.
+fn make_private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(folder) {
+        Ok(()) => fs::write(folder.join(".gitignore"), "*\n"),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("t-1.a/b"), "t-1.a/b");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,365 @@
+//! `superstep run` and `superstep resume`.
+
+use std::{
+    io::{self, IsTerminal, Read, Write},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use superstep::{
+    Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode,
+    SystemClock, ThreadId,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, ToolMode, Truncate, workspace},
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    approve::Approve,
+    args::{ResumeArgs, RunArgs, TurnArgs},
+    exit::{self, Exit, Failure},
+    model::{Choice, Environment, OFFLINE, Remembered, Wish},
+    output::{End, Human, Json, Output},
+    place::{self, Place},
+};
+
+/// The longest prompt, in bytes.
+const MOST_PROMPT: u64 = 1 << 20;
+
+const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
+    instead of guessing; quote files as `path:line`. Call several tools at once where they do not need each other's \
+    results. If a tool fails, read why and try another way. Answer in the language of the question, briefly.";
+
+/// Answers a prompt.
+pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
+    let RunArgs { prompt, thread, discard, place, turn } = args;
+    let prompt = read_prompt(prompt)?;
+    let place = Place::new(place)?;
+    let store = place.open()?;
+    let thread: ThreadId = match thread {
+        Some(name) => name.into(),
+        None => fresh_thread(&*store).await?,
+    };
+    let setup = Setup::new(&place, store, thread, &turn).await?;
+    let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
+    let config = RunConfig { on_unfinished, ..setup.config()? };
+    let modes = [StreamMode::Custom];
+    setup.follow(setup.agent.process_message_stream(&prompt, config, &modes)).await
+}
+
+/// Goes on with a stopped turn.
+pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
+    let ResumeArgs { thread, place, turn } = args;
+    let place = Place::new(place)?;
+    let unknown = place.unknown(&thread);
+    let thread: ThreadId = thread.into();
+    // Looking first: a thread that is not there must not make a database.
+    let Some(store) = place.look()? else { return Err(unknown) };
+    if store.load(&thread, None).await?.is_none() {
+        return Err(unknown);
+    }
+    drop(store);
+    let setup = Setup::new(&place, place.open()?, thread, &turn).await?;
+    let head = setup.agent.graph().get_state(&setup.thread, None).await?;
+    if head.next.is_empty() && !is_unanswered(head.values.outcome) {
+        setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
+    }
+    let stream = setup.agent.resume_stream(setup.config()?, &[StreamMode::Custom]).await?;
+    setup.follow(stream).await
+}
+
+fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
+    matches!(outcome, Some(AgentOutcome::Cancelled | AgentOutcome::LlmError))
+}
+
+/// The prompt of the command line, or of stdin.
+fn read_prompt(given: Option<String>) -> Result<String, Failure> {
+    let prompt = match given {
+        Some(prompt) if prompt != "-" => prompt,
+        None if io::stdin().is_terminal() => {
+            return Err(Failure::usage("there is no prompt; write it behind `run`, or pipe it in"));
+        }
+        _ => {
+            let mut bytes = Vec::new();
+            let read = io::stdin().lock().take(MOST_PROMPT + 1).read_to_end(&mut bytes);
+            read.map_err(|cause| Failure::usage(format!("cannot read the prompt from stdin: {cause}")))?;
+            let not_text = |_| Failure::usage("the prompt on stdin is no UTF-8 text");
+            if bytes.len() as u64 > MOST_PROMPT {
+                return Err(too_long());
+            }
+            String::from_utf8(bytes).map_err(not_text)?
+        }
+    };
+    if prompt.len() as u64 > MOST_PROMPT {
+        return Err(too_long());
+    }
+    match prompt.trim() {
+        "" => Err(Failure::usage("the prompt is empty; write what you want to know")),
+        prompt => Ok(prompt.to_owned()),
+    }
+}
+
+fn too_long() -> Failure {
+    Failure::usage(format!(
+        "the prompt is longer than {} MiB; put it into a file under `--cwd` and ask about that",
+        MOST_PROMPT >> 20
+    ))
+}
+
+/// A name that no thread has: the time, and a little chance.
+async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, Failure> {
+    let mut chance = chance()?;
+    loop {
+        let thread = thread_name(SystemClock.now_ms(), chance.random()).into();
+        if store.load(&thread, None).await?.is_none() {
+            return Ok(thread);
+        }
+    }
+}
+
+fn thread_name(now_ms: i64, chance: u16) -> String {
+    let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    format!("t-{}-{chance:04x}", now.strftime("%Y%m%d-%H%M%S"))
+}
+
+fn chance() -> Result<StdRng, Failure> {
+    StdRng::try_from_rng(&mut rand::rngs::SysRng)
+        .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
+}
+
+/// Everything a run needs.
+struct Setup<'a> {
+    place: &'a Place,
+    thread: ThreadId,
+    turn: &'a TurnArgs,
+    choice: Choice,
+    cwd: PathBuf,
+    agent: Agent,
+    cancel: CancellationToken,
+}
+
+impl<'a> Setup<'a> {
+    async fn new(
+        place: &'a Place,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        turn: &'a TurnArgs,
+    ) -> Result<Self, Failure> {
+        let remembered = Remembered::load(&*store, &thread).await?;
+        // A database of its own may hold threads of many folders; that of a folder goes where the folder goes.
+        let cwd = match &remembered.cwd {
+            Some(cwd) if place.has_own_db() && !place.has_own_cwd() => place::folder(cwd.as_ref())?,
+            _ => place.cwd.clone(),
+        };
+        let wish = Wish { flags: turn, thread: remembered, environment: Environment::read() };
+        let choice = wish.settle().await?;
+        let tools = workspace::tools(&cwd, || SystemClock.now_ms())
+            .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))?;
+        let agent = Agent::builder(choice.model.clone())
+            .tools(tools)
+            .approver(Arc::new(Approve::new(turn)))
+            .config(react_config(&choice))
+            .checkpointer(store)
+            .build()
+            .map_err(|error| Failure::caused(Exit::Failed, &error))?;
+        Ok(Self { place, thread, turn, choice, cwd, agent, cancel: CancellationToken::new() })
+    }
+
+    fn config(&self) -> Result<RunConfig, Failure> {
+        let remembered = Remembered {
+            model: Some(self.choice.name.clone()),
+            base_url: self.choice.base_url.clone(),
+            max_steps: Some(self.choice.max_steps),
+            cwd: self.cwd.to_str().map(str::to_owned),
+        };
+        Ok(RunConfig {
+            cancel: self.cancel.clone(),
+            seed: chance()?.random(),
+            metadata: remembered.into_metadata(),
+            ..RunConfig::thread(self.thread.as_str())
+        })
+    }
+
+    fn output(&self) -> Box<dyn Output> {
+        let out = io::stdout();
+        if self.turn.json {
+            Box::new(Json::new(out))
+        } else {
+            let on_terminal = out.is_terminal();
+            Box::new(Human::new(out, on_terminal, self.turn.quiet))
+        }
+    }
+
+    /// Shows the run to its end.
+    async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
+        let began = Instant::now();
+        let mut output = self.output();
+        if let Some(note) = &self.choice.note {
+            output.note(note);
+        }
+        let watch = tokio::spawn(watch_signals(self.cancel.clone()));
+        // Once stdout is closed the run is cancelled and what it still tells is dropped.
+        let mut written = Ok(());
+        while let Some(event) = stream.next().await {
+            if written.is_ok() {
+                written = match &event {
+                    Event::Custom { name, data, .. } => output.event(name, data),
+                    Event::Discarded { nodes } => output.discarded(nodes),
+                    _ => Ok(()),
+                };
+                if written.is_err() {
+                    self.cancel.cancel();
+                }
+            }
+        }
+        watch.abort();
+        let outcome = stream.outcome().await.map_err(|error| self.refused(error))?;
+        let end = match outcome.status {
+            Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
+            _ => AgentOutcome::Cancelled,
+        };
+        let took = began.elapsed();
+        let shown = End { thread: self.thread.as_str(), state: &outcome.state, outcome: end, took };
+        let written = written.and_then(|()| output.end(&shown));
+        self.conclude(&mut *output, &outcome.state, end, written)
+    }
+
+    /// Says how to go on, and with which code to exit.
+    fn conclude(
+        &self,
+        output: &mut dyn Output,
+        state: &AgentState,
+        end: AgentOutcome,
+        written: io::Result<()>,
+    ) -> Result<Exit, Failure> {
+        let resume = format!("resume with: {}", self.command("resume", &[self.thread.as_str()]));
+        match (end, &written) {
+            (AgentOutcome::LlmError, Ok(())) => {
+                let error =
+                    state.error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
+                return Err(Failure::new(
+                    Exit::Model,
+                    format!("the model could not be asked: {error}\n{resume}"),
+                ));
+            }
+            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
+                // Said even to those who want to hear nothing but the reply.
+                let _ = writeln!(anstream::stderr(), "interrupted; {resume}");
+            }
+            (_, Ok(())) => {
+                let more = self.command("run", &["--thread", self.thread.as_str()]);
+                output.note(&format!("thread {}; ask more with: {more} \"...\"", self.thread));
+            }
+            (_, Err(_)) => {}
+        }
+        match (written, end) {
+            (Err(error), end) => match exit::unwritten(&error) {
+                Some(failure) => Err(failure),
+                None if end == AgentOutcome::Cancelled => Ok(Exit::Interrupted),
+                None => Ok(Exit::Ok),
+            },
+            (Ok(()), AgentOutcome::Cancelled) => Ok(Exit::Interrupted),
+            (Ok(()), _) => Ok(Exit::Ok),
+        }
+    }
+
+    /// A command on this thread, with what cannot be remembered.
+    fn command(&self, command: &str, words: &[&str]) -> String {
+        let mut words = words.to_vec();
+        if let (true, Some(base_url)) = (self.choice.name_url_again, &self.choice.base_url) {
+            words.extend(["--base-url", base_url]);
+        }
+        self.place.command(command, &words)
+    }
+
+    fn refused(&self, error: RunError) -> Failure {
+        let thread = self.thread.as_str();
+        let resume = self.command("resume", &[thread]);
+        match error {
+            RunError::Unfinished { next, .. } => {
+                let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
+                let message = format!(
+                    "thread `{thread}` is not finished, {} still to run; go on with: {resume}\nor drop that with `--discard`",
+                    next.join(", ")
+                );
+                Failure::new(Exit::Thread, message)
+            }
+            error => {
+                let failure = Failure::from(error);
+                if failure.exit == Exit::Thread {
+                    return failure;
+                }
+                Failure {
+                    message: format!("{}\nwhat was done is stored; resume with: {resume}", failure.message),
+                    ..failure
+                }
+            }
+        }
+    }
+}
+
+fn react_config(choice: &Choice) -> ReactConfig {
+    let config = ReactConfig {
+        system_prompt: SYSTEM_PROMPT.to_owned(),
+        tool_mode: ToolMode::Parallel { max: 8 },
+        tool_timeout: Some(Duration::from_secs(120)),
+        truncate: Some(Truncate { max_chars: 16_000, marker: "\n[truncated {omitted} chars]".to_owned() }),
+        ..ReactConfig::graph(choice.max_steps)
+    };
+    if choice.name == OFFLINE {
+        // It never repeats itself, and two of its searches may look alike.
+        ReactConfig { loops: Vec::new(), ..config }
+    } else {
+        config
+    }
+}
+
+/// The first signal cancels the run, which then ends by itself; the second ends the program at once.
+async fn watch_signals(cancel: CancellationToken) {
+    stop_signal().await;
+    let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
+    cancel.cancel();
+    stop_signal().await;
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+#[cfg(unix)]
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn stop_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_named_by_time_and_chance() {
+        assert_eq!(thread_name(1_795_300_215_000, 0x3f2a), "t-20261121-223015-3f2a");
+    }
+
+    #[test]
+    fn a_prompt_is_trimmed_and_must_say_something() {
+        assert_eq!(read_prompt(Some(" hi \n".into())).unwrap(), "hi");
+        assert_eq!(read_prompt(Some(" \n".into())).unwrap_err().exit, Exit::Usage);
+        assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1))).unwrap_err().exit, Exit::Usage);
+    }
+}

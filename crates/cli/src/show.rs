@@ -1,0 +1,218 @@
+//! `superstep threads`, `state`, `history`, `draw` and `completions`: what is there, without changing it.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use superstep::{
+    CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, ThreadId,
+    agent::{AgentDeps, AgentState, ReactConfig, react_graph},
+    llm::{Role, ToolRegistry},
+};
+
+use crate::{
+    args::{self, DrawArgs, Format, HistoryArgs, StateArgs, ThreadsArgs},
+    exit::{self, Exit, Failure},
+    offline::Offline,
+    output::{brief, printable},
+    place::Place,
+};
+
+/// Lists the threads.
+pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
+    let store = Place::new(args.place)?.look()?;
+    let threads = match &store {
+        Some(store) => store.threads().await?,
+        None => Vec::new(),
+    };
+    if args.json {
+        return print(&lines(threads.iter().map(|(thread, head)| {
+            json!({
+                "thread": thread,
+                "checkpoint": head.id,
+                "step": head.control.step,
+                "next": head.control.next,
+                "updated_ms": head.created_ms,
+            })
+        })));
+    }
+    if threads.is_empty() {
+        return print("no threads yet; begin one with: superstep run \"...\"\n");
+    }
+    let mut table = new_table(&["THREAD", "CHECKPOINT", "UPDATED", "NEXT"]);
+    for (thread, head) in &threads {
+        table.add_row([
+            printable(thread.as_str()),
+            head.id.to_string(),
+            time(head.created_ms),
+            next(&head.control.next),
+        ]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// Lists the checkpoints of a thread.
+pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let Some(store) = place.look()? else { return Err(place.unknown(&args.thread)) };
+    let range = History { limit: args.limit, ..History::default() };
+    let thread = ThreadId::from(args.thread.as_str());
+    if store.load(&thread, None).await?.is_none() {
+        return Err(place.unknown(&args.thread));
+    }
+    let checkpoints = store.history(&thread, range).await?;
+    if args.json {
+        return print(&lines(checkpoints));
+    }
+    let mut table = new_table(&["CHECKPOINT", "PARENT", "STEP", "SOURCE", "CREATED", "NEXT"]);
+    for meta in &checkpoints {
+        table.add_row([
+            meta.id.to_string(),
+            meta.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string()),
+            meta.control.step.to_string(),
+            meta.source.as_str().to_owned(),
+            time(meta.created_ms),
+            next(&meta.control.next),
+        ]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// Shows a thread at a checkpoint.
+pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let Some(store) = place.look()? else { return Err(place.unknown(&args.thread)) };
+    let thread = ThreadId::from(args.thread.as_str());
+    let graph = graph()?.with_checkpointer(store.clone());
+    let snapshot = graph.get_state(&thread, args.at.map(CheckpointId)).await?;
+    let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
+    if args.json {
+        let shown = json!({
+            "thread": thread,
+            "checkpoint": meta,
+            "next": snapshot.next,
+            "tasks": snapshot.tasks.iter().map(|task| json!({
+                "node": task.node,
+                "done": task.result.is_some(),
+                "error": task.error,
+            })).collect::<Vec<_>>(),
+            "values": values(&snapshot.values)?,
+        });
+        return print(&lines([shown]));
+    }
+    print(&described(&thread, meta, &snapshot))
+}
+
+/// Draws the agent's graph.
+pub(crate) fn draw(args: &DrawArgs) -> Result<Exit, Failure> {
+    let graph = graph()?;
+    let topology = graph.topology();
+    print(&match args.format {
+        Format::Text => topology.text(),
+        Format::Mermaid => topology.mermaid(),
+        Format::Dot => topology.dot(),
+    })
+}
+
+/// Prints a completion script.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+    written(args::completions(shell, &mut io::stdout()))
+}
+
+/// The graph of the agent, which is the same with any model and tools.
+fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
+    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
+    react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
+}
+
+/// The channels with their values.
+fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
+    let channels = AgentState::CHANNELS.iter().enumerate();
+    let value = |(position, channel): (usize, &superstep::Channel)| {
+        let json = serde_json::from_slice(&state.encode(position)?)?;
+        Ok((channel.name.to_owned(), json))
+    };
+    let values: Result<_, serde_json::Error> = channels.map(value).collect();
+    values.map_err(|error| Failure::caused(Exit::Failed, &error))
+}
+
+/// A state as people read it: where it stands, then the conversation.
+fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<AgentState>) -> String {
+    let state = &snapshot.values;
+    let mut text = format!(
+        "thread      {}\ncheckpoint  {} of superstep {}, {}\nnext        {}\n",
+        printable(thread.as_str()),
+        meta.id,
+        meta.control.step,
+        time(meta.created_ms),
+        next(&snapshot.next)
+    );
+    if let Some(outcome) = state.outcome {
+        text.push_str(&format!("outcome     {}\n", outcome.as_str()));
+    }
+    text.push_str(&format!("steps       {} of {}\n", state.current_step, state.max_steps));
+    for task in &snapshot.tasks {
+        if let Some(error) = &task.error {
+            text.push_str(&format!("error       {}: {}\n", task.node, printable(error)));
+        }
+    }
+    for message in state.messages.iter() {
+        let who = match message.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        };
+        let content = printable(&message.content);
+        match message.role {
+            Role::Tool => text.push_str(&format!("\n{who}: {}\n", brief(&content, 100))),
+            _ if content.is_empty() => text.push_str(&format!("\n{who}:\n")),
+            _ => text.push_str(&format!("\n{who}: {content}\n")),
+        }
+        for call in &message.tool_calls {
+            text.push_str(&format!("  → {} {}\n", printable(&call.name), brief(&call.arguments, 100)));
+        }
+    }
+    text
+}
+
+fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    table
+}
+
+fn next(nodes: &[NodeName]) -> String {
+    if nodes.is_empty() {
+        return "finished".to_owned();
+    }
+    nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn time(ms: i64) -> String {
+    let second = jiff::Timestamp::from_second(ms.div_euclid(1_000));
+    second.map_or_else(|_| ms.to_string(), |second| second.to_string())
+}
+
+fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
+    let line = |item| serde_json::to_string(&item).expect("what is shown has a JSON form") + "\n";
+    items.into_iter().map(line).collect()
+}
+
+/// Writes to stdout. That nobody reads it any more is no failure.
+fn print(text: &str) -> Result<Exit, Failure> {
+    let mut out = io::stdout();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+fn written(result: io::Result<()>) -> Result<Exit, Failure> {
+    match result.as_ref().err().and_then(exit::unwritten) {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Ok),
+    }
+}

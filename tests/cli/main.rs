@@ -1,0 +1,2 @@
+//! The program, as its users meet it.
+mod placeholder {}
