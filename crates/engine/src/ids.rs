@@ -110,7 +110,12 @@ impl ChannelSet {
 
     /// The positions in the set, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..Self::CAPACITY).filter(move |&position| self.contains(position))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let position = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(position)
+        })
     }
 }
 

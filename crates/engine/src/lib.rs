@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Whoever drives a run executes the tasks it is told to, reports each one, folds their writes in the order of
-//! [`Commit::order`], stores the folded state together with [`Commit::next`] in one transaction, and only then says
+//! [`Commit::order`], stores the folded state together with [`Run::control`] in one transaction, and only then says
 //! [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of [`START`].
 //!
 //! Start at [`Run`].

@@ -14,8 +14,8 @@ use crate::{
 pub enum Output {
     /// Run a task, after its delay, and report how it ended.
     Execute(Task),
-    /// Fold the writes of these tasks in this order, store the state with the control record in one transaction, then
-    /// say [`Input::Committed`].
+    /// Fold the writes of the tasks in the order of [`Commit::order`], store the state together with [`Run::control`] in
+    /// one transaction, then say [`Input::Committed`].
     Commit(Commit),
     /// Drop a task where it stands, and report nothing of it; the run is cancelled and waits for others.
     Drop(TaskId),
@@ -41,12 +41,21 @@ pub struct Task {
 }
 
 /// The end of a superstep.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The order in which writes are folded.
-    pub order: Vec<TaskId>,
-    /// Where the thread stands afterwards.
-    pub next: Control,
+    /// The superstep.
+    pub step: i64,
+    /// How many tasks it had.
+    pub width: u32,
+    /// How many tasks the next one has.
+    pub next: u32,
+}
+
+impl Commit {
+    /// The tasks in the order in which their writes are folded.
+    pub fn order(self) -> impl ExactSizeIterator<Item = TaskId> {
+        (0..self.width).map(move |slot| TaskId { step: self.step, slot })
+    }
 }
 
 /// What the driver reports.
@@ -290,6 +299,18 @@ impl Run {
         self.unfinished
     }
 
+    /// Where the thread stands once the pending commit is stored; `None` if none is pending.
+    pub fn control(&self) -> Option<Control> {
+        let name = |&node: &NodeIndex| self.topology.name(node).clone();
+        (self.phase == Phase::Committing)
+            .then(|| Control::new(self.step, self.next.iter().map(name).collect()))
+    }
+
+    /// What the task at `slot` of the present superstep did, if it is finished.
+    pub fn report(&self, slot: u32) -> Option<&Report> {
+        self.slots.get(slot as usize)?.report.as_ref()
+    }
+
     fn begin_superstep(&mut self) {
         if self.slots.is_empty() {
             return self.end(Output::Done);
@@ -360,10 +381,9 @@ impl Run {
             (slot.node, report.targets.as_slice())
         });
         plan(&self.topology, finished, &mut self.next);
-        let order = (0..self.slots.len()).map(|slot| self.task_id(slot)).collect();
-        let next = self.next.iter().map(|&node| self.topology.name(node).clone()).collect();
         self.phase = Phase::Committing;
-        self.outputs.push_back(Output::Commit(Commit { order, next: Control::new(self.step, next) }));
+        let (width, next) = (slot_number(self.slots.len()), slot_number(self.next.len()));
+        self.outputs.push_back(Output::Commit(Commit { step: self.step, width, next }));
     }
 
     fn conflict(&self) -> Option<Failure> {
@@ -396,7 +416,7 @@ impl Run {
     }
 
     fn task_id(&self, slot: usize) -> TaskId {
-        TaskId { step: self.step, slot: u32::try_from(slot).expect("slots are counted in 32 bits") }
+        TaskId { step: self.step, slot: slot_number(slot) }
     }
 
     fn cancel(&mut self) {
@@ -441,6 +461,10 @@ impl Topology {
         plan(self, [(node, targets)].into_iter(), &mut next);
         Ok(next.into_iter().map(|node| self.name(node).clone()).collect())
     }
+}
+
+fn slot_number(slot: usize) -> u32 {
+    u32::try_from(slot).expect("slots are counted in 32 bits")
 }
 
 /// Collects where the finished nodes lead into `next`: first each node that an edge leads to, once, in name order; then

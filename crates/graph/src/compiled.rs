@@ -215,9 +215,9 @@ impl<S: State> CompiledGraph<S> {
             source,
         })?;
         let targets = run::targets(&self.inner.nodes[node.position()], &state, step, &node_name)?;
-        let next = self.inner.topology.after(node, &run::ends(&targets));
+        let next = self.inner.topology.after(node, &targets.ends);
         let next = next.map_err(|source| RunError::Route { step, source })?;
-        let items = run::items(&next, [&targets].into_iter());
+        let items = run::items(next.len(), targets.items);
         let commit = Commit {
             parent: parent.map(|meta| meta.id),
             source: Source::Update,

@@ -8,7 +8,7 @@ use std::{
 
 use rand::{SeedableRng, rngs::StdRng};
 use serde::Serialize;
-use superstep_engine::{NodeName, TaskId};
+use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use crate::{Clock, ThreadId};
 #[derive(Clone)]
 pub struct Cx {
     pub(crate) run: Arc<RunCx>,
-    pub(crate) node: NodeName,
+    pub(crate) node: NodeIndex,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     /// The item of a worker's task, as JSON.
@@ -29,24 +29,21 @@ pub struct Cx {
 
 /// The part of [`Cx`] that all tasks of a run share.
 pub(crate) struct RunCx {
+    pub(crate) topology: Arc<Topology>,
     pub(crate) thread: Option<ThreadId>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
     /// What nodes left running beside the graph.
-    pub(crate) background: Mutex<JoinSet<()>>,
+    pub(crate) background: Mutex<Option<JoinSet<()>>>,
 }
 
 impl RunCx {
     /// Waits for what nodes left running. Their panics are their own.
     pub(crate) async fn finish_background(&self) {
-        loop {
-            let mut left =
-                std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
-            if left.is_empty() {
-                return;
-            }
+        let left = || self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        while let Some(mut left) = left() {
             while left.join_next().await.is_some() {}
         }
     }
@@ -60,7 +57,7 @@ pub(crate) trait EmitCustom: Send + Sync {
 impl Cx {
     /// The node's name.
     pub fn node(&self) -> &NodeName {
-        &self.node
+        self.run.topology.name(self.node)
     }
 
     /// The thread the run is on.
@@ -109,7 +106,8 @@ impl Cx {
     ///
     /// It does not survive a crash: use it for what may be lost, or for what someone else will do again.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.run.background.lock().unwrap_or_else(PoisonError::into_inner).spawn(work);
+        let mut background = self.run.background.lock().unwrap_or_else(PoisonError::into_inner);
+        background.get_or_insert_default().spawn(work);
     }
 
     /// Sends a custom event to whoever streams the run. Does nothing, at no cost, if nobody does.
@@ -119,7 +117,7 @@ impl Cx {
     pub fn emit(&self, name: &'static str, data: impl Serialize) {
         if let Some(events) = &self.run.events {
             let data = serde_json::to_value(data).expect("event data has a JSON form");
-            events.emit(&self.node, name, data);
+            events.emit(self.node(), name, data);
         }
     }
 }
@@ -127,7 +125,7 @@ impl Cx {
 impl std::fmt::Debug for Cx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cx")
-            .field("node", &self.node)
+            .field("node", self.node())
             .field("step", &self.task.step)
             .field("attempt", &self.attempt)
             .finish_non_exhaustive()

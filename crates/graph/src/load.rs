@@ -29,6 +29,7 @@ pub(crate) struct RestoredTask<S: State> {
 pub(crate) struct SinceSnapshot {
     commits: usize,
     bytes: usize,
+    /// The size of the last snapshot, or of the largest commit if that is more: it tells what the next one will cost.
     snapshot_bytes: usize,
 }
 
@@ -44,6 +45,7 @@ impl SinceSnapshot {
     pub(crate) fn count(&mut self, update_bytes: usize) {
         self.commits += 1;
         self.bytes += update_bytes;
+        self.snapshot_bytes = self.snapshot_bytes.max(update_bytes);
     }
 
     pub(crate) fn is_due(&self) -> bool {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
 use superstep_engine::{NodeIndex, OnCancel, RetryPolicy, Target};
 
@@ -118,8 +118,14 @@ impl<S: State> Default for CompiledNode<S> {
     }
 }
 
-/// Where a finished task leads, each with the item that goes along.
-pub(crate) type Targets = Vec<(Target, Option<String>)>;
+/// Where a finished task leads.
+#[derive(Default)]
+pub(crate) struct Targets {
+    /// What the engine has to know.
+    pub(crate) ends: Vec<Target>,
+    /// What goes along with each [`Target::Send`] among them, as JSON.
+    pub(crate) items: Vec<String>,
+}
 
 impl<S: State> CompiledNode<S> {
     /// Whether where it leads depends on the state.
@@ -130,16 +136,16 @@ impl<S: State> CompiledNode<S> {
     /// Where its conditional edges and fan-outs lead, given the state that it left behind.
     pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let (mut chosen, mut items, mut targets) = (Vec::new(), Vec::new(), Targets::new());
-            for (router, ends) in &self.routers {
-                router(state, ends, &mut chosen);
+            let Targets { mut ends, mut items } = Targets::default();
+            for (router, targets) in &self.routers {
+                router(state, targets, &mut ends);
             }
-            targets.extend(chosen.into_iter().map(|target| (target, None)));
             for (fan_out, worker) in &self.fan_outs {
+                let before = items.len();
                 fan_out(state, &mut items)?;
-                targets.extend(items.drain(..).map(|item| (Target::Send(*worker), Some(item))));
+                ends.extend(items[before..].iter().map(|_| Target::Send(*worker)));
             }
-            Ok(targets)
+            Ok(Targets { ends, items })
         }));
         asked.unwrap_or_else(|panic| Err(Panicked::from_payload(&*panic).into()))
     }
@@ -152,10 +158,8 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
-    Arc::new(move |state, cx| {
-        let future = node(state, cx);
-        Box::pin(async move { future.await.into_update() })
-    })
+    // An `async` block would hold the future twice, once as it was captured and once as it is awaited.
+    Arc::new(move |state, cx| Box::pin(node(state, cx).map(NodeOutput::into_update)))
 }
 
 pub(crate) fn erase_worker<I, S, F, Fut>(worker: F) -> NodeFn<S>

@@ -4,7 +4,10 @@
 
 use std::{
     collections::BTreeMap,
+    future::{Future as _, poll_fn},
+    pin::pin,
     sync::{Arc, Mutex},
+    task::Poll,
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -65,6 +68,8 @@ struct Driver<S: State> {
     state: S,
     /// The finished tasks of this superstep, by slot.
     done: Vec<Option<Done<S>>>,
+    /// Where updates are encoded, so that each is allocated once, with the size it has.
+    scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
     /// The items of this superstep's workers, by slot, as JSON.
@@ -78,7 +83,8 @@ struct Done<S: State> {
     update: Option<S::Update>,
     /// The update as it is stored; empty without a checkpointer.
     json: Vec<u8>,
-    targets: Targets,
+    /// What it sends to workers, as JSON.
+    items: Vec<String>,
     recorded: bool,
 }
 
@@ -86,6 +92,7 @@ impl<S: State> Driver<S> {
     fn new(graph: Arc<Inner<S>>, config: &RunConfig, events: Option<Events<S>>) -> Self {
         let custom = events.as_ref().filter(|events| events.wants(StreamMode::Custom)).cloned();
         let cx = RunCx {
+            topology: graph.topology.clone(),
             thread: config.thread.clone(),
             clock: config.clock.clone(),
             seed: config.seed,
@@ -93,8 +100,17 @@ impl<S: State> Driver<S> {
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
             background: Mutex::default(),
         };
-        let (store, state, done, failure, items) = (None, S::default(), Vec::new(), None, BTreeMap::new());
-        Self { graph, cx: Arc::new(cx), events, store, state, done, failure, items }
+        Self {
+            graph,
+            cx: Arc::new(cx),
+            events,
+            store: None,
+            state: S::default(),
+            done: Vec::new(),
+            scratch: Vec::new(),
+            failure: None,
+            items: BTreeMap::new(),
+        }
     }
 
     fn begin_without_store(
@@ -162,7 +178,8 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let begin = self.accept(input, Control::input(last))?;
-        let records = vec![(0, self.record_of(0))];
+        let records = begin.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
+        let records = records.collect();
         self.mark_recorded(0);
         let (control, metadata) = (begin.control.clone(), config.metadata.clone());
         self.checkpoint(NewCheckpoint {
@@ -198,11 +215,12 @@ impl<S: State> Driver<S> {
                     let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
                         continue;
                     };
-                    let targets = self.targets(targets);
+                    let Targets { ends, items } = self.targets(targets);
                     let (written, exclusive) = (update.written(), update.exclusive());
-                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends(&targets) }));
+                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends }));
                     let json = json.into_bytes();
-                    self.put(task.slot, Done { node, update: Some(update), json, targets, recorded: true });
+                    let update = Some(update);
+                    self.put(task.slot, Done { node, update, json, items, recorded: true });
                 }
                 (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
                 (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
@@ -217,12 +235,18 @@ impl<S: State> Driver<S> {
             let topology = &self.graph.topology;
             topology.find(name.as_str()).unwrap_or_else(|| topology.start())
         };
-        let target = |target| match target {
-            RecordedTarget::Node(name) if name.as_str() == superstep_engine::END => (Target::End, None),
-            RecordedTarget::Node(name) => (Target::Node(find(&name)), None),
-            RecordedTarget::Send { node, item } => (Target::Send(find(&node)), Some(item)),
-        };
-        recorded.into_iter().map(target).collect()
+        let mut targets = Targets::default();
+        for target in recorded {
+            targets.ends.push(match target {
+                RecordedTarget::Node(name) if name.as_str() == superstep_engine::END => Target::End,
+                RecordedTarget::Node(name) => Target::Node(find(&name)),
+                RecordedTarget::Send { node, item } => {
+                    targets.items.push(item);
+                    Target::Send(find(&node))
+                }
+            });
+        }
+        targets
     }
 
     async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
@@ -240,13 +264,13 @@ impl<S: State> Driver<S> {
         self.cx.finish_background().await;
         match ended {
             Ok(status) => {
-                self.record_stop(&[], "", &dropped).await?;
+                self.record_stop(&run, &[], "", &dropped).await?;
                 let checkpoint = self.store.as_ref().and_then(Store::at);
                 Ok(Outcome { state: self.state, status, checkpoint })
             }
             Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
-                self.record_stop(&blamed, &chain(&error), &dropped).await?;
+                self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 Err(error)
             }
         }
@@ -259,16 +283,23 @@ impl<S: State> Driver<S> {
         tasks: &mut Tasks<S>,
         config: &RunConfig,
     ) -> Result<Status, Refused> {
-        let mut cancelled = false;
+        let mut told = false;
+        let mut cancelled = pin!(config.cancel.cancelled());
         loop {
             while let Some(output) = run.poll() {
                 match output {
                     Output::Execute(task) => {
-                        self.record_failed_attempt(task).await?;
+                        if self.failure.is_some() {
+                            self.record_failed_attempt(task).await?;
+                        }
                         tasks.push(task);
                     }
                     Output::Commit(plan) => {
-                        self.commit(plan).await?;
+                        self.fold(plan)?;
+                        if self.store.is_some() {
+                            self.store_superstep(run.control().expect("a commit is pending")).await?;
+                        }
+                        self.done.clear();
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Drop(task) => tasks.drop_task(task),
@@ -279,33 +310,40 @@ impl<S: State> Driver<S> {
             }
             // Nodes that are always ready must not keep the runtime from its other work.
             tokio::task::coop::consume_budget().await;
-            if !cancelled && config.cancel.is_cancelled() {
-                cancelled = true;
+            if !told && config.cancel.is_cancelled() {
+                told = true;
                 run.handle(Input::Cancel).expect("the run is not over");
                 continue;
             }
             tasks.start(|task| self.start(task));
-            tokio::select! {
-                biased;
-                end = tasks.next() => self.end_task(run, end).await?,
-                () = config.cancel.cancelled(), if !cancelled => {}
+            let end = poll_fn(|context| match tasks.poll_next(context) {
+                Poll::Ready(end) => Poll::Ready(Some(end)),
+                Poll::Pending if told => Poll::Pending,
+                Poll::Pending => cancelled.as_mut().poll(context).map(|()| None),
+            });
+            let Some(end) = end.await else { continue };
+            let slot = end.task.id.slot;
+            self.end_task(run, end)?;
+            if run.unfinished() > 0 && self.store.is_some() {
+                self.record(run, slot).await?;
             }
         }
     }
 
     fn start(&self, task: Task) -> RunTask<S> {
-        let node = self.graph.topology.name(task.node);
         if self.wants(StreamMode::Tasks) {
-            let (step, node, attempt) = (task.id.step, node.clone(), task.attempt);
+            let (step, attempt) = (task.id.step, task.attempt);
+            let node = self.graph.topology.name(task.node).clone();
             self.emit(Event::TaskStart { step, node, attempt });
         }
         let compiled = &self.graph.nodes[task.node.position()];
         let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
-        let cx = Cx { run: self.cx.clone(), node: node.clone(), task: task.id, attempt: task.attempt, item };
+        let cx = Cx { run: self.cx.clone(), node: task.node, task: task.id, attempt: task.attempt, item };
         RunTask::new(task, compiled, self.state.clone(), cx)
     }
 
-    async fn end_task(&mut self, run: &mut Run, end: TaskEnd<S>) -> Result<(), Refused> {
+    /// Keeps what a task wrote, or has the engine decide about its failure.
+    fn end_task(&mut self, run: &mut Run, end: TaskEnd<S>) -> Result<(), Refused> {
         let TaskEnd { task, result } = end;
         match result {
             Ok(update) => {
@@ -319,11 +357,6 @@ impl<S: State> Driver<S> {
                 self.emit_task_end(task, None);
                 let report =
                     self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
-                if run.unfinished() > 1 {
-                    // Its superstep goes on without it; should that fail or crash, it is not to run again.
-                    self.store_record(slot, self.record_of(slot)).await?;
-                    self.mark_recorded(slot);
-                }
                 let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
                 finished.map_err(|source| blame(RunError::Route { step, source }))
             }
@@ -360,62 +393,50 @@ impl<S: State> Driver<S> {
             fold(&mut self.state, update).map_err(refuse)?;
             (None, targets(compiled, &self.state, task.step, name)?)
         } else if !compiled.decides() {
-            (Some(update), Vec::new())
+            (Some(update), Targets::default())
         } else {
             let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
             (Some(update), targets(compiled, &left_behind, task.step, name)?)
         };
-        let report = Report { written, exclusive, targets: ends(&targets) };
-        let done = Done { node, update, json, targets, recorded: false };
-        self.put(task.slot, done);
-        Ok(report)
+        let Targets { ends, items } = targets;
+        if update.is_some() || !items.is_empty() || self.store.is_some() {
+            self.put(task.slot, Done { node, update, json, items, recorded: false });
+        }
+        Ok(Report { written, exclusive, targets: ends })
     }
 
-    async fn commit(&mut self, plan: Plan) -> Result<(), Refused> {
-        let Plan { order, next: mut control } = plan;
-        let step = control.step;
-        control.items = items(&control.next, self.done.iter().flatten().map(|done| &done.targets));
-        self.items.clone_from(&control.items);
+    /// Folds what the tasks of a superstep wrote, in the order of the plan, and keeps the items of the next one.
+    fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
             self.state.clear_ephemeral();
         }
-        for task in &order {
-            let Some(done) = &mut self.done[task.slot as usize] else {
-                continue;
-            };
-            let Some(update) = done.update.take() else {
-                continue;
-            };
-            let node = done.node;
+        for (task, done) in plan.order().zip(&mut self.done) {
+            let Some(Done { node, update, .. }) = done else { continue };
+            let Some(update) = update.take() else { continue };
             fold(&mut self.state, update).map_err(|source| {
-                let node = self.graph.topology.name(node).clone();
-                Refused { error: RunError::Fold { node, step, source }, blamed: vec![task.slot] }
+                let node = self.graph.topology.name(*node).clone();
+                Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
-        let done = self.done.drain(..);
-        if self.store.is_some() {
-            let applied = (0..).zip(done).filter_map(|(slot, done)| {
-                let Done { node, json, recorded, .. } = done?;
-                Some(AppliedTask {
-                    slot,
-                    recorded,
-                    node: self.graph.topology.name(node).clone(),
-                    update: json,
-                })
-            });
-            let (applied, metadata, records) = (applied.collect(), Map::new(), Vec::new());
-            let new = NewCheckpoint { source: Source::Loop, control, metadata, applied, records };
-            if self.wants(StreamMode::Values) {
-                self.emit(Event::Values { step, state: self.state.clone() });
-            }
-            self.checkpoint(new).await?;
-        } else {
-            drop(done);
-            if self.wants(StreamMode::Values) {
-                self.emit(Event::Values { step, state: self.state.clone() });
-            }
+        let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
+        self.items = items(plan.next as usize, sent);
+        if self.wants(StreamMode::Values) {
+            self.emit(Event::Values { step: plan.step, state: self.state.clone() });
         }
         Ok(())
+    }
+
+    /// Stores a superstep that is folded.
+    async fn store_superstep(&mut self, mut control: Control) -> Result<(), RunError> {
+        control.items.clone_from(&self.items);
+        let mut applied = Vec::with_capacity(self.done.len());
+        for (slot, done) in (0..).zip(self.done.drain(..)) {
+            let Some(Done { node, json, recorded, .. }) = done else { continue };
+            let node = self.graph.topology.name(node).clone();
+            applied.push(AppliedTask { slot, recorded, node, update: json });
+        }
+        let (metadata, records) = (Map::new(), Vec::new());
+        self.checkpoint(NewCheckpoint { source: Source::Loop, control, metadata, applied, records }).await
     }
 
     /// Stores a checkpoint and tells of it.
@@ -472,7 +493,13 @@ impl<S: State> Driver<S> {
     }
 
     /// Stores how the tasks of a superstep ended that will not be committed.
-    async fn record_stop(&mut self, blamed: &[u32], error: &str, dropped: &[Task]) -> Result<(), RunError> {
+    async fn record_stop(
+        &mut self,
+        run: &Run,
+        blamed: &[u32],
+        error: &str,
+        dropped: &[Task],
+    ) -> Result<(), RunError> {
         for &slot in blamed {
             self.store_record(slot, TaskRecord::Failed { attempts: 0, error: error.to_owned() }).await?;
         }
@@ -483,8 +510,18 @@ impl<S: State> Driver<S> {
             let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
             let fresh = self.done[slot as usize].as_ref().is_some_and(|done| !done.recorded);
             if fresh && !blamed.contains(&slot) {
-                self.store_record(slot, self.record_of(slot)).await?;
+                self.record(run, slot).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Stores what a finished task wrote before its superstep is over; should that fail or crash, the task is not to run
+    /// again.
+    async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
+        if let Some(report) = run.report(slot) {
+            self.store_record(slot, self.record_of(slot, report)).await?;
+            self.mark_recorded(slot);
         }
         Ok(())
     }
@@ -496,19 +533,20 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    fn record_of(&self, slot: u32) -> TaskRecord {
+    fn record_of(&self, slot: u32, report: &Report) -> TaskRecord {
         let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
         let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
-        let target = |(target, item): &(Target, Option<String>)| match (target, item) {
-            (Target::End, _) => superstep_engine::END.into(),
-            (Target::Node(node) | Target::Send(node), None) => {
-                RecordedTarget::Node(self.graph.topology.name(*node).clone())
-            }
-            (Target::Node(node) | Target::Send(node), Some(item)) => {
-                RecordedTarget::Send { node: self.graph.topology.name(*node).clone(), item: item.clone() }
+        let mut items = done.items.iter();
+        let name = |node: &NodeIndex| self.graph.topology.name(*node).clone();
+        let target = |target: &Target| match target {
+            Target::End => superstep_engine::END.into(),
+            Target::Node(node) => RecordedTarget::Node(name(node)),
+            Target::Send(node) => {
+                let item = items.next().expect("an item goes along with each send").clone();
+                RecordedTarget::Send { node: name(node), item }
             }
         };
-        TaskRecord::Finished { update, targets: done.targets.iter().map(target).collect() }
+        TaskRecord::Finished { update, targets: report.targets.iter().map(target).collect() }
     }
 
     fn put(&mut self, slot: u32, done: Done<S>) {
@@ -525,11 +563,15 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn encode(&self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
-        match self.store {
-            Some(_) => encode(update, step, self.graph.topology.name(node)),
-            None => Ok(Vec::new()),
+    fn encode(&mut self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
+        if self.store.is_none() {
+            return Ok(Vec::new());
         }
+        self.scratch.clear();
+        let encoded = serde_json::to_writer(&mut self.scratch, update);
+        let node = self.graph.topology.name(node);
+        encoded.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
+        Ok(self.scratch.as_slice().to_vec())
     }
 
     fn wants(&self, mode: StreamMode) -> bool {
@@ -571,7 +613,19 @@ impl From<RunError> for Refused {
 
 /// An update as it is stored.
 pub(crate) fn encode<U: Update>(update: &U, step: i64, node: &NodeName) -> Result<Vec<u8>, RunError> {
-    serde_json::to_vec(update).map_err(|source| RunError::Encode { node: node.clone(), step, source })
+    let json = serde_json::to_vec(update).and_then(|json| {
+        if has_null(&json) {
+            serde_json::from_slice::<U>(&json)?;
+        }
+        Ok(json)
+    });
+    json.map_err(|source| RunError::Encode { node: node.clone(), step, source })
+}
+
+/// Whether a JSON text may have lost something: floats that are no numbers are written as `null`, which is no float
+/// when it is read. What was stored so could never be loaded again.
+fn has_null(json: &[u8]) -> bool {
+    json.windows(4).any(|word| word == b"null")
 }
 
 /// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
@@ -582,21 +636,15 @@ pub(crate) fn targets<S: State>(
     name: &NodeName,
 ) -> Result<Targets, RunError> {
     if !node.decides() {
-        return Ok(Targets::new());
+        return Ok(Targets::default());
     }
     node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
 }
 
-/// The targets alone, which are what the engine has to know.
-pub(crate) fn ends(targets: &Targets) -> Vec<Target> {
-    targets.iter().map(|(target, _)| *target).collect()
-}
-
-/// The items of the tasks that `next` ends with, by slot: those that were sent, in the order in which they were.
-pub(crate) fn items<'a>(next: &[NodeName], sent: impl Iterator<Item = &'a Targets>) -> BTreeMap<u32, String> {
-    let items: Vec<&String> = sent.flatten().filter_map(|(_, item)| item.as_ref()).collect();
-    let first = next.len() - items.len();
-    (first..).zip(items).map(|(slot, item)| (slot_number(slot), item.clone())).collect()
+/// The items of the last of `next` tasks, by slot: those that were sent, in the order in which they were.
+pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
+    let first = next - sent.len();
+    (first..).map(slot_number).zip(sent).collect()
 }
 
 fn slot_number(slot: usize) -> u32 {
@@ -605,7 +653,12 @@ fn slot_number(slot: usize) -> u32 {
 
 fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     let channel = |(position, channel): (usize, &Channel)| {
-        let json = state.encode(position);
+        let json = state.encode(position).and_then(|json| {
+            if has_null(&json) {
+                S::default().decode(position, &json)?;
+            }
+            Ok(json)
+        });
         let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
         Ok(ChannelValue { channel: channel.name.to_owned(), json })
     };

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -79,7 +79,7 @@ impl<S: State> Future for RunTask<S> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
         let this = self.get_mut();
         if let Some(wait) = &mut this.wait {
-            std::task::ready!(wait.as_mut().poll(context));
+            ready!(wait.as_mut().poll(context));
             this.wait = None;
         }
         let task = this.task;
@@ -92,7 +92,7 @@ impl<S: State> Future for RunTask<S> {
             return Poll::Pending;
         };
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        std::task::ready!(deadline.as_mut().poll(context));
+        ready!(deadline.as_mut().poll(context));
         this.stage = Stage::Over;
         Poll::Ready(TaskEnd { task, result: Err(TimedOut(timeout).into()) })
     }
@@ -102,7 +102,7 @@ impl<S: State> Future for RunTask<S> {
 pub(crate) struct Tasks<S: State> {
     waiting: VecDeque<Task>,
     /// Each with its handle, if it is spawned.
-    running: Vec<(Task, Option<AbortHandle>)>,
+    running: VecDeque<(Task, Option<AbortHandle>)>,
     dropped: Vec<Task>,
     inline: Option<RunTask<S>>,
     spawned: JoinSet<TaskEnd<S>>,
@@ -114,7 +114,7 @@ impl<S: State> Tasks<S> {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
-            running: Vec::new(),
+            running: VecDeque::new(),
             dropped: Vec::new(),
             inline: None,
             spawned: JoinSet::new(),
@@ -130,7 +130,7 @@ impl<S: State> Tasks<S> {
     pub(crate) fn start(&mut self, run: impl Fn(Task) -> RunTask<S>) {
         if self.running.is_empty() && self.waiting.len() == 1 {
             let task = self.waiting.pop_front().expect("there is one");
-            self.running.push((task, None));
+            self.running.push_back((task, None));
             self.inline = Some(run(task));
             return;
         }
@@ -138,17 +138,18 @@ impl<S: State> Tasks<S> {
             && let Some(task) = self.waiting.pop_front()
         {
             let spawned = self.spawned.spawn(run(task));
-            self.running.push((task, Some(spawned)));
+            self.running.push_back((task, Some(spawned)));
         }
     }
 
-    /// The next task that is over. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> TaskEnd<S> {
+    /// The next task that is over.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
         loop {
             let end = match &mut self.inline {
-                Some(task) => task.await,
+                Some(task) => ready!(Pin::new(task).poll(context)),
                 None => {
-                    match self.spawned.join_next().await.expect("the engine waits only while tasks run") {
+                    let joined = ready!(self.spawned.poll_join_next(context));
+                    match joined.expect("the engine waits only while tasks run") {
                         Ok(end) => end,
                         Err(error) if error.is_cancelled() => continue,
                         Err(_) => unreachable!("panics of nodes are caught"),
@@ -156,18 +157,19 @@ impl<S: State> Tasks<S> {
                 }
             };
             self.inline = None;
-            // A task that was over just before it was dropped counts as dropped.
+            // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
+            // they began, so that the search and the removal are short.
             if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
-                self.running.swap_remove(position);
-                return end;
+                self.running.remove(position);
+                return Poll::Ready(end);
             }
         }
     }
 
     /// Drops a task where it stands, or before it begins.
     pub(crate) fn drop_task(&mut self, id: TaskId) {
-        if let Some(position) = self.running.iter().position(|(task, _)| task.id == id) {
-            let (task, spawned) = self.running.swap_remove(position);
+        let running = self.running.iter().position(|(task, _)| task.id == id);
+        if let Some((task, spawned)) = running.and_then(|position| self.running.remove(position)) {
             match spawned {
                 Some(spawned) => spawned.abort(),
                 None => self.inline = None,

@@ -47,10 +47,7 @@ impl Kept {
 pub(crate) fn cases(runtime: &Arc<Runtime>) -> Vec<Case> {
     let mut cases = Vec::new();
     for kept in Kept::ALL {
-        let bench = Bench {
-            runtime: runtime.clone(),
-            kept,
-        };
+        let bench = Bench { runtime: runtime.clone(), kept };
         cases.push(bench.case("loop", 1_000, 1_000, floor::looped(1_000), ours::looped(1_000)));
         for size in [10, 100, 1_000] {
             cases.push(bench.case("chain", size, size, floor::chain(size), ours::chain(size)));
@@ -107,10 +104,7 @@ impl Bench {
         let (runtime, kept, graph) = (self.runtime.clone(), self.kept, Arc::new(graph));
         Box::new(move || {
             let memory = (kept == Kept::Memory).then(Arc::<Memory>::default);
-            let state = floor::State {
-                messages: history(messages).collect(),
-                ..floor::State::default()
-            };
+            let state = floor::State { messages: history(messages).collect(), ..floor::State::default() };
             let run = floor::run(graph.clone(), Arc::new(state), memory.clone());
             // What the run made is dropped after the time was taken.
             let (elapsed, _made) = on_worker(&runtime, run, stopwatch.clone());
@@ -130,10 +124,7 @@ impl Bench {
                 None => graph.clone(),
             };
             let input = Work::update().messages(history(messages).collect::<Vec<_>>());
-            let config = RunConfig {
-                step_limit: 2_000,
-                ..RunConfig::thread("bench")
-            };
+            let config = RunConfig { step_limit: 2_000, ..RunConfig::thread("bench") };
             let run = async move { graph.invoke(input, config).await.expect("the run completes") };
             let (elapsed, _made) = on_worker(&runtime, run, stopwatch.clone());
             elapsed

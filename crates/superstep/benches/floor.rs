@@ -80,10 +80,7 @@ fn node<F: Future<Output = Update> + Send + 'static>(
 }
 
 async fn count(state: Arc<State>) -> Update {
-    Update {
-        count: Some(state.count + 1),
-        ..Update::default()
-    }
+    Update { count: Some(state.count + 1), ..Update::default() }
 }
 
 /// One node that counts and leads to itself.
@@ -106,12 +103,7 @@ pub(crate) fn chain(steps: usize) -> Graph {
 pub(crate) fn fan_out(width: usize) -> Graph {
     let mut nodes = vec![node(count, move |_| (1..=width).collect())];
     for item in 1..=width {
-        let branch = move |_| async move {
-            Update {
-                items: vec![item as i64],
-                ..Update::default()
-            }
-        };
+        let branch = move |_| async move { Update { items: vec![item as i64], ..Update::default() } };
         nodes.push(node(branch, move |_| vec![width + 1]));
     }
     nodes.push(node(count, |_| vec![]));

@@ -30,11 +30,7 @@ pub(crate) fn looped(steps: i64) -> CompiledGraph<Work> {
     let node = graph.add_node("count", count);
     graph.add_edge(START, node);
     let route = move |state: &Work| {
-        if state.count < steps {
-            Next::Again
-        } else {
-            Next::Enough
-        }
+        if state.count < steps { Next::Again } else { Next::Enough }
     };
     graph.add_conditional_edges(node, route, |route| match route {
         Next::Again => node,
@@ -79,18 +75,12 @@ pub(crate) fn appends(steps: i64, stopwatch: Stopwatch) -> CompiledGraph<Work> {
         stopwatch.start();
     });
     let say = graph.add_node("say", async |state: Work, _: Cx| {
-        Work::update()
-            .count(state.count + 1)
-            .messages([Message::numbered(state.count)])
+        Work::update().count(state.count + 1).messages([Message::numbered(state.count)])
     });
     graph.add_edge(START, begin);
     graph.add_edge(begin, say);
     let route = move |state: &Work| {
-        if state.count < steps {
-            Next::Again
-        } else {
-            Next::Enough
-        }
+        if state.count < steps { Next::Again } else { Next::Enough }
     };
     graph.add_conditional_edges(say, route, |route| match route {
         Next::Again => say,

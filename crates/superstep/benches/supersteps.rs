@@ -35,10 +35,7 @@ impl Message {
     fn numbered(number: i64) -> Self {
         const WORDS: &str = "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt \
                              ut labore et dolore magna aliqua ut enim ad minim";
-        Self {
-            role: "assistant".into(),
-            content: format!("message {number:06} {WORDS}"),
-        }
+        Self { role: "assistant".into(), content: format!("message {number:06} {WORDS}") }
     }
 }
 
@@ -59,11 +56,7 @@ impl Stopwatch {
 
 /// The runtime of both sides.
 fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be built")
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be built")
 }
 
 /// Runs `work` on a worker thread, as a server would. Returns how long it took, or its part since the stopwatch was

@@ -1,0 +1,84 @@
+//! The record that is stored with every checkpoint, and records that do not fit.
+
+use std::sync::Arc;
+
+use superstep_engine::{Control, Report, RestoreError, Run, Target};
+
+use crate::support::graph;
+
+/// What earlier versions stored. Add to it, and change nothing in it.
+const STORED: &str = include_str!("../fixtures/control.json");
+
+fn records() -> Vec<Control> {
+    let mut sent = Control::new(7, vec!["z".into(), "worker".into(), "worker".into()]);
+    sent.items = [(1, "3".to_owned()), (2, r#"{"url":"/"}"#.to_owned())].into();
+    vec![
+        Control::input(None),
+        Control::new(4, vec!["agent".into(), "tools".into()]),
+        sent,
+        Control::new(8, Vec::new()),
+    ]
+}
+
+#[test]
+fn stored_records_are_read_as_what_they_were() {
+    assert_eq!(serde_json::from_str::<Vec<Control>>(STORED).unwrap(), records());
+}
+
+#[test]
+fn records_are_stored_in_the_form_of_the_fixture() {
+    let stored: serde_json::Value = serde_json::from_str(STORED).unwrap();
+    assert_eq!(serde_json::to_value(records()).unwrap(), stored);
+}
+
+#[test]
+fn an_input_follows_the_last_superstep() {
+    assert_eq!(Control::input(Some(6)), Control::new(7, vec!["__start__".into()]));
+    assert!(!Control::input(None).is_finished());
+    assert!(Control::new(8, Vec::new()).is_finished());
+}
+
+fn refused(control: &Control, finished: Vec<(u32, Report)>, failed: Vec<(u32, u32)>) -> RestoreError {
+    let topology = Arc::new(graph("START -> a; a -Go-> b; b -> END"));
+    Run::restore(topology, control, finished, failed, 9).expect_err("the record does not fit")
+}
+
+#[test]
+fn nodes_that_the_graph_lost_are_all_named() {
+    let control = Control::new(2, vec!["a".into(), "x".into(), "y".into()]);
+    let error = refused(&control, Vec::new(), Vec::new());
+    assert_eq!(error, RestoreError::UnknownNodes { step: 2, nodes: vec!["x".into(), "y".into()] });
+    assert_eq!(
+        error.to_string(),
+        "the checkpoint of superstep 2 still has to run `x`, `y`, which the graph does not have; add the nodes again, \
+         or update the thread as another node"
+    );
+}
+
+#[test]
+fn records_of_tasks_that_are_not_there_are_refused() {
+    let control = Control::new(0, vec!["a".into()]);
+    let expected = "the record of task 1 does not fit the checkpoint of superstep 0: there is no such task";
+    assert_eq!(refused(&control, vec![(1, Report::default())], Vec::new()).to_string(), expected);
+    assert_eq!(refused(&control, Vec::new(), vec![(1, 2)]).to_string(), expected);
+}
+
+#[test]
+fn a_stored_route_that_the_graph_lost_is_refused() {
+    let control = Control::new(0, vec!["a".into()]);
+    let report = Report { targets: vec![Target::End], ..Report::default() };
+    assert_eq!(
+        refused(&control, vec![(0, report)], Vec::new()).to_string(),
+        "the record of task 0 does not fit the checkpoint of superstep 0: node `a` was routed to `__end__`, to which \
+         it has no conditional edge"
+    );
+}
+
+#[test]
+fn a_start_without_its_input_is_refused() {
+    let error = refused(&Control::input(None), Vec::new(), Vec::new());
+    assert_eq!(
+        error.to_string(),
+        "the record of task 0 does not fit the checkpoint of superstep -1: the input is missing"
+    );
+}

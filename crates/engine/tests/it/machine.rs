@@ -1,0 +1,180 @@
+//! What the engine asks for, input by input.
+
+use std::sync::Arc;
+
+use superstep_engine::{Control, Input, OnCancel, Report, Target};
+
+use crate::support::{Machine, build, finished, graph, retry, task, wrote};
+
+#[test]
+fn a_line_of_nodes_is_one_superstep_after_the_other() {
+    let mut run = Machine::start(graph("START -> a; a -> b; b -> END"), 9);
+    assert_eq!(run.log(), ["commit 0: 0.0 -> [a]", "execute 1.0 a #1"]);
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> [b]", "execute 2.0 b #1"]);
+    assert_eq!(run.finish(2, 0), ["commit 2: 2.0 -> []", "done"]);
+}
+
+#[test]
+fn tasks_are_executed_and_folded_in_name_order_whoever_is_declared_or_ends_first() {
+    let mut run = Machine::start(graph("START -> c; START -> a; START -> b; a -> d; b -> d; c -> d"), 9);
+    assert_eq!(
+        run.log(),
+        ["commit 0: 0.0 -> [a b c]", "execute 1.0 a #1", "execute 1.1 b #1", "execute 1.2 c #1"]
+    );
+    assert_eq!(run.finish(1, 2), [""; 0]);
+    assert_eq!(run.finish(1, 0), [""; 0]);
+    assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 1.2 -> [d]", "execute 2.0 d #1"]);
+}
+
+#[test]
+fn a_route_leads_on_and_an_end_route_does_not() {
+    let mut run = Machine::start(graph("START -> a; a -Again-> a; a -Done-> END"), 9);
+    run.log();
+    let report = |targets| Report { targets, ..Report::default() };
+    let again = report(vec![run.to("a")]);
+    assert_eq!(run.say(finished(task(1, 0), again)), ["commit 1: 1.0 -> [a]", "execute 2.0 a #1"]);
+    assert_eq!(run.say(finished(task(2, 0), report(vec![Target::End]))), ["commit 2: 2.0 -> []", "done"]);
+}
+
+#[test]
+fn each_item_is_a_task_after_those_of_edges_in_the_order_of_sending() {
+    let mut run = Machine::start(graph("START -> p; START -> q; p => w; q => w; q -> z"), 9);
+    run.log();
+    let w = run.topology.find("w").unwrap();
+    let sends = |count| Report { targets: vec![Target::Send(w); count], ..Report::default() };
+    run.say(finished(task(1, 1), sends(1)));
+    assert_eq!(
+        run.say(finished(task(1, 0), sends(2))),
+        [
+            "commit 1: 1.0 1.1 -> [z w w w]",
+            "execute 2.0 z #1",
+            "execute 2.1 w #1",
+            "execute 2.2 w #1",
+            "execute 2.3 w #1",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_task_runs_again_as_its_policy_says_and_then_ends_the_run() {
+    let topology = build("START -> a; START -> b", |node| node.retry = retry());
+    let mut run = Machine::start(topology, 9);
+    run.log();
+    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #2 after 500ms"]);
+    assert_eq!(run.finish(1, 1), [""; 0]);
+    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #3 after 1s"]);
+    assert_eq!(run.fail(1, 0, true), ["fail 1.0"]);
+}
+
+#[test]
+fn without_a_policy_or_against_a_fatal_failure_nothing_is_retried() {
+    for (retry, retryable) in [(None, true), (retry(), false)] {
+        let mut run = Machine::start(build("START -> a", |node| node.retry = retry), 9);
+        run.log();
+        assert_eq!(run.fail(1, 0, retryable), ["fail 1.0"]);
+    }
+}
+
+#[test]
+fn a_conflict_names_the_channel_and_the_first_two_writers() {
+    let mut run = Machine::start(graph("START -> a; START -> b; START -> c"), 9);
+    run.log();
+    run.say(finished(task(1, 0), wrote(&[3], &[])));
+    run.say(finished(task(1, 1), wrote(&[], &[7])));
+    assert_eq!(run.say(finished(task(1, 2), wrote(&[3], &[7]))), ["conflict on 3: 1.0 1.2"]);
+}
+
+#[test]
+fn who_shares_a_channel_conflicts_only_with_who_does_not() {
+    for (first, second, conflict) in [
+        (wrote(&[], &[0]), wrote(&[], &[0]), false),
+        (wrote(&[0], &[]), wrote(&[1], &[]), false),
+        (wrote(&[0], &[]), wrote(&[], &[0]), true),
+        (wrote(&[], &[0]), wrote(&[0], &[]), true),
+    ] {
+        let mut run = Machine::start(graph("START -> a; START -> b"), 9);
+        run.log();
+        run.say(finished(task(1, 0), first));
+        let log = run.say(finished(task(1, 1), second));
+        assert_eq!(log[0] == "conflict on 0: 1.0 1.1", conflict, "{log:?}");
+    }
+}
+
+#[test]
+fn the_step_limit_counts_supersteps_that_execute_nodes() {
+    let mut run = Machine::start(graph("START -> a; a -> b; b -> a"), 2);
+    run.log();
+    run.finish(1, 0);
+    assert_eq!(run.finish(2, 0), ["commit 2: 2.0 -> [a]", "step limit: [a]"]);
+    // A restored superstep whose tasks are all finished executes nothing.
+    let control = Control::new(4, vec!["b".into()]);
+    let mut run = Machine::restore(&run.topology, &control, [(0, Report::default())], [], 1);
+    assert_eq!(run.log(), ["commit 5: 5.0 -> [a]", "execute 6.0 a #1"]);
+}
+
+#[test]
+fn a_restored_run_executes_what_is_not_finished_with_the_attempts_that_are_left() {
+    let topology = Arc::new(build("START -> a; START -> b; START -> c; a -> d", |node| node.retry = retry()));
+    let control = Control::new(0, vec!["a".into(), "b".into(), "c".into()]);
+    let mut run = Machine::restore(&topology, &control, [(0, Report::default())], [(2, 2)], 9);
+    assert_eq!(run.log(), ["execute 1.1 b #1", "execute 1.2 c #3"]);
+    run.finish(1, 1);
+    assert_eq!(run.finish(1, 2), ["commit 1: 1.0 1.1 1.2 -> [d]", "execute 2.0 d #1"]);
+    let mut run = Machine::restore(&topology, &control, [], [(2, 2)], 9);
+    run.log();
+    assert_eq!(run.fail(1, 2, true), ["fail 1.2"]);
+}
+
+#[test]
+fn a_finished_thread_is_done_at_once() {
+    let topology = Arc::new(graph("START -> a"));
+    let mut run = Machine::restore(&topology, &Control::new(3, Vec::new()), [], [], 9);
+    assert_eq!(run.log(), ["done"]);
+}
+
+#[test]
+fn a_cancel_ends_a_run_that_waits_for_nobody() {
+    let mut run = Machine::start(graph("START -> a; START -> b"), 9);
+    run.log();
+    run.finish(1, 0);
+    assert_eq!(run.say(Input::Cancel), ["cancelled"]);
+}
+
+#[test]
+fn a_cancel_drops_some_and_waits_for_those_that_may_finish() {
+    let topology = build("START -> a; START -> b; START -> c; b -> d", |node| {
+        node.retry = retry();
+        if matches!(node.name.as_str(), "b" | "c") {
+            node.on_cancel = OnCancel::Finish;
+        }
+    });
+    let mut run = Machine::start(topology, 9);
+    run.log();
+    assert_eq!(run.say(Input::Cancel), ["drop 1.0"]);
+    assert_eq!(run.say(Input::Cancel), [""; 0]);
+    assert_eq!(run.finish(1, 1), [""; 0]);
+    assert_eq!(run.finish(1, 2), ["cancelled"]);
+}
+
+#[test]
+fn after_a_cancel_only_those_that_may_finish_are_started_and_none_is_retried() {
+    let topology = build("START -> a; a -> b; a -> c", |node| {
+        node.retry = retry();
+        if node.name.as_str() != "c" {
+            node.on_cancel = OnCancel::Finish;
+        }
+    });
+    let mut run = Machine::start(topology, 9);
+    run.log();
+    assert_eq!(run.say(Input::Cancel), [""; 0]);
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> [b c]", "execute 2.0 b #1"]);
+    assert_eq!(run.fail(2, 0, true), ["fail 2.0"]);
+}
+
+#[test]
+fn a_cancel_during_a_commit_takes_effect_after_it() {
+    let mut run = Machine::start(graph("START -> a"), 9);
+    assert_eq!(run.poll().len(), 1, "the commit of the input");
+    assert_eq!(run.say(Input::Cancel), [""; 0]);
+    assert_eq!(run.say(Input::Committed), ["cancelled"]);
+}

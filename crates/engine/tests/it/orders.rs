@@ -1,0 +1,213 @@
+//! Whatever the order in which tasks end, and however often the process is started again, the commits are the same.
+
+use std::sync::Arc;
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+use superstep_engine::{
+    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeSpec, OnCancel, Output,
+    Report, RetryPolicy, Run, Target, Task, TaskId, Topology, TopologyBuilder,
+};
+
+/// What the nodes of a random graph do: all of it depends on who runs when, and on nothing else.
+#[derive(Clone, Debug)]
+struct World {
+    nodes: usize,
+    /// Plain edges; `0` is START, and a node may lead to itself.
+    edges: Vec<(usize, usize)>,
+    /// Routes, each with the node that has it.
+    routes: Vec<(usize, usize)>,
+    seed: u64,
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    (2..6_usize).prop_flat_map(|nodes| {
+        let edge = move || (0..=nodes, 1..=nodes);
+        let edges = (vec(edge(), 0..8), vec(edge(), 0..5), any::<u64>());
+        edges.prop_map(move |(mut edges, routes, seed)| {
+            edges.push((0, 1));
+            World { nodes, edges, routes, seed }
+        })
+    })
+}
+
+impl World {
+    fn topology(&self) -> Arc<Topology> {
+        let place = std::panic::Location::caller();
+        let retry = Some(RetryPolicy::default());
+        let nodes = (0..self.nodes).map(|node| NodeSpec {
+            name: format!("n{node}").into(),
+            retry,
+            on_cancel: OnCancel::Drop,
+            worker: false,
+            place,
+        });
+        let end = |node: usize| node.checked_sub(1).map_or(Endpoint::Start, Endpoint::Node);
+        let plain = self.edges.iter().map(|&edge| (edge, EdgeKind::Plain));
+        let routes = self.routes.iter().enumerate();
+        let routes = routes.map(|(number, &edge)| (edge, EdgeKind::Route(number.to_string())));
+        let edges = plain.chain(routes);
+        let edges = edges.map(|((from, to), kind)| Edge { from: end(from), to: end(to), kind, place });
+        let builder = TopologyBuilder { nodes: nodes.collect(), edges: edges.collect() };
+        Arc::new(builder.build(place).expect("random graphs are valid").0)
+    }
+
+    /// Some number for this task and question.
+    fn draw(&self, task: TaskId, question: u64) -> u64 {
+        let mut z = self.seed ^ (task.step as u64) << 40 ^ u64::from(task.slot) << 20 ^ question;
+        for _ in 0..2 {
+            z = (z ^ z >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
+        }
+        z >> 7
+    }
+
+    fn report(&self, topology: &Topology, task: TaskId, name: &str) -> Report {
+        let drawn = self.draw(task, 1);
+        // Two exclusive channels that are seldom written, and two that everybody may write.
+        let exclusive: ChannelSet = (0..2).filter(|channel| drawn >> (channel * 4) & 15 == 0).collect();
+        let shared: ChannelSet = (2..4).filter(|channel| drawn >> (channel * 4) & 1 == 0).collect();
+        let node: usize = name.strip_prefix('n').map_or(0, |number| number.parse::<usize>().unwrap() + 1);
+        let routes: Vec<usize> =
+            self.routes.iter().filter(|(from, _)| *from == node).map(|(_, to)| *to).collect();
+        let chosen = (!routes.is_empty()).then(|| routes[self.draw(task, 2) as usize % routes.len()]);
+        let target = |to: usize| Target::Node(topology.find(&format!("n{}", to - 1)).unwrap());
+        let targets = chosen.into_iter().map(target).collect();
+        Report { written: exclusive.union(shared), exclusive, targets }
+    }
+
+    /// How often the task fails before it succeeds.
+    fn failures(&self, task: TaskId) -> u32 {
+        [0, 0, 0, 1, 2][self.draw(task, 3) as usize % 5]
+    }
+}
+
+/// How a run went: what it committed, and how it ended.
+type Course = (Vec<Commit>, Output);
+
+const LIMIT: u32 = 8;
+
+/// Lets tasks end in the order of `picks`; some picks end the process instead.
+fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
+    let topology = world.topology();
+    let start = TaskId { step: 0, slot: 0 };
+    let mut control = Control::input(None);
+    let mut finished: Vec<(u32, Report)> = vec![(0, world.report(&topology, start, "__start__"))];
+    let mut failed: Vec<(u32, u32)> = Vec::new();
+    let mut commits: Vec<Commit> = Vec::new();
+    let mut picks = picks.iter();
+    'process: loop {
+        let used = u32::try_from(commits.len().saturating_sub(1)).unwrap();
+        let records = (finished.clone(), failed.clone());
+        let run = Run::restore(topology.clone(), &control, records.0, records.1, LIMIT - used);
+        let mut run = run.expect("what was recorded fits");
+        let mut running: Vec<Task> = Vec::new();
+        loop {
+            while let Some(output) = run.poll() {
+                match output {
+                    Output::Execute(task) => running.push(task),
+                    Output::Commit(commit) => {
+                        control = commit.next.clone();
+                        (finished, failed) = (Vec::new(), Vec::new());
+                        commits.push(commit);
+                        run.handle(Input::Committed).unwrap();
+                    }
+                    end => return (commits, end),
+                }
+            }
+            let (pick, restart) = picks.next().copied().unwrap_or((Index::default(), false));
+            if restart {
+                continue 'process;
+            }
+            let task = running.swap_remove(pick.index(running.len()));
+            let slot = task.id.slot;
+            if task.attempt <= world.failures(task.id) {
+                failed.retain(|(other, _)| *other != slot);
+                failed.push((slot, task.attempt));
+                run.handle(Input::Failed { task: task.id, retryable: true, chance: 0.3 }).unwrap();
+            } else {
+                let report = world.report(&topology, task.id, topology.name(task.node).as_str());
+                failed.retain(|(other, _)| *other != slot);
+                finished.push((slot, report.clone()));
+                run.handle(Input::Finished(Finished { task: task.id, report })).unwrap();
+            }
+        }
+    }
+}
+
+fn picks(restarts: f64) -> impl Strategy<Value = Vec<(Index, bool)>> {
+    vec((any::<Index>(), prop::bool::weighted(restarts)), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn completion_order_and_restarts_are_invisible(world in worlds(), one in picks(0.0), other in picks(0.2)) {
+        let (plain, first, second) = (drive(&world, &[]), drive(&world, &one), drive(&world, &other));
+        prop_assert_eq!(&first, &plain);
+        prop_assert_eq!(&second, &plain);
+    }
+
+    #[test]
+    fn equal_inputs_give_equal_outputs(world in worlds(), picks in picks(0.1)) {
+        prop_assert_eq!(drive(&world, &picks), drive(&world, &picks));
+    }
+
+    #[test]
+    fn a_conflict_is_found_whatever_the_order(
+        writes in vec((0_u8..16, 0_u8..16), 1..6),
+        order in any::<prop::sample::Index>(),
+    ) {
+        let world = World {
+            nodes: writes.len(),
+            edges: (1..=writes.len()).map(|node| (0, node)).collect(),
+            routes: Vec::new(),
+            seed: 0,
+        };
+        let set = |bits: u8| (0..4).filter(|bit| bits >> bit & 1 == 1).collect::<ChannelSet>();
+        let reports: Vec<Report> = writes
+            .iter()
+            .map(|&(written, exclusive)| {
+                let exclusive = set(exclusive);
+                Report { written: set(written).union(exclusive), exclusive, targets: Vec::new() }
+            })
+            .collect();
+        let mut run = Run::restore(world.topology(), &Control::input(None), [(0, Report::default())], [], 9).unwrap();
+        let mut end = None;
+        let mut left: Vec<usize> = Vec::new();
+        loop {
+            while let Some(output) = run.poll() {
+                match output {
+                    Output::Execute(task) => left.push(task.id.slot as usize),
+                    Output::Commit(_) => run.handle(Input::Committed).unwrap(),
+                    other => end = Some(other),
+                }
+            }
+            if end.is_some() {
+                break;
+            }
+            let slot = left.swap_remove(order.index(left.len()));
+            let task = TaskId { step: 1, slot: u32::try_from(slot).unwrap() };
+            run.handle(Input::Finished(Finished { task, report: reports[slot].clone() })).unwrap();
+        }
+        // Two conflict if they wrote the same channel and it is one's own; of these pairs, the second comes first.
+        let clash = |a: &Report, b: &Report| {
+            let channels = a.exclusive.intersection(b.written).union(b.exclusive.intersection(a.written));
+            channels.iter().next()
+        };
+        let pairs = (0..reports.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
+        let expected = pairs
+            .filter(|&(first, second)| clash(&reports[first], &reports[second]).is_some())
+            .map(|(_, second)| second)
+            .next();
+        match (&end, expected) {
+            (Some(Output::Done), None) => {}
+            (Some(Output::Fail(Failure::Conflict { channel, first, second })), Some(expected)) => {
+                prop_assert_eq!(second.slot as usize, expected);
+                let (a, b) = (&reports[first.slot as usize], &reports[second.slot as usize]);
+                prop_assert!(a.written.contains(*channel) && b.written.contains(*channel));
+                let own = a.exclusive.contains(*channel) || b.exclusive.contains(*channel);
+                // The blamed one may share the channel that a third one has for itself.
+                prop_assert!(own || reports[..expected].iter().any(|report| report.exclusive.contains(*channel)));
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+}

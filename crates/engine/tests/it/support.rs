@@ -1,0 +1,158 @@
+//! A run driven by hand, with every output as a line of text.
+
+use std::{panic::Location, sync::Arc};
+
+use superstep_engine::{
+    ChannelSet, Control, Edge, EdgeKind, Endpoint, EngineError, Failure, Finished, Input, NodeSpec, OnCancel,
+    Output, Report, RetryPolicy, Run, Target, TaskId, Topology, TopologyBuilder,
+};
+
+/// A graph in one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`.
+pub(crate) fn graph(lines: &str) -> Topology {
+    build(lines, |_| {})
+}
+
+/// The same, with something changed in its nodes.
+pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topology {
+    let place = Location::caller();
+    let mut builder = TopologyBuilder::default();
+    for line in lines.split(';') {
+        let [from, arrow, to] = line.split_whitespace().collect::<Vec<_>>().try_into().expect("from, arrow, to");
+        let kind = match arrow {
+            "->" => EdgeKind::Plain,
+            "=>" => EdgeKind::FanOut,
+            route => EdgeKind::Route(route.trim_matches(['-', '>']).to_owned()),
+        };
+        let mut end = |name: &str| match name {
+            "START" => Endpoint::Start,
+            "END" => Endpoint::End,
+            name => {
+                let known = builder.nodes.iter().position(|node| node.name.as_str() == name);
+                Endpoint::Node(known.unwrap_or_else(|| {
+                    let mut node = NodeSpec {
+                        name: name.into(),
+                        retry: None,
+                        on_cancel: OnCancel::Drop,
+                        worker: arrow == "=>",
+                        place,
+                    };
+                    change(&mut node);
+                    builder.nodes.push(node);
+                    builder.nodes.len() - 1
+                }))
+            }
+        };
+        let (from, to) = (end(from), end(to));
+        builder.edges.push(Edge { from, to, kind, place });
+    }
+    builder.build(place).expect("the graph is valid").0
+}
+
+/// Half a second, then a whole one, without chance.
+pub(crate) fn retry() -> Option<RetryPolicy> {
+    Some(RetryPolicy { jitter: std::time::Duration::ZERO, ..RetryPolicy::default() })
+}
+
+pub(crate) fn task(step: i64, slot: u32) -> TaskId {
+    TaskId { step, slot }
+}
+
+pub(crate) fn finished(task: TaskId, report: Report) -> Input {
+    Input::Finished(Finished { task, report })
+}
+
+/// A report of one that wrote these channels, the first ones of which are nobody else's.
+pub(crate) fn wrote(exclusive: &[usize], shared: &[usize]) -> Report {
+    let exclusive: ChannelSet = exclusive.iter().copied().collect();
+    let written = exclusive.union(shared.iter().copied().collect());
+    Report { written, exclusive, targets: Vec::new() }
+}
+
+/// A run and the graph it is on.
+pub(crate) struct Machine {
+    pub(crate) topology: Arc<Topology>,
+    run: Run,
+}
+
+impl Machine {
+    /// Accepts an input on a fresh thread.
+    pub(crate) fn start(topology: Topology, limit: u32) -> Self {
+        let input = [(0, Report::default())];
+        Self::restore(&Arc::new(topology), &Control::input(None), input, [], limit)
+    }
+
+    pub(crate) fn restore(
+        topology: &Arc<Topology>,
+        control: &Control,
+        finished: impl IntoIterator<Item = (u32, Report)>,
+        failed: impl IntoIterator<Item = (u32, u32)>,
+        limit: u32,
+    ) -> Self {
+        let run = Run::restore(topology.clone(), control, finished, failed, limit).expect("the record fits");
+        Self { topology: topology.clone(), run }
+    }
+
+    /// Everything that the engine asks for now.
+    pub(crate) fn poll(&mut self) -> Vec<Output> {
+        std::iter::from_fn(|| self.run.poll()).collect()
+    }
+
+    pub(crate) fn handle(&mut self, input: Input) -> Result<(), EngineError> {
+        self.run.handle(input)
+    }
+
+    /// The same as lines. Commits are acknowledged at once.
+    pub(crate) fn log(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(output) = self.run.poll() {
+            lines.push(self.line(&output));
+            if let Output::Commit(_) = output {
+                self.run.handle(Input::Committed).expect("a commit is pending");
+            }
+        }
+        lines
+    }
+
+    /// Gives an input and tells what follows.
+    pub(crate) fn say(&mut self, input: Input) -> Vec<String> {
+        self.handle(input).expect("the input fits");
+        self.log()
+    }
+
+    pub(crate) fn finish(&mut self, step: i64, slot: u32) -> Vec<String> {
+        self.say(finished(task(step, slot), Report::default()))
+    }
+
+    pub(crate) fn fail(&mut self, step: i64, slot: u32, retryable: bool) -> Vec<String> {
+        self.say(Input::Failed { task: task(step, slot), retryable, chance: 0.0 })
+    }
+
+    pub(crate) fn to(&self, node: &str) -> Target {
+        Target::Node(self.topology.find(node).expect("the node is in the graph"))
+    }
+
+    fn line(&self, output: &Output) -> String {
+        let id = |task: &TaskId| format!("{}.{}", task.step, task.slot);
+        match output {
+            Output::Execute(task) => {
+                let wait = if task.delay.is_zero() { String::new() } else { format!(" after {:?}", task.delay) };
+                format!("execute {} {} #{}{wait}", id(&task.id), self.topology.name(task.node), task.attempt)
+            }
+            Output::Commit(commit) => {
+                let order: Vec<_> = commit.order.iter().map(id).collect();
+                let next: Vec<_> = commit.next.next.iter().map(|name| name.as_str()).collect();
+                format!("commit {}: {} -> [{}]", commit.next.step, order.join(" "), next.join(" "))
+            }
+            Output::Drop(task) => format!("drop {}", id(task)),
+            Output::Done => "done".to_owned(),
+            Output::Cancelled => "cancelled".to_owned(),
+            Output::Fail(Failure::Task(task)) => format!("fail {}", id(task)),
+            Output::Fail(Failure::Conflict { channel, first, second }) => {
+                format!("conflict on {channel}: {} {}", id(first), id(second))
+            }
+            Output::Fail(Failure::StepLimit { next }) => {
+                format!("step limit: [{}]", next.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
+}
