@@ -207,7 +207,7 @@ impl<S: State> CompiledGraph<S> {
         };
         let step = parent.as_ref().map_or(0, |meta| meta.control.step + 1);
         let node_name = self.inner.topology.name(node).clone();
-        let json = run::encode(&update, step, &node_name)?;
+        let json = run::encode(&update, step, &node_name, &mut Vec::new())?;
         state.clear_ephemeral();
         fold(&mut state, update).map_err(|source| RunError::Fold {
             node: node_name.clone(),

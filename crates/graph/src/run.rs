@@ -68,7 +68,7 @@ struct Driver<S: State> {
     state: S,
     /// The finished tasks of this superstep, by slot.
     done: Vec<Option<Done<S>>>,
-    /// Where updates are encoded, so that each is allocated once, with the size it has.
+    /// See [`encode`].
     scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
@@ -567,11 +567,7 @@ impl<S: State> Driver<S> {
         if self.store.is_none() {
             return Ok(Vec::new());
         }
-        self.scratch.clear();
-        let encoded = serde_json::to_writer(&mut self.scratch, update);
-        let node = self.graph.topology.name(node);
-        encoded.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
-        Ok(self.scratch.as_slice().to_vec())
+        encode(update, step, self.graph.topology.name(node), &mut self.scratch)
     }
 
     fn wants(&self, mode: StreamMode) -> bool {
@@ -612,20 +608,30 @@ impl From<RunError> for Refused {
 }
 
 /// An update as it is stored.
-pub(crate) fn encode<U: Update>(update: &U, step: i64, node: &NodeName) -> Result<Vec<u8>, RunError> {
-    let json = serde_json::to_vec(update).and_then(|json| {
-        if has_null(&json) {
-            serde_json::from_slice::<U>(&json)?;
+///
+/// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
+pub(crate) fn encode<U: Update>(
+    update: &U,
+    step: i64,
+    node: &NodeName,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<u8>, RunError> {
+    scratch.clear();
+    let written = serde_json::to_writer(&mut *scratch, update).and_then(|()| {
+        if has_null(scratch) {
+            serde_json::from_slice::<U>(scratch)?;
         }
-        Ok(json)
+        Ok(())
     });
-    json.map_err(|source| RunError::Encode { node: node.clone(), step, source })
+    written.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
+    Ok(scratch.as_slice().to_vec())
 }
 
 /// Whether a JSON text may have lost something: floats that are no numbers are written as `null`, which is no float
 /// when it is read. What was stored so could never be loaded again.
 fn has_null(json: &[u8]) -> bool {
-    json.windows(4).any(|word| word == b"null")
+    // A text is searched many bytes at a time, a slice is not.
+    str::from_utf8(json).is_ok_and(|json| json.contains("null"))
 }
 
 /// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.

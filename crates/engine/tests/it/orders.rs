@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 use superstep_engine::{
-    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeSpec, OnCancel, Output,
-    Report, RetryPolicy, Run, Target, Task, TaskId, Topology, TopologyBuilder,
+    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeSpec, OnCancel,
+    Output, Report, RetryPolicy, Run, Target, Task, TaskId, Topology, TopologyBuilder,
 };
 
 /// What the nodes of a random graph do: all of it depends on who runs when, and on nothing else.
@@ -81,7 +81,7 @@ impl World {
 }
 
 /// How a run went: what it committed, and how it ended.
-type Course = (Vec<Commit>, Output);
+type Course = (Vec<(Commit, Control)>, Output);
 
 const LIMIT: u32 = 8;
 
@@ -92,7 +92,7 @@ fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
     let mut control = Control::input(None);
     let mut finished: Vec<(u32, Report)> = vec![(0, world.report(&topology, start, "__start__"))];
     let mut failed: Vec<(u32, u32)> = Vec::new();
-    let mut commits: Vec<Commit> = Vec::new();
+    let mut commits: Vec<(Commit, Control)> = Vec::new();
     let mut picks = picks.iter();
     'process: loop {
         let used = u32::try_from(commits.len().saturating_sub(1)).unwrap();
@@ -105,19 +105,20 @@ fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
                 match output {
                     Output::Execute(task) => running.push(task),
                     Output::Commit(commit) => {
-                        control = commit.next.clone();
+                        control = run.control().expect("a commit is pending");
                         (finished, failed) = (Vec::new(), Vec::new());
-                        commits.push(commit);
+                        commits.push((commit, control.clone()));
                         run.handle(Input::Committed).unwrap();
                     }
                     end => return (commits, end),
                 }
             }
-            let (pick, restart) = picks.next().copied().unwrap_or((Index::default(), false));
-            if restart {
-                continue 'process;
-            }
-            let task = running.swap_remove(pick.index(running.len()));
+            let pick = match picks.next() {
+                Some((_, true)) => continue 'process,
+                Some((pick, false)) => pick.index(running.len()),
+                None => 0,
+            };
+            let task = running.swap_remove(pick);
             let slot = task.id.slot;
             if task.attempt <= world.failures(task.id) {
                 failed.retain(|(other, _)| *other != slot);
@@ -153,7 +154,7 @@ proptest! {
     #[test]
     fn a_conflict_is_found_whatever_the_order(
         writes in vec((0_u8..16, 0_u8..16), 1..6),
-        order in any::<prop::sample::Index>(),
+        order in any::<Index>(),
     ) {
         let world = World {
             nodes: writes.len(),

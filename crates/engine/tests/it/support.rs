@@ -17,7 +17,8 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
     let place = Location::caller();
     let mut builder = TopologyBuilder::default();
     for line in lines.split(';') {
-        let [from, arrow, to] = line.split_whitespace().collect::<Vec<_>>().try_into().expect("from, arrow, to");
+        let [from, arrow, to] =
+            line.split_whitespace().collect::<Vec<_>>().try_into().expect("from, arrow, to");
         let kind = match arrow {
             "->" => EdgeKind::Plain,
             "=>" => EdgeKind::FanOut,
@@ -131,17 +132,25 @@ impl Machine {
         Target::Node(self.topology.find(node).expect("the node is in the graph"))
     }
 
+    /// Where the pending commit leads.
+    pub(crate) fn control(&self) -> Option<Control> {
+        self.run.control()
+    }
+
     fn line(&self, output: &Output) -> String {
         let id = |task: &TaskId| format!("{}.{}", task.step, task.slot);
         match output {
             Output::Execute(task) => {
-                let wait = if task.delay.is_zero() { String::new() } else { format!(" after {:?}", task.delay) };
+                let wait =
+                    if task.delay.is_zero() { String::new() } else { format!(" after {:?}", task.delay) };
                 format!("execute {} {} #{}{wait}", id(&task.id), self.topology.name(task.node), task.attempt)
             }
             Output::Commit(commit) => {
-                let order: Vec<_> = commit.order.iter().map(id).collect();
-                let next: Vec<_> = commit.next.next.iter().map(|name| name.as_str()).collect();
-                format!("commit {}: {} -> [{}]", commit.next.step, order.join(" "), next.join(" "))
+                let order: Vec<_> = commit.order().map(|task| id(&task)).collect();
+                let next = self.control().expect("a commit is pending").next;
+                assert_eq!(next.len(), commit.next as usize);
+                let next: Vec<_> = next.iter().map(|name| name.as_str()).collect();
+                format!("commit {}: {} -> [{}]", commit.step, order.join(" "), next.join(" "))
             }
             Output::Drop(task) => format!("drop {}", id(task)),
             Output::Done => "done".to_owned(),
@@ -151,7 +160,10 @@ impl Machine {
                 format!("conflict on {channel}: {} {}", id(first), id(second))
             }
             Output::Fail(Failure::StepLimit { next }) => {
-                format!("step limit: [{}]", next.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" "))
+                format!(
+                    "step limit: [{}]",
+                    next.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ")
+                )
             }
         }
     }
