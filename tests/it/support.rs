@@ -8,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::Value;
 use superstep::{
-    Checkpointer, CheckpointMeta, CompiledGraph, Cx, END, Event, History, Log, MemoryCheckpointer, NodeRef,
+    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, History, Log, MemoryCheckpointer, NodeRef,
     RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
 };
 use tokio::sync::Notify;
@@ -142,37 +142,23 @@ pub(crate) fn entry(meta: &CheckpointMeta) -> Entry {
 /// The thread's history, newest first.
 pub(crate) async fn h<S: State>(graph: &CompiledGraph<S>) -> Vec<Entry> {
     let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
-    history
-        .iter()
-        .map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap()))
-        .collect()
+    history.iter().map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap())).collect()
 }
 
 /// What [`h`] is compared with.
 pub(crate) fn entries(expected: &[(&'static str, i64, &str)]) -> Vec<Entry> {
-    expected
-        .iter()
-        .map(|(source, step, next)| (*source, *step, (*next).to_owned()))
-        .collect()
+    expected.iter().map(|(source, step, next)| (*source, *step, (*next).to_owned())).collect()
 }
 
 /// Names separated by spaces.
 pub(crate) fn names(nodes: &[superstep::NodeName]) -> String {
-    nodes
-        .iter()
-        .map(superstep::NodeName::as_str)
-        .collect::<Vec<_>>()
-        .join(" ")
+    nodes.iter().map(superstep::NodeName::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// A task as `(node, result or null, error or "")`.
 pub(crate) fn task<S: State>(task: &TaskSnapshot<S>) -> (String, Value, String) {
     let result = task.result.as_ref().map_or(Value::Null, json);
-    (
-        task.node.to_string(),
-        result,
-        task.error.clone().unwrap_or_default(),
-    )
+    (task.node.to_string(), result, task.error.clone().unwrap_or_default())
 }
 
 pub(crate) fn json(value: &impl serde::Serialize) -> Value {

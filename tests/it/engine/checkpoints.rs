@@ -1,8 +1,12 @@
 //! C: what a thread's history tells.
 
-use superstep::{CheckpointId, Cx, History, OnUnfinished, RunConfig, RunError, START, Source, StateGraph, State, Status};
+use superstep::{
+    CheckpointId, Cx, History, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, Status,
+};
 
-use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, t, task};
+use crate::support::{
+    Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, t, task,
+};
 
 on_every_store! {
     async fn c1_every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {

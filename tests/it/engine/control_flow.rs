@@ -9,10 +9,13 @@ use std::{
 };
 
 use superstep::{
-    CompileError, Cx, END, ProblemKind, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
+    CompileError, Cx, END, ProblemKind, Route, RunConfig, RunError, START, State, StateGraph, Status,
+    StreamMode,
 };
 
-use crate::support::{Calls, Plain, failed, head, h, json, line, names, on_every_store, say, sayer, t, task, told};
+use crate::support::{
+    Calls, Plain, failed, h, head, json, line, names, on_every_store, say, sayer, t, task, told,
+};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
@@ -241,13 +244,17 @@ async fn b12_no_more_tasks_run_at_once_than_allowed() {
         let mut graph = StateGraph::<Plain>::new("g");
         for number in 0..20 {
             let counters = (running.clone(), most.clone());
-            let node = graph.add_node_with(&format!("n{number:02}"), counters, async |counters, _: Plain, cx: Cx| {
-                let (running, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = counters;
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                cx.sleep(Duration::from_millis(10)).await;
-                running.fetch_sub(1, Ordering::SeqCst);
-                say(cx.node().as_str())
-            });
+            let node = graph.add_node_with(
+                &format!("n{number:02}"),
+                counters,
+                async |counters, _: Plain, cx: Cx| {
+                    let (running, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = counters;
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    cx.sleep(Duration::from_millis(10)).await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    say(cx.node().as_str())
+                },
+            );
             graph.add_edge(START, node);
         }
         let config = RunConfig { max_concurrency, ..RunConfig::default() };

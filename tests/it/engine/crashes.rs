@@ -20,13 +20,14 @@ fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Plain> {
     let mut last = START;
     for name in ["a", "b", "c"] {
         let deps = (calls.clone(), stuck.filter(|_| name == "b").cloned());
-        let node = graph.add_node_with(name, deps, async |(calls, stuck): (Calls, Option<Stuck>), _, cx: Cx| {
-            calls.add(&cx);
-            if let Some(stuck) = stuck {
-                stuck.here().await;
-            }
-            say(cx.node().as_str())
-        });
+        let node =
+            graph.add_node_with(name, deps, async |(calls, stuck): (Calls, Option<Stuck>), _, cx: Cx| {
+                calls.add(&cx);
+                if let Some(stuck) = stuck {
+                    stuck.here().await;
+                }
+                say(cx.node().as_str())
+            });
         graph.add_edge(last, node);
         last = node;
     }
@@ -163,11 +164,7 @@ struct Failing {
 
 impl Failing {
     fn new(store: Arc<dyn Checkpointer>) -> Arc<Self> {
-        Arc::new(Self {
-            store,
-            fail_commits: AtomicBool::new(false),
-            commits_left: usize::MAX.into(),
-        })
+        Arc::new(Self { store, fail_commits: AtomicBool::new(false), commits_left: usize::MAX.into() })
     }
 
     fn fail_after(&self, commits: usize) {

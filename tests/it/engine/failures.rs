@@ -147,3 +147,40 @@ on_every_store! {
         assert_eq!(end.state.said(), "in a b new");
     }
 }
+
+#[derive(State, Clone, Debug, Default)]
+struct Measured {
+    last: f64,
+    #[channel(sum)]
+    sum: f64,
+    note: Option<String>,
+}
+
+on_every_store! {
+    async fn c27_a_float_that_is_no_number_is_refused_before_it_makes_the_thread_unreadable(backend: Backend) {
+        let graph = |value: f64| {
+            let mut graph = StateGraph::<Measured>::new("g");
+            let a = graph.add_node("a", move |_, _| async move { Measured::update().last(value).note(None) });
+            graph.add_edge(START, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        for value in [f64::NAN, f64::INFINITY] {
+            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
+            let error = failed(graph(value).invoke(Measured::update(), config).await);
+            assert!(matches!(&error, RunError::Encode { node, .. } if node.as_str() == "a"), "{error}");
+        }
+        assert_eq!(names(&head(&graph(0.0)).await.next), "a");
+        assert_eq!(graph(1.5).resume(t()).await.unwrap().state.last, 1.5);
+    }
+
+    async fn c27_a_sum_that_is_no_number_any_more_is_refused_when_it_is_to_be_stored(backend: Backend) {
+        let mut graph = StateGraph::<Measured>::new("g");
+        let a = graph.add_node("a", async |_: Measured, _: Cx| Measured::update().sum(f64::MAX));
+        graph.add_edge(START, a);
+        graph.add_edge(a, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        let error = failed(graph.invoke(Measured::update(), t()).await);
+        assert!(matches!(&error, RunError::EncodeChannel { channel: "sum", .. }), "{error}");
+        assert_eq!(head(&graph).await.values.sum, f64::INFINITY, "what was stored before can be read");
+    }
+}

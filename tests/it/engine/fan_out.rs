@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use superstep::{
-    CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, OnUnfinished, Route, RunConfig, START, State, StateGraph,
-    ThreadId,
+    CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, OnUnfinished, Route, RunConfig, START, State,
+    StateGraph, ThreadId,
 };
 
 #[derive(State, Clone, Debug, Default)]
@@ -48,7 +48,8 @@ async fn a5_pulled_tasks_come_first_then_items_in_the_order_they_were_sent() {
 async fn b4_a_map_and_its_join() {
     let mut graph = StateGraph::<Sums>::new("b4");
     let w = graph.add_worker("w", async |item: i64, _: Sums, _: Cx| Sums::update().log([item * 2]));
-    let join = graph.add_node("j", async |state: Sums, _: Cx| Sums::update().x(state.log.iter().sum::<i64>()));
+    let join =
+        graph.add_node("j", async |state: Sums, _: Cx| Sums::update().x(state.log.iter().sum::<i64>()));
     graph.add_fan_out(START, |state: &Sums| if state.fail { vec![] } else { vec![3, 1, 2] }, w);
     graph.add_edge(w, join);
     let graph = graph.compile().unwrap();

@@ -1,8 +1,8 @@
 //! User code that panics does not take the run's caller with it, and is named.
 
 use superstep::{
-    CompiledGraph, Cx, END, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route, RunConfig, RunError,
-    START, State, StateGraph,
+    CompiledGraph, Cx, END, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route, RunConfig,
+    RunError, START, State, StateGraph,
 };
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};

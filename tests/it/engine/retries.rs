@@ -36,10 +36,14 @@ async fn c9_errors_that_may_pass_are_retried_and_errors_of_logic_are_not() {
     assert_eq!(attempts(|| io::Error::from(io::ErrorKind::TimedOut).into()).await, 3);
     assert_eq!(attempts(|| NodeError::new("some failure")).await, 3);
     assert_eq!(attempts(|| NodeError::new("some failure").fatal()).await, 1);
-    assert_eq!(attempts(|| {
-        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
-        Err::<(), _>(reset).fatal().unwrap_err()
-    }).await, 1);
+    assert_eq!(
+        attempts(|| {
+            let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+            Err::<(), _>(reset).fatal().unwrap_err()
+        })
+        .await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -110,7 +114,8 @@ async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
 async fn a_node_decides_by_itself_which_failures_may_pass() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>("x".parse::<i64>().unwrap_err()));
-    let retry = Some(RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() });
+    let retry =
+        Some(RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() });
     let retry_on = |error: &NodeError| error.cause().is::<std::num::ParseIntError>();
     graph.configure(a, NodeOptions { retry, retry_on, ..NodeOptions::default() });
     graph.add_edge(START, a);

@@ -8,7 +8,9 @@ use superstep::{
     StateGraph, StreamMode, UnknownId,
 };
 
-use crate::support::{Plain, PlainUpdate, failed, h, entries, head, json, on_every_store, say, sayer, t, task, told};
+use crate::support::{
+    Plain, PlainUpdate, entries, failed, h, head, json, on_every_store, say, sayer, t, task, told,
+};
 
 /// A channel that is not there cannot be written in Rust at all; `crates/macros` has the compile-fail cases. What is
 /// left is an update that comes as JSON.
@@ -92,12 +94,7 @@ async fn a4_writes_fold_in_name_order_and_updates_are_told_in_completion_order()
     let modes = [StreamMode::Updates, StreamMode::Values];
     assert_eq!(
         told(&graph, Plain::update(), RunConfig::default(), &modes).await,
-        [
-            "values 0: []",
-            r#"update 1 b: {"log":["b"]}"#,
-            r#"update 1 a: {"log":["a"]}"#,
-            "values 1: [a b]",
-        ]
+        ["values 0: []", r#"update 1 b: {"log":["b"]}"#, r#"update 1 a: {"log":["a"]}"#, "values 1: [a b]",]
     );
 }
 
@@ -125,10 +122,7 @@ async fn a6_channels_that_nobody_wrote_have_their_default_in_the_first_node() {
     let mut stream = graph.stream(Zeros::update().n(2), RunConfig::default(), &[StreamMode::Custom]);
     let seen = Zeros { n: 2, ..Zeros::default() };
     let event = futures::StreamExt::next(&mut stream).await;
-    assert!(
-        matches!(&event, Some(Event::Custom { data, .. }) if *data == format!("{seen:?}")),
-        "{event:?}"
-    );
+    assert!(matches!(&event, Some(Event::Custom { data, .. }) if *data == format!("{seen:?}")), "{event:?}");
     assert_eq!(stream.outcome().await.unwrap().state, seen);
 }
 
@@ -142,9 +136,7 @@ struct Spark {
 
 fn sparks() -> superstep::CompiledGraph<Spark> {
     let mut graph = StateGraph::<Spark>::new("g");
-    let see = async |state: Spark, cx: Cx| {
-        Spark::update().seen([format!("{} {:?}", cx.node(), state.e)])
-    };
+    let see = async |state: Spark, cx: Cx| Spark::update().seen([format!("{} {:?}", cx.node(), state.e)]);
     let a = graph.add_node("a", async |_: Spark, _: Cx| Spark::update().e("hot".to_owned()));
     let b = graph.add_node("b", see);
     let c = graph.add_node("c", see);

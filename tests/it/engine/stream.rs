@@ -5,13 +5,8 @@ use superstep::{CompiledGraph, Cx, END, Event, NodeError, RunConfig, START, Stat
 
 use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer, t, told};
 
-const ALL: [StreamMode; 5] = [
-    StreamMode::Values,
-    StreamMode::Updates,
-    StreamMode::Custom,
-    StreamMode::Tasks,
-    StreamMode::Checkpoints,
-];
+const ALL: [StreamMode; 5] =
+    [StreamMode::Values, StreamMode::Updates, StreamMode::Custom, StreamMode::Tasks, StreamMode::Checkpoints];
 
 /// `START → w → z → END`; w has two things to say on the way.
 fn chatty() -> CompiledGraph<Plain> {
@@ -117,7 +112,8 @@ async fn a_stream_ends_with_its_run_even_if_a_node_left_something_behind() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let stream = graph.stream(Plain::update(), RunConfig::default(), &[StreamMode::Custom, StreamMode::Updates]);
+    let stream =
+        graph.stream(Plain::update(), RunConfig::default(), &[StreamMode::Custom, StreamMode::Updates]);
     let all = tokio::time::timeout(std::time::Duration::from_secs(5), stream.collect::<Vec<_>>()).await;
     assert_eq!(all.expect("the stream ends").len(), 1);
 }

@@ -33,7 +33,7 @@ on_every_store! {
                 "discarded [b]",
                 "values 3: [1 a 2]",
                 "values 4: [1 a 2 a]",
-                "SS105: 1 supersteps did not finish the run, `b` would be next; raise `step_limit`, or check that the \
+                "SS105: 1 superstep did not finish the run, `b` would be next; raise `step_limit`, or check that the \
                  graph's cycles end",
             ]
         );
@@ -63,4 +63,3 @@ on_every_store! {
         assert_eq!(end.state.said(), "2 bad ok j", "what ok wrote the first time is dropped");
     }
 }
-
