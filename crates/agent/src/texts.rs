@@ -1,5 +1,7 @@
 //! What the agent says itself, to the model and to the user.
 
+use std::any::Any;
+
 /// A call of a tool that is not there. `names` stands in the order of the names.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names = names.collect::<Vec<_>>().join(", ");
@@ -30,6 +32,12 @@ pub(crate) fn cut_off(name: &str) -> String {
     format!(
         "Error: the call to '{name}' was cut off by the output limit and was not executed. Send smaller arguments."
     )
+}
+
+/// What a panic says, as far as it is text.
+pub(crate) fn panic(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the user.";

@@ -1,9 +1,13 @@
 //! The second node: what the user wants remembered is handed to the memory.
 
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
 use superstep_graph::{Cx, ThreadId};
 use superstep_llm::Role;
+use tokio::time::sleep;
 
-use crate::{AgentDeps, AgentState, events};
+use crate::{AgentDeps, AgentState, ReactConfig, events, texts};
 
 /// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
 /// failure of the memory reaches the run.
@@ -18,17 +22,31 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
         "" => cx.thread().map(ThreadId::as_str).unwrap_or_default().to_owned(),
         user_id => user_id.to_owned(),
     };
-    let this = cx.clone();
-    this.spawn(async move {
-        let stored =
-            tokio::time::timeout(deps.config.memory_timeout, trigger.store.add(messages, &user_id)).await;
+    let background = cx.clone();
+    background.spawn(async move {
+        let store = AssertUnwindSafe(async { trigger.store.add(messages, &user_id).await });
+        let stored = tokio::select! {
+            stored = store.catch_unwind() => stored,
+            reason = give_up(&deps.config, &cx) => return events::memory_failed(&cx, &reason),
+        };
         match stored {
             Ok(Ok(())) => events::memory_stored(&cx),
             Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
-            Err(_) => {
-                let reason = format!("no answer in {} ms", deps.config.memory_timeout.as_millis());
-                events::memory_failed(&cx, &reason);
+            Err(panic) => {
+                events::memory_failed(&cx, &format!("the store panicked: {}", texts::panic(&*panic)))
             }
         }
     });
+}
+
+/// Waits as long as the memory may take, and says why that is over. The run ends only after it.
+async fn give_up(config: &ReactConfig, cx: &Cx) -> String {
+    let cancelled = async {
+        cx.cancel().cancelled().await;
+        sleep(config.cancel_grace).await;
+    };
+    tokio::select! {
+        () = sleep(config.memory_timeout) => format!("no answer in {} ms", config.memory_timeout.as_millis()),
+        () = cancelled => "the run was cancelled".to_owned(),
+    }
 }

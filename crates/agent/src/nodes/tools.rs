@@ -229,11 +229,13 @@ fn result_text(name: &str, ended: Result<Result<String, ToolError>, JoinError>) 
         Ok(Err(ToolError::Denied(reason))) => texts::denied(&reason),
         Ok(Err(ToolError::InvalidArguments(detail))) => texts::bad_args(name, &detail),
         Ok(Err(error)) => texts::failed(name, &error.to_string()),
-        Err(panic) => {
-            let panic = panic.into_panic();
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            texts::failed(name, &format!("the tool panicked: {text}"))
+        Err(ended) => {
+            let why = match ended.try_into_panic() {
+                Ok(panic) => format!("the tool panicked: {}", texts::panic(&*panic)),
+                // Nobody aborts the task while its result is awaited, except a runtime that shuts down.
+                Err(_) => "the program is shutting down".to_owned(),
+            };
+            texts::failed(name, &why)
         }
     }
 }
