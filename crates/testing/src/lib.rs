@@ -3,4 +3,5 @@
 pub mod conformance;
 pub mod script;
 pub mod scripted;
+pub mod transcript;
 pub mod wire;
