@@ -1,0 +1,109 @@
+//! E32: turns that are cancelled.
+
+use std::sync::Arc;
+
+use superstep::{
+    RunConfig,
+    agent::{AgentOutcome, ReactConfig, ToolMode},
+};
+use superstep_testing::{
+    script::{Answer, Script, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Cancel, Ran, Scenario, kit::Kit, paused};
+
+const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
+
+/// echo, then `tool`, then echo; cancelled while `tool` runs, and then the user goes on.
+fn cancelled(tool: &'static str, tool_mode: ToolMode) -> Scenario {
+    let three = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", tool, "{}"), ("c2", "echo", r#"{"x":"2"}"#)]);
+    let scenario = Scenario::new([three, txt("fine")]).tools(&["deaf", "echo", "hang"]);
+    let scenario = scenario.turns(&["go", "go on"]).config(|config| ReactConfig { tool_mode, ..config });
+    Scenario { cancel: Cancel::At(50), ..scenario }
+}
+
+fn the_next_turn_is_accepted(ran: &Ran, third: &str) {
+    let tool = &ran.turns[0].told.iter().find(|told| told.text("id") == "c1").unwrap().text("tool");
+    assert_eq!(
+        ran.messages(),
+        format!(
+            r#"u:"go", a:[c0 echo{{"x":"1"}}, c1 {tool}{{}}, c2 echo{{"x":"2"}}], t(c0):"r:1", t(c1):"{INTERRUPTED}", t(c2):"{third}", u:"go on", a:"fine""#
+        )
+    );
+    assert_eq!((ran.reply(), ran.outcome()), ("fine", AgentOutcome::Completed));
+    assert_eq!(ran.requests.len(), 2);
+}
+
+fn the_turn_is_cancelled(ran: &Ran) {
+    let state = &ran.turns[0].state;
+    assert_eq!(state.outcome, Some(AgentOutcome::Cancelled));
+    assert_eq!((state.stop, state.stop_reason.as_str()), (true, "cancelled"));
+    assert_eq!(state.final_reply, "No answer: the run was cancelled (cancelled).");
+    assert_eq!((state.llm_calls, state.model_requests), (1, 1));
+}
+
+#[test]
+fn e32_sequential_calls_after_the_cancelled_one_are_not_begun() {
+    let scenario = cancelled("hang", ToolMode::Sequential);
+    let by_event = Scenario { cancel: Cancel::On("tool_start", "c1"), ..scenario.clone() };
+    for ran in [scenario.play_here(), by_event.play_here(), by_event.play_wired()] {
+        assert_eq!(
+            ran.turns[0].shown(),
+            format!(
+                concat!(
+                    r#"a▸ ◂a tool_start{{echo,{{"x":"1"}},c0}} tool_end{{echo,c0,"r:1"}} "#,
+                    r#"tool_start{{hang,{{}},c1}} tool_end{{hang,c1,"{}"}} "#,
+                    "+tool_skipped{{echo,c2,cancelled}} a▸ ◂a"
+                ),
+                INTERRUPTED
+            )
+        );
+        assert_eq!(ran.kit.n("echo"), 1);
+        the_turn_is_cancelled(&ran);
+        the_next_turn_is_accepted(&ran, INTERRUPTED);
+    }
+    assert_eq!(scenario.play_here().turns[0].ended, 50);
+}
+
+#[test]
+fn e32_parallel_calls_that_ended_keep_their_results() {
+    let ran = cancelled("hang", ToolMode::Parallel { max: 8 }).play_here();
+    assert_eq!((ran.turns[0].ended, ran.kit.n("echo")), (50, 2));
+    the_turn_is_cancelled(&ran);
+    the_next_turn_is_accepted(&ran, "r:2");
+}
+
+#[test]
+fn e32_a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
+    for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
+        let ran = cancelled("deaf", tool_mode).play_here();
+        assert_eq!(ran.turns[0].ended, 300);
+        the_turn_is_cancelled(&ran);
+    }
+}
+
+#[test]
+fn e32_a_cancelled_answer_leaves_no_text() {
+    let slow = Answer::stream().text(["Once"]).delay(100).text([" upon"]).end("stop").done();
+    let scenario = Scenario::new([slow, txt("fine")]).turns(&["go", "go on"]);
+    let ran = Scenario { cancel: Cancel::At(50), ..scenario }.play_here();
+    assert_eq!(ran.turns[0].ended, 50);
+    assert_eq!(ran.turns[0].shown(), "a▸ tok(Once) +attempt_discarded{1} ◂a");
+    assert_eq!(ran.turns[0].state.outcome, Some(AgentOutcome::Cancelled));
+    assert_eq!(ran.messages(), r#"u:"go", u:"go on", a:"fine""#);
+}
+
+#[test]
+fn a_turn_that_is_cancelled_before_it_begins_asks_nobody() {
+    paused(async {
+        let scenario = Scenario::new([]);
+        let model = ScriptedModel::new(Script::default());
+        let agent = scenario.agent(Arc::new(model.clone()), &Kit::default()).build().unwrap();
+        let config = RunConfig::default();
+        config.cancel.cancel();
+        let reply = agent.process_message("go", config).await.unwrap();
+        assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
+        assert_eq!(model.requests(), []);
+    });
+}

@@ -1,0 +1,131 @@
+//! What holds after every scenario, whatever happened in it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use superstep::{
+    agent::{AgentOutcome, AgentState},
+    llm::{Message, Request, Role},
+};
+
+use super::{Turn, show::Told};
+
+/// I1 and I2: each call has exactly one result, before anything else is said, in call order; no result is without call.
+pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Message>) {
+    let mut open: Vec<&str> = Vec::new();
+    for message in messages {
+        match message.role {
+            Role::Tool => {
+                let expected = (!open.is_empty()).then(|| open.remove(0));
+                assert_eq!(expected, Some(message.tool_call_id.as_str()), "I1, I2: {message:?}");
+            }
+            _ => assert!(open.is_empty(), "I1: {open:?} have no result before {message:?}"),
+        }
+        if message.role == Role::Assistant {
+            open = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+        }
+    }
+    assert!(open.is_empty(), "I1: {open:?} have no result at the end");
+}
+
+/// I3: whoever listens has read what the model is stored to have said, and nothing else.
+fn events_rebuild_the_text(turn: &Turn) {
+    let mut heard: Vec<(String, String)> = Vec::new();
+    for event in &turn.told {
+        match event.name {
+            "node_start" => heard.push(Default::default()),
+            "attempt_discarded" => *heard.last_mut().expect("tokens come from a node") = Default::default(),
+            "llm_token" => {
+                let (text, reasoning) = heard.last_mut().expect("tokens come from a node");
+                text.push_str(event.text("token"));
+                reasoning.push_str(event.text("reasoning_token"));
+            }
+            _ => {}
+        }
+    }
+    let said = turn.of_this_turn().filter(|message| message.role == Role::Assistant);
+    let said: Vec<_> = said.map(|message| (message.content.clone(), message.reasoning.clone())).collect();
+    let some = |list: Vec<(String, String)>| -> Vec<_> {
+        list.into_iter().filter(|(text, reasoning)| !text.is_empty() || !reasoning.is_empty()).collect()
+    };
+    assert_eq!(some(heard), some(said), "I3");
+}
+
+/// I5: a call that is begun is ended once; a call that is not begun is skipped once; both in the order of the calls.
+fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
+    let ids = |name: &str| -> Vec<&str> {
+        told.iter().filter(|event| event.name == name).map(|event| event.text("id")).collect()
+    };
+    let sorted = |mut ids: Vec<&str>| -> Vec<String> {
+        ids.sort_unstable();
+        ids.into_iter().map(str::to_owned).collect()
+    };
+    let mut taken = ids("tool_start");
+    assert_eq!(sorted(taken.clone()), sorted(ids("tool_end")), "I5: a start without an end, or the reverse");
+    taken.extend(ids("tool_skipped"));
+    let calls = this_turn.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str());
+    let calls: Vec<&str> = calls.collect();
+    assert_eq!(sorted(taken), sorted(calls.clone()), "I5: each call is begun or skipped, once");
+    let starts: Vec<usize> = ids("tool_start")
+        .iter()
+        .scan(0, |from, id| {
+            let at = *from + calls[*from..].iter().position(|call| call == id)?;
+            *from = at + 1;
+            Some(at)
+        })
+        .collect();
+    assert_eq!(starts.len(), ids("tool_start").len(), "calls begin in their order");
+    let results: Vec<&str> = this_turn
+        .iter()
+        .filter(|message| message.role == Role::Tool)
+        .map(|message| message.content.as_str())
+        .collect();
+    assert_eq!(state.tool_result_history.iter().map(String::as_str).collect::<Vec<_>>(), results);
+    // A later round may use an id again, so the n-th result belongs to the n-th event of its id.
+    let mut answered: BTreeMap<&str, VecDeque<Option<&str>>> = BTreeMap::new();
+    for event in told {
+        let result = match event.name {
+            "tool_end" => Some(event.text("result")),
+            "tool_skipped" => None,
+            _ => continue,
+        };
+        answered.entry(event.text("id")).or_default().push_back(result);
+    }
+    for message in this_turn.iter().filter(|message| message.role == Role::Tool) {
+        let told = answered.get_mut(message.tool_call_id.as_str()).and_then(VecDeque::pop_front);
+        if let Some(result) = told.expect("each call is begun or skipped") {
+            assert_eq!(result, message.content, "an event tells another result than is stored");
+        }
+    }
+}
+
+/// R6, and what the end of a turn promises.
+fn the_end_fits(state: &AgentState) {
+    let outcome = state.outcome.expect("a turn that ended has an outcome");
+    assert_eq!(state.stop_reason.is_empty(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
+    assert_eq!(outcome == AgentOutcome::LlmError, state.error.is_some());
+    assert!(outcome == AgentOutcome::Completed || !state.final_reply.is_empty(), "R6: an explanation");
+    assert_eq!(state.metadata.steps_taken, state.current_step);
+    assert_eq!(state.metadata.llm_calls, state.llm_calls);
+    assert_eq!(state.metadata.stop_reason, state.stop_reason);
+    assert!(state.metadata.tools_used.iter().eq(state.tools_used.iter()));
+    assert!(state.current_step <= state.max_steps);
+    assert_eq!(state.tool_call_history.len(), state.tool_result_history.len());
+}
+
+pub(crate) fn turn(turn: &Turn) {
+    let this_turn: Vec<&Message> = turn.of_this_turn().collect();
+    calls_are_answered(turn.state.messages.iter());
+    events_rebuild_the_text(turn);
+    calls_are_told(&turn.told, &turn.state, &this_turn);
+    the_end_fits(&turn.state);
+}
+
+/// I4: each request goes on where the one before ended; a retried one is the same.
+pub(crate) fn requests_extend(requests: &[Request]) {
+    for pair in requests.windows(2) {
+        assert!(pair[1].messages.starts_with(&pair[0].messages), "I4: {pair:#?}");
+    }
+    for request in requests {
+        calls_are_answered(&request.messages);
+    }
+}

@@ -1,0 +1,212 @@
+//! C: models that refuse, break off, or say less than they should.
+
+use std::time::Duration;
+
+use superstep::{
+    agent::{AgentOutcome, ReactConfig},
+    llm::{Jitter, ModelErrorKind, RetryPolicy, Usage},
+};
+use superstep_testing::script::{Answer, call, http, txt};
+
+use super::{Cancel, Ran, Scenario};
+
+const CUTOFF: &str =
+    "Error: the call to 'echo' was cut off by the output limit and was not executed. Send smaller arguments.";
+
+/// The default policy, its waits exact and counted in `base`.
+fn retrying(scenario: Scenario, base: u64) -> Scenario {
+    let base = Duration::from_millis(base);
+    let retry = RetryPolicy { base, jitter: Jitter::None, ..RetryPolicy::default() };
+    scenario.config(|config| ReactConfig { retry, ..config })
+}
+
+fn limited(headers: &[(&str, &str)]) -> Ran {
+    retrying(Scenario::new([http(429, headers, "{}"), txt("ok")]), 1000).play_here()
+}
+
+#[test]
+fn c17_the_second_request_comes_when_the_server_asks_for_it() {
+    for (headers, wait) in [
+        (&[("retry-after", "7")][..], 7000),
+        (&[("retry-after-ms", "1500"), ("retry-after", "7")], 1500),
+        (&[("retry-after", "0.5")], 500),
+        (&[("retry-after", "Thu, 01 Jan 1970 00:00:20 GMT")], 20_000),
+        (&[("retry-after", "Thu, 01 Jan 1970 00:00:00 GMT")], 1000),
+        (&[("retry-after", "soon")], 1000),
+        (&[], 1000),
+    ] {
+        let ran = limited(headers);
+        assert_eq!(ran.times, [0, wait], "{headers:?}");
+        assert_eq!(ran.events(), format!("a▸ +retry{{2,{wait},429}} tok(ok) ◂a"), "{headers:?}");
+        assert_eq!(ran.turn().times("retry"), [0], "the wait is told before it begins");
+        assert_eq!((ran.state().llm_calls, ran.state().model_requests), (1, 2));
+        assert_eq!(ran.requests[0], ran.requests[1]);
+    }
+}
+
+#[test]
+fn c17_the_wire_is_asked_again_too() {
+    let ran = retrying(Scenario::new([http(429, &[("retry-after-ms", "3")], "{}"), txt("ok")]), 1).play();
+    assert_eq!(ran.events(), "a▸ +retry{2,3,429} tok(ok) ◂a");
+    assert_eq!(ran.messages(), r#"u:"go", a:"ok""#);
+}
+
+#[test]
+fn c17_a_wait_that_is_too_long_is_not_begun() {
+    let ran = retrying(Scenario::new([http(429, &[("retry-after", "600")], "{}")]), 1).play();
+    assert_eq!(ran.times, [0]);
+    assert_eq!(ran.turn().ended, 0);
+    assert_eq!(ran.events(), "a▸ ◂a");
+    let error = ran.state().error.as_ref().unwrap();
+    assert_eq!((error.kind, error.status), (ModelErrorKind::RateLimited, Some(429)));
+    assert_eq!(error.retry_after_ms, Some(600_000));
+    assert_eq!(ran.outcome(), AgentOutcome::LlmError);
+}
+
+#[test]
+fn c17_an_exhausted_quota_is_not_asked_again() {
+    let body = r#"{"error":{"message":"no credit","code":"insufficient_quota"}}"#;
+    let ran = retrying(Scenario::new([http(429, &[], body)]), 1).play();
+    assert_eq!(ran.requests.len(), 1);
+    assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::QuotaExceeded);
+}
+
+#[test]
+fn c17_a_cancelled_wait_ends_at_once() {
+    let mut scenario = retrying(Scenario::new([http(429, &[("retry-after", "7")], "{}")]), 1);
+    scenario.cancel = Cancel::At(100);
+    let ran = scenario.play_here();
+    assert_eq!((ran.times.as_slice(), ran.turn().ended), (&[0][..], 100));
+    assert_eq!(ran.outcome(), AgentOutcome::Cancelled);
+    assert_eq!(ran.messages(), r#"u:"go""#);
+    assert_eq!(ran.state().model_requests, 1);
+}
+
+#[test]
+fn c19_a_refused_request_is_sent_once() {
+    for (status, kind) in [
+        (400, ModelErrorKind::BadRequest),
+        (401, ModelErrorKind::Auth),
+        (403, ModelErrorKind::Auth),
+        (404, ModelErrorKind::NotFound),
+        (422, ModelErrorKind::BadRequest),
+    ] {
+        let ran = Scenario::new([http(status, &[], r#"{"error":{"message":"no"}}"#)]).play();
+        assert_eq!(ran.times, [0]);
+        assert_eq!(ran.events(), "a▸ ◂a");
+        assert_eq!(ran.outcome(), AgentOutcome::LlmError);
+        assert_eq!(ran.messages(), r#"u:"go""#);
+        let error = ran.state().error.as_ref().unwrap();
+        assert_eq!((error.kind, error.status), (kind, Some(status)));
+        assert_eq!(ran.turn().nodes(), "init_state memory_trigger agent finalize");
+    }
+}
+
+#[test]
+fn c20_the_reply_explains_that_the_model_could_not_be_asked() {
+    let busy = || http(503, &[], r#"{"error":{"message":"overloaded"}}"#);
+    let scenario = Scenario::new([busy(), busy(), busy()]);
+    let ran = scenario.play_here();
+    assert_eq!(ran.times, [0, 1000, 3000]);
+    assert_eq!(ran.events(), "a▸ +retry{2,1000,503} +retry{3,2000,503} ◂a");
+    let state = ran.state();
+    assert_eq!((state.stop, state.stop_reason.as_str()), (true, "llm_error"));
+    assert_eq!((state.llm_calls, state.model_requests), (0, 3));
+    assert!(ran.reply().contains("llm_error") && ran.reply().contains("overloaded"), "{}", ran.reply());
+    let quick = RetryPolicy { base: Duration::from_millis(1), ..scenario.config.retry };
+    let ran = scenario.config(|config| ReactConfig { retry: quick, ..config }).play();
+    assert_eq!(ran.outcome(), AgentOutcome::LlmError);
+}
+
+fn broken() -> Answer {
+    Answer::stream().text(["Hel", "lo wor"]).cut()
+}
+
+#[test]
+fn c21_a_broken_answer_is_void_and_the_next_one_counts() {
+    let whole = Answer::stream().text(["Hello", " world"]).end("stop").done();
+    let ran = retrying(Scenario::new([broken(), whole]), 5).play();
+    assert_eq!(
+        ran.events(),
+        "a▸ tok(Hel) tok(lo wor) +attempt_discarded{1} +retry{2,5,null} tok(Hello) tok( world) ◂a"
+    );
+    assert_eq!(ran.messages(), r#"u:"go", a:"Hello world""#);
+    assert_eq!((ran.state().llm_calls, ran.state().model_requests), (1, 2));
+    assert_eq!(ran.reply(), "Hello world");
+}
+
+#[test]
+fn c21_a_broken_answer_without_retries_leaves_no_message() {
+    let scenario = Scenario::new([broken()]);
+    let ran = scenario.config(|config| ReactConfig { retry: RetryPolicy::never(), ..config }).play();
+    assert_eq!(ran.messages(), r#"u:"go""#);
+    assert_eq!(ran.outcome(), AgentOutcome::LlmError);
+    assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::TruncatedStream);
+    assert_eq!(ran.events(), "a▸ tok(Hel) tok(lo wor) +attempt_discarded{1} ◂a");
+}
+
+#[test]
+fn c23_a_text_that_is_cut_off_is_accepted() {
+    let ran = Scenario::new([Answer::stream().text(["The answer "]).end("length").done()]).play();
+    assert_eq!(ran.events(), "a▸ tok(The answer ) +truncated_answer ◂a");
+    assert_eq!((ran.reply(), ran.outcome()), ("The answer ", AgentOutcome::Completed));
+    assert_eq!(ran.messages(), r#"u:"go", a:"The answer ""#);
+}
+
+/// A call, complete or not, in an answer that ended for `reason`.
+fn cut_call(arguments: &str, reason: &str) -> Ran {
+    let cut = Answer::stream().call(0, "c1", "echo", [arguments]).end(reason).done();
+    Scenario::new([cut, call("c2", "echo", r#"{"x":"1"}"#), txt("ok")]).play()
+}
+
+#[test]
+fn c24_a_call_that_is_cut_off_is_answered_and_not_executed() {
+    for reason in ["length", "content_filter"] {
+        // Arguments that happen to be complete may still not be what the model meant.
+        for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
+            let ran = cut_call(arguments, reason);
+            assert_eq!(ran.kit.n("echo"), 1, "{reason} {arguments}");
+            assert_eq!(ran.result("c1"), CUTOFF);
+            assert_eq!(ran.result("c2"), "r:1");
+            assert_eq!(
+                ran.events(),
+                concat!(
+                    r#"a▸ ◂a +tool_skipped{echo,c1,cut_off} "#,
+                    r#"a▸ ◂a tool_start{echo,{"x":"1"},c2} tool_end{echo,c2,"r:1"} a▸ tok(ok) ◂a"#
+                )
+            );
+            assert_eq!((ran.state().current_step, ran.outcome()), (2, AgentOutcome::Completed));
+            assert_eq!(ran.state().tools_used, ["echo".to_owned()]);
+        }
+    }
+}
+
+#[test]
+fn c25_an_empty_answer_is_accepted() {
+    let blank = Answer::stream().text(["\n "]).end("stop").done();
+    let thought = Answer::stream().reasoning("hm").end("stop").done();
+    for (answer, reply) in [(Answer::stream().end("stop").done(), ""), (blank, "\n "), (thought, "")] {
+        let ran = Scenario::new([answer]).play();
+        assert_eq!((ran.requests.len(), ran.reply()), (1, reply));
+        assert_eq!(ran.outcome(), AgentOutcome::Completed);
+        assert_eq!(ran.state().stop_reason, "");
+    }
+}
+
+#[test]
+fn tokens_of_a_discarded_answer_are_counted() {
+    let paid = Answer::stream().text(["x"]).usage(5, 1).cut();
+    let whole = Answer::stream().text(["y"]).end("stop").usage(5, 2).done();
+    let ran = retrying(Scenario::new([paid.clone(), whole]), 1).play();
+    assert_eq!(ran.state().usage, Usage { input_tokens: 10, output_tokens: 3 });
+}
+
+#[test]
+fn tokens_of_a_failed_turn_are_counted() {
+    let paid = || Answer::stream().text(["x"]).usage(5, 1).cut();
+    let scenario = Scenario::new([paid(), paid(), paid()]);
+    let retry = RetryPolicy { base: Duration::from_millis(1), ..scenario.config.retry };
+    let ran = scenario.config(|config| ReactConfig { retry, ..config }).play();
+    assert_eq!(ran.outcome(), AgentOutcome::LlmError);
+    assert_eq!(ran.state().usage, Usage { input_tokens: 15, output_tokens: 3 });
+}

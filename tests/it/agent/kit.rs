@@ -1,0 +1,214 @@
+//! The tools of the scenarios, which count how often they run, and whoever is asked by them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use superstep::{
+    agent::{Approval, ApprovalFuture, ApprovalRequest, Approver, MemoryError, MemoryFuture, MemoryStore},
+    llm::{Message, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
+};
+
+/// What one run of a scenario works with, and what it saw. Clones are the same kit.
+#[derive(Clone, Default)]
+pub(crate) struct Kit(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    ran: BTreeMap<String, usize>,
+    keys: Vec<String>,
+    asked: Vec<ApprovalRequest>,
+    asking: usize,
+    remembered: Vec<(Vec<Message>, String)>,
+    at_once: usize,
+    most_at_once: usize,
+    results: Vec<&'static str>,
+}
+
+impl Kit {
+    /// A kit whose `search` finds these, one after the other.
+    pub(crate) fn finding(results: &[&'static str]) -> Self {
+        let kit = Self::default();
+        kit.0.lock().unwrap().results = results.iter().rev().copied().collect();
+        kit
+    }
+
+    pub(crate) fn tools(&self, names: &[&'static str]) -> Vec<Arc<dyn Tool>> {
+        names.iter().map(|name| Arc::new(Scripted::new(name, self.clone())) as Arc<dyn Tool>).collect()
+    }
+
+    /// n(tool): how often it ran.
+    pub(crate) fn n(&self, tool: &str) -> usize {
+        self.0.lock().unwrap().ran.get(tool).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn ran(&self) -> BTreeMap<String, usize> {
+        self.0.lock().unwrap().ran.clone()
+    }
+
+    /// The idempotency keys of all executions, in their order.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.0.lock().unwrap().keys.clone()
+    }
+
+    pub(crate) fn asked(&self) -> Vec<ApprovalRequest> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    pub(crate) fn remembered(&self) -> Vec<(Vec<Message>, String)> {
+        self.0.lock().unwrap().remembered.clone()
+    }
+
+    /// How many tools ran at the same time, at the most.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.0.lock().unwrap().most_at_once
+    }
+
+    fn begin(&self, tool: &str, key: String) -> Running {
+        let mut seen = self.0.lock().unwrap();
+        *seen.ran.entry(tool.to_owned()).or_default() += 1;
+        seen.keys.push(key);
+        seen.at_once += 1;
+        seen.most_at_once = seen.most_at_once.max(seen.at_once);
+        Running(self.clone())
+    }
+}
+
+/// A tool that runs, until it is dropped.
+struct Running(Kit);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().at_once -= 1;
+    }
+}
+
+struct Scripted {
+    spec: ToolSpec,
+    kit: Kit,
+}
+
+impl Scripted {
+    fn new(name: &'static str, kit: Kit) -> Self {
+        let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+        let fields: Vec<(&str, Value)> = match name {
+            "echo" | "slow" => vec![("x", text)],
+            "add" => vec![("a", number.clone()), ("b", number)],
+            "big" | "accents" => vec![("n", number)],
+            "send" => vec![("to", text)],
+            "search" | "find" => vec![("q", text)],
+            "boom" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
+            name => panic!("no scenario has a tool `{name}`"),
+        };
+        let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let properties: BTreeMap<&str, Value> = fields.iter().cloned().collect();
+        let parameters = json!({"type": "object", "properties": properties, "required": required});
+        Self { spec: ToolSpec { name: name.to_owned(), description: name.to_owned(), parameters }, kit }
+    }
+}
+
+impl Tool for Scripted {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn approval(&self, args: &Value) -> Option<String> {
+        (self.spec.name == "send").then(|| format!("Send to {}?", args["to"].as_str().unwrap_or_default()))
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        let (name, kit) = (self.spec.name.as_str(), self.kit.clone());
+        Box::pin(async move {
+            let _running = kit.begin(name, cx.idempotency_key.clone());
+            let text = |field: &str| args[field].as_str().unwrap_or_default().to_owned();
+            let repeat = |what: &str| what.repeat(usize::try_from(args["n"].as_u64().unwrap()).unwrap());
+            match name {
+                "echo" => Ok(format!("r:{}", text("x"))),
+                "slow" => {
+                    let ms = [("a", 300), ("b", 100), ("c", 10)].into_iter().find(|(x, _)| *x == text("x"));
+                    tokio::time::sleep(Duration::from_millis(ms.expect("slow knows a, b and c").1)).await;
+                    Ok(format!("r:{}", text("x")))
+                }
+                "add" => Ok((args["a"].as_i64().unwrap() + args["b"].as_i64().unwrap()).to_string()),
+                "big" => Ok(repeat("x")),
+                "accents" => Ok(repeat("é")),
+                "send" => Ok("sent".to_owned()),
+                "ping" => Ok("pong".to_owned()),
+                "search" | "find" => Ok(kit.0.lock().unwrap().results.pop().unwrap_or_default().to_owned()),
+                // Unwinds as a panic does, without a word on the terminal.
+                "boom" => std::panic::resume_unwind(Box::new("boom")),
+                "fails" => Err(ToolError::failed("no luck")),
+                "hang" => {
+                    cx.cancel.cancelled().await;
+                    Err(ToolError::failed("cancelled"))
+                }
+                "late" => {
+                    cx.cancel.cancelled().await;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Ok("too late".to_owned())
+                }
+                _ => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// What a person says who is asked: `None` for nothing, ever.
+pub(crate) type Decide = fn(&ApprovalRequest) -> Option<Approval>;
+
+/// A person who is asked, and asked about one thing at a time.
+pub(crate) struct Person {
+    pub(crate) kit: Kit,
+    pub(crate) decide: Decide,
+}
+
+impl Approver for Person {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a> {
+        Box::pin(async move {
+            {
+                let mut seen = self.kit.0.lock().unwrap();
+                seen.asked.push(request.clone());
+                seen.asking += 1;
+                assert_eq!(seen.asking, 1, "a person is asked two things at once");
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let decision = (self.decide)(request);
+            self.kit.0.lock().unwrap().asking -= 1;
+            match decision {
+                Some(decision) => decision,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// How the memory of a scenario behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Works,
+    Fails,
+    Panics,
+    Hangs,
+}
+
+pub(crate) struct Store {
+    pub(crate) kit: Kit,
+    pub(crate) how: Memory,
+}
+
+impl MemoryStore for Store {
+    fn add<'a>(&'a self, messages: Vec<Message>, user_id: &'a str) -> MemoryFuture<'a> {
+        self.kit.0.lock().unwrap().remembered.push((messages, user_id.to_owned()));
+        Box::pin(async move {
+            match self.how {
+                Memory::Works => Ok(()),
+                Memory::Fails => Err(MemoryError("LLMError: no key".to_owned())),
+                Memory::Panics => std::panic::resume_unwind(Box::new("the store is broken")),
+                Memory::Hangs => std::future::pending().await,
+            }
+        })
+    }
+}

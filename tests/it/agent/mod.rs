@@ -1,0 +1,323 @@
+//! The scenarios of the agent, each under its number.
+//!
+//! Start at [`Scenario`]: it plays a script in process, on a paused clock, and over loopback, on the real one.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails a test")]
+
+mod check;
+mod kit;
+mod show;
+
+mod approvals;
+mod cancel;
+mod faults;
+mod limits;
+mod memory;
+mod property;
+mod resume;
+mod splits;
+mod stream;
+mod tools;
+mod transcripts;
+mod turns;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kit::{Decide, Kit, Memory, Person, Store};
+use serde_json::Value;
+use show::Told;
+use superstep::{
+    Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode,
+    agent::{Agent, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
+    llm::{ApiKey, ChatModel, Jitter, Message, OpenAiConfig, OpenAiModel, RetryPolicy, Role, WireConfig},
+};
+use superstep_testing::{
+    script::{Answer, Script},
+    scripted::ScriptedModel,
+    wire::WireServer,
+};
+use tokio::{runtime, time::Instant};
+
+/// The preset `graph` with five rounds and waits that are exact.
+pub(crate) fn preset() -> ReactConfig {
+    let preset = ReactConfig::graph(5);
+    ReactConfig { retry: RetryPolicy { jitter: Jitter::None, ..preset.retry }, ..preset }
+}
+
+/// A script, and everything else that makes up a scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) config: ReactConfig,
+    pub(crate) wire: WireConfig,
+    pub(crate) script: Script,
+    pub(crate) tools: Vec<&'static str>,
+    /// What `search` finds.
+    pub(crate) found: Vec<&'static str>,
+    /// What the user says, turn by turn.
+    pub(crate) turns: Vec<&'static str>,
+    pub(crate) user_id: &'static str,
+    pub(crate) cancel: Cancel,
+    pub(crate) decide: Option<Decide>,
+    pub(crate) memory: Option<Memory>,
+    /// Whether all answers must be asked for, and no more.
+    pub(crate) exact: bool,
+}
+
+/// When the first turn is cancelled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cancel {
+    Never,
+    /// So many milliseconds after its beginning.
+    At(u64),
+    /// When this event is told about this call.
+    On(&'static str, &'static str),
+}
+
+/// What became of a scenario.
+pub(crate) struct Ran {
+    pub(crate) turns: Vec<Turn>,
+    /// The bodies of all requests.
+    pub(crate) requests: Vec<Value>,
+    /// When they came, on a paused clock.
+    pub(crate) times: Vec<u64>,
+    pub(crate) kit: Kit,
+}
+
+/// What became of one turn.
+pub(crate) struct Turn {
+    pub(crate) told: Vec<Told>,
+    pub(crate) events: Vec<Event<AgentState>>,
+    pub(crate) state: AgentState,
+    /// When it ended, in milliseconds since it began.
+    pub(crate) ended: u64,
+}
+
+impl Scenario {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self {
+            config: preset(),
+            wire: WireConfig { model: "m".to_owned(), ..WireConfig::default() },
+            script: Script::new(answers),
+            tools: vec!["add", "echo"],
+            found: Vec::new(),
+            turns: vec!["go"],
+            user_id: "",
+            cancel: Cancel::Never,
+            decide: None,
+            memory: None,
+            exact: true,
+        }
+    }
+
+    pub(crate) fn tools(self, tools: &[&'static str]) -> Self {
+        Self { tools: tools.to_vec(), ..self }
+    }
+
+    pub(crate) fn turns(self, turns: &[&'static str]) -> Self {
+        Self { turns: turns.to_vec(), ..self }
+    }
+
+    pub(crate) fn config(self, change: impl FnOnce(ReactConfig) -> ReactConfig) -> Self {
+        Self { config: change(self.config), ..self }
+    }
+
+    /// Plays it at both levels, which must not differ, and gives the run in process.
+    pub(crate) fn play(&self) -> Ran {
+        let (here, wired) = (self.play_here(), self.play_wired());
+        assert_eq!(here.requests, wired.requests, "the levels differ in their requests");
+        assert_eq!(here.kit.ran(), wired.kit.ran(), "the levels differ in what was executed");
+        for (here, wired) in here.turns.iter().zip(&wired.turns) {
+            assert_eq!(here.shown(), wired.shown(), "the levels differ in their events");
+            assert_eq!(
+                comparable(&here.state),
+                comparable(&wired.state),
+                "the levels differ in their states"
+            );
+        }
+        here
+    }
+
+    /// Plays it in process, on a paused clock.
+    pub(crate) fn play_here(&self) -> Ran {
+        paused(async {
+            let model = ScriptedModel::new(self.script.clone());
+            let (turns, kit) = self.run(Arc::new(model.clone())).await;
+            if self.exact {
+                model.check().unwrap();
+            }
+            let sent = model.requests();
+            check::requests_extend(&sent);
+            let body = |request| serde_json::to_value(self.wire.body(request)).unwrap();
+            Ran { turns, requests: sent.iter().map(body).collect(), times: model.times(), kit }
+        })
+    }
+
+    /// Plays it over loopback.
+    pub(crate) fn play_wired(&self) -> Ran {
+        real(async {
+            let server = WireServer::start(self.script.clone()).await.unwrap();
+            let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+            let model = OpenAiModel::new(OpenAiConfig { wire: self.wire.clone(), ..config }).unwrap();
+            let (turns, kit) = self.run(Arc::new(model)).await;
+            if self.exact {
+                server.check().unwrap();
+            }
+            Ran { turns, requests: server.requests(), times: Vec::new(), kit }
+        })
+    }
+
+    /// The agent of the scenario around any model.
+    pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> superstep::agent::AgentBuilder {
+        let mut agent = Agent::builder(model).tools(kit.tools(&self.tools)).config(self.config.clone());
+        if let Some(decide) = self.decide {
+            agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
+        }
+        if let Some(how) = self.memory {
+            agent = agent.memory(MemoryTrigger::new(Arc::new(Store { kit: kit.clone(), how })));
+        }
+        agent
+    }
+
+    async fn run(&self, model: Arc<dyn ChatModel>) -> (Vec<Turn>, Kit) {
+        let kit = Kit::finding(&self.found);
+        let checkpointer = Arc::new(MemoryCheckpointer::new());
+        let agent = self.agent(model, &kit).checkpointer(checkpointer).build().unwrap();
+        let mut turns = Vec::new();
+        for (at, text) in self.turns.iter().enumerate() {
+            let cancel = if at == 0 { self.cancel } else { Cancel::Never };
+            let turn = self.turn(&agent, text, cancel).await;
+            check::turn(&turn);
+            turns.push(turn);
+        }
+        (turns, kit)
+    }
+
+    async fn turn(&self, agent: &Agent, text: &str, cancel: Cancel) -> Turn {
+        let config = RunConfig::thread("t");
+        let (token, began) = (config.cancel.clone(), Instant::now());
+        if let Cancel::At(ms) = cancel {
+            let token = token.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                token.cancel();
+            });
+        }
+        let modes = [StreamMode::Custom, StreamMode::Updates];
+        let mut stream = if self.user_id.is_empty() {
+            agent.process_message_stream(text, config, &modes)
+        } else {
+            let input = AgentState::update().messages([Message::user(text)]).user_id(self.user_id);
+            agent.graph().stream(input, config, &modes)
+        };
+        let (mut told, mut events) = (Vec::new(), Vec::new());
+        while let Some(event) = stream.next().await {
+            if let Event::Custom { name, data, .. } = &event {
+                let at = u64::try_from(began.elapsed().as_millis()).unwrap();
+                told.push(Told { at, name, data: data.clone() });
+                if let Cancel::On(cancels, id) = cancel
+                    && cancels == *name
+                    && data["id"] == id
+                {
+                    token.cancel();
+                }
+            }
+            events.push(event);
+        }
+        let ended = u64::try_from(began.elapsed().as_millis()).unwrap();
+        let outcome = stream.outcome().await.unwrap();
+        assert_eq!(outcome.status, Status::Completed);
+        Turn { told, events, state: outcome.state, ended }
+    }
+}
+
+impl Ran {
+    /// The last turn.
+    pub(crate) fn turn(&self) -> &Turn {
+        self.turns.last().unwrap()
+    }
+
+    pub(crate) fn state(&self) -> &AgentState {
+        &self.turn().state
+    }
+
+    pub(crate) fn events(&self) -> String {
+        self.turn().shown()
+    }
+
+    /// All messages of the thread.
+    pub(crate) fn messages(&self) -> String {
+        show::messages(self.state().messages.iter())
+    }
+
+    pub(crate) fn reply(&self) -> &str {
+        &self.state().final_reply
+    }
+
+    pub(crate) fn outcome(&self) -> AgentOutcome {
+        self.state().outcome.unwrap()
+    }
+
+    /// The result of a call, as the model reads it.
+    pub(crate) fn result(&self, call: &str) -> &str {
+        let answer = self.state().messages.iter().find(|message| message.tool_call_id == call);
+        &answer.expect("the call was answered").content
+    }
+}
+
+impl Turn {
+    pub(crate) fn shown(&self) -> String {
+        show::events(&self.told)
+    }
+
+    /// What was said since the user's message.
+    pub(crate) fn of_this_turn(&self) -> impl Iterator<Item = &Message> {
+        let messages = &self.state.messages;
+        let asked = messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        messages.iter().skip(asked + 1)
+    }
+
+    /// When events of this name came.
+    pub(crate) fn times(&self, name: &str) -> Vec<u64> {
+        self.told.iter().filter(|told| told.name == name).map(|told| told.at).collect()
+    }
+
+    /// The updates of a node, as they are stored.
+    pub(crate) fn updates(&self, of: &str) -> Vec<Value> {
+        let update = |event: &Event<AgentState>| match event {
+            Event::Update { node, update, .. } if node.as_str() == of => {
+                Some(serde_json::to_value(update).unwrap())
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(update).collect()
+    }
+
+    /// The nodes that ran, in their order.
+    pub(crate) fn nodes(&self) -> String {
+        let node = |event: &Event<AgentState>| match event {
+            Event::Update { node, .. } => Some(node.to_string()),
+            _ => None,
+        };
+        self.events.iter().filter_map(node).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A state without the words of the transport.
+fn comparable(state: &AgentState) -> AgentState {
+    let mut state = state.clone();
+    if let Some(error) = &mut state.error {
+        error.message.clear();
+        state.final_reply.clear();
+    }
+    state
+}
+
+/// Runs on a clock that stands still until everybody waits for it.
+pub(crate) fn paused<T>(run: impl Future<Output = T>) -> T {
+    runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(run)
+}
+
+pub(crate) fn real<T>(run: impl Future<Output = T>) -> T {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
+}

@@ -1,0 +1,286 @@
+//! E34 and what else goes on after a stop.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use futures::{StreamExt, future::BoxFuture};
+use superstep::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Event, History, Lease, Loaded,
+    RunConfig, RunError, StreamMode, TaskKey, TaskRecord, ThreadId,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
+};
+use superstep_testing::{
+    script::{Answer, Script, call, http, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Scenario, check, kit::Kit, show};
+use crate::support::{Backend, Stuck, h, head, on_every_store, t};
+
+/// A store whose program stops right after the checkpoint from which `node` would run for the `nth` time.
+struct StopsBefore {
+    store: Arc<dyn Checkpointer>,
+    node: &'static str,
+    nth: u32,
+    seen: AtomicU32,
+    stuck: Stuck,
+}
+
+impl Checkpointer for StopsBefore {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        self.store.lease(thread)
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        self.store.load(thread, at)
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store.record(task, record)
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let comes = next.control.next.iter().any(|node| node.as_str() == self.node);
+        let stops = comes && self.seen.fetch_add(1, Ordering::Relaxed) + 1 == self.nth;
+        let commit = self.store.commit(thread, expected, next);
+        Box::pin(async move {
+            let id = commit.await?;
+            if stops {
+                self.stuck.here().await;
+            }
+            Ok(id)
+        })
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        self.store.history(thread, range)
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        self.store.threads()
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store.delete(thread)
+    }
+}
+
+/// One program: an agent on the threads of a store, with a model of its own.
+fn program(
+    scenario: &Scenario,
+    kit: &Kit,
+    store: Arc<dyn Checkpointer>,
+    answers: impl IntoIterator<Item = Answer>,
+) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new(Script::new(answers));
+    let agent = scenario.agent(Arc::new(model.clone()), kit).checkpointer(store).build().unwrap();
+    (agent, model)
+}
+
+/// Runs a turn up to the checkpoint from which a node would run for the nth time, and stops the program there.
+async fn crash_before(
+    (nth, node): (u32, &'static str),
+    scenario: &Scenario,
+    kit: &Kit,
+    backend: &Backend,
+    answers: impl IntoIterator<Item = Answer>,
+) {
+    let stuck = Stuck::default();
+    let (store, seen) = (backend.open(), AtomicU32::new(0));
+    let store = StopsBefore { store, node, nth, seen, stuck: stuck.clone() };
+    let (agent, model) = program(scenario, kit, Arc::new(store), answers);
+    stuck.crash(agent.process_message("go", t())).await;
+    model.check().unwrap();
+}
+
+async fn state(agent: &Agent) -> AgentState {
+    head(agent.graph()).await.values
+}
+
+/// Where a program that was not stopped ends.
+async fn uninterrupted(
+    scenario: &Scenario,
+    answers: impl IntoIterator<Item = Answer>,
+) -> (Reply, AgentState) {
+    let backend = Backend::memory();
+    let (agent, model) = program(scenario, &Kit::default(), backend.open(), answers);
+    let reply = agent.process_message("go", t()).await.unwrap();
+    model.check().unwrap();
+    (reply, state(&agent).await)
+}
+
+/// What is the same in every process.
+fn said(reply: &Reply) -> Reply {
+    Reply { checkpoint: None, ..reply.clone() }
+}
+
+fn send() -> Answer {
+    call("c1", "send", r#"{"to":"a"}"#)
+}
+
+fn sending() -> Scenario {
+    let scenario = Scenario::new([]).tools(&["echo", "send"]);
+    Scenario { decide: Some(|_| Some(superstep::agent::Approval::Approve)), ..scenario }
+}
+
+on_every_store! {
+    async fn e34_a_turn_that_stopped_between_agent_and_tools_goes_on_there(backend: Backend) {
+        let (scenario, kit) = (sending(), Kit::default());
+        let (plain_reply, plain) = uninterrupted(&scenario, [send(), txt("ok")]).await;
+        crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
+        assert_eq!(kit.n("send"), 0);
+
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
+        let before = h(agent.graph()).await.len();
+        let reply = agent.resume(t()).await.unwrap();
+        model.check().unwrap();
+        assert_eq!((said(&reply), kit.n("send")), (said(&plain_reply), 1));
+        assert_eq!(state(&agent).await, plain);
+        check::calls_are_answered(plain.messages.iter());
+        assert!(plain.messages.iter().all(|message| !message.id.is_empty()));
+        // tools, agent and finalize; nothing before them ran again.
+        assert_eq!(h(agent.graph()).await.len(), before + 3);
+    }
+
+    async fn e34_resuming_a_finished_turn_does_nothing(backend: Backend) {
+        let (scenario, kit) = (sending(), Kit::default());
+        let (agent, _) = program(&scenario, &kit, backend.open(), [send(), txt("ok")]);
+        let reply = agent.process_message("go", t()).await.unwrap();
+        let (history, before) = (h(agent.graph()).await, state(&agent).await);
+        drop(agent);
+
+        let (agent, model) = program(&scenario, &kit, backend.open(), []);
+        assert_eq!(agent.resume(t()).await.unwrap(), reply);
+        model.check().unwrap();
+        assert_eq!((h(agent.graph()).await, state(&agent).await), (history, before));
+        assert_eq!(kit.n("send"), 1);
+    }
+
+    async fn e34_a_stop_before_any_node_loses_nothing(backend: Backend) {
+        let (scenario, answers) = (sending(), || [send(), txt("ok")]);
+        let (plain_reply, plain) = uninterrupted(&scenario, answers()).await;
+        // The model's answers up to the stop are spent; the others come in the next process.
+        for (spent, node) in [
+            (0, (1, "init_state")),
+            (0, (1, "memory_trigger")),
+            (0, (1, "agent")),
+            (1, (1, "tools")),
+            (1, (2, "agent")),
+            (2, (1, "finalize")),
+        ] {
+            let (backend, kit) = (another(&backend), Kit::default());
+            crash_before(node, &scenario, &kit, &backend, answers().into_iter().take(spent)).await;
+            let (agent, model) =
+                program(&scenario, &kit, backend.open(), answers().into_iter().skip(spent));
+            assert_eq!(said(&agent.resume(t()).await.unwrap()), said(&plain_reply), "{node:?}");
+            model.check().unwrap();
+            assert_eq!((state(&agent).await, kit.n("send")), (plain.clone(), 1), "{node:?}");
+        }
+    }
+
+    async fn b15_resuming_does_not_cut_a_result_again(backend: Backend) {
+        let cococat = Truncate { max_chars: 2000, marker: "[truncated {omitted} chars]".into() };
+        let scenario = Scenario::new([]).tools(&["big"]);
+        let scenario = scenario.config(|config| ReactConfig { truncate: Some(cococat), ..config });
+        let big = || call("c1", "big", r#"{"n":5000}"#);
+        let (plain_reply, plain) = uninterrupted(&scenario, [big(), txt("ok")]).await;
+        let kit = Kit::default();
+        // The tools have run; the model is to be asked again.
+        crash_before((2, "agent"), &scenario, &kit, &backend, [big()]).await;
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
+        assert_eq!(said(&agent.resume(t()).await.unwrap()), said(&plain_reply));
+        assert_eq!(state(&agent).await, plain);
+        let result = "x".repeat(2000) + "[truncated 3000 chars]";
+        assert_eq!(model.requests()[0].messages.last().unwrap().content, result);
+        assert_eq!(kit.n("big"), 1);
+    }
+
+    async fn c20_resuming_asks_the_model_again_from_its_node(backend: Backend) {
+        let busy = || http(503, &[], "{}");
+        let (scenario, kit) = (sending(), Kit::default());
+        let (agent, first) = program(&scenario, &kit, backend.open(), [send(), busy(), busy(), busy()]);
+        let reply = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
+        assert_eq!(kit.n("send"), 1);
+        drop(agent);
+
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
+        let before = h(agent.graph()).await.len();
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!(model.requests()[..], first.requests()[3..]);
+        assert_eq!(kit.n("send"), 1);
+        // The fork, agent and finalize; nothing before them ran again.
+        assert_eq!(h(agent.graph()).await.len(), before + 3);
+        let state = state(&agent).await;
+        assert_eq!(
+            show::messages(state.messages.iter()),
+            r#"u:"go", a:[c1 send{"to":"a"}], t(c1):"sent", a:"ok""#
+        );
+        assert_eq!((state.error, &*state.stop_reason), (None, ""));
+        // Now it is finished.
+        assert_eq!(agent.resume(t()).await.unwrap(), reply);
+    }
+
+    async fn a_cancelled_turn_goes_on_from_its_last_model_call(backend: Backend) {
+        let (scenario, kit) = (Scenario::new([]).tools(&["hang"]), Kit::default());
+        let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
+        let config = t();
+        let cancel = config.cancel.clone();
+        let mut stream = agent.process_message_stream("go", config, &[StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            if matches!(event, Event::Custom { name: "tool_start", .. }) {
+                cancel.cancel();
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!(state.outcome, Some(AgentOutcome::Cancelled));
+        drop(agent);
+
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!(
+            show::messages(&model.requests()[0].messages),
+            r#"u:"go", a:[c1 hang{}], t(c1):"The tool call has been interrupted by the user.""#
+        );
+    }
+
+    async fn a_message_for_a_stopped_turn_is_refused(backend: Backend) {
+        let (scenario, kit) = (sending(), Kit::default());
+        crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
+        let (agent, _) = program(&scenario, &kit, backend.open(), []);
+        let error = agent.process_message("hello?", t()).await.unwrap_err();
+        assert!(matches!(error, RunError::Unfinished { .. }), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn resuming_a_thread_that_never_ran_is_an_error() {
+    let (agent, _) = program(&sending(), &Kit::default(), Backend::memory().open(), []);
+    let error = agent.resume(RunConfig::thread("nobody")).await.unwrap_err();
+    assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
+}
+
+/// A fresh store of the same kind.
+fn another(backend: &Backend) -> Backend {
+    match backend {
+        Backend::Memory(_) => Backend::memory(),
+        Backend::Sqlite(_) => Backend::sqlite(),
+    }
+}

@@ -1,0 +1,73 @@
+//! Events and messages in the notation of the scenarios.
+
+use serde_json::Value;
+use superstep::llm::{Message, Role};
+
+/// Something the agent said while it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Told {
+    /// When, in milliseconds since the turn began.
+    pub(crate) at: u64,
+    pub(crate) name: &'static str,
+    pub(crate) data: Value,
+}
+
+impl Told {
+    pub(crate) fn text(&self, field: &str) -> &str {
+        self.data[field].as_str().unwrap_or_default()
+    }
+
+    fn show(&self) -> String {
+        let data = &self.data;
+        match self.name {
+            "node_start" => "a▸".to_owned(),
+            "node_end" => "◂a".to_owned(),
+            "llm_token" if self.text("reasoning_token").is_empty() => format!("tok({})", self.text("token")),
+            "llm_token" => format!("think({})", self.text("reasoning_token")),
+            "tool_start" => {
+                format!("tool_start{{{},{},{}}}", self.text("tool"), data["args"], self.text("id"))
+            }
+            "tool_end" => format!("tool_end{{{},{},{}}}", self.text("tool"), self.text("id"), data["result"]),
+            "tool_skipped" => {
+                format!("+tool_skipped{{{},{},{}}}", self.text("tool"), self.text("id"), self.text("reason"))
+            }
+            "late_result" => format!("+late_result{{{},{}}}", self.text("tool"), self.text("id")),
+            "retry" => {
+                // The reason is told in the words of the transport.
+                format!("+retry{{{},{},{}}}", data["attempt"], data["delay_ms"], data["status"])
+            }
+            "attempt_discarded" => format!("+attempt_discarded{{{}}}", data["attempt"]),
+            "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
+            "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),
+            "truncated_answer" | "memory_stored" => format!("+{}", self.name),
+            name => panic!("an event that no test knows: {name} {data}"),
+        }
+    }
+}
+
+pub(crate) fn events(told: &[Told]) -> String {
+    told.iter().map(Told::show).collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn messages<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
+    messages.into_iter().map(message).collect::<Vec<_>>().join(", ")
+}
+
+fn message(message: &Message) -> String {
+    let content = Value::from(message.content.as_str());
+    match message.role {
+        Role::System => format!("sys:{content}"),
+        Role::User => format!("u:{content}"),
+        Role::Tool => format!("t({}):{content}", message.tool_call_id),
+        Role::Assistant if message.tool_calls.is_empty() => format!("a:{content}"),
+        Role::Assistant => {
+            let calls: Vec<_> = message
+                .tool_calls
+                .iter()
+                .map(|call| format!("{} {}{}", call.id, call.name, call.arguments))
+                .collect();
+            let content = if message.content.is_empty() { String::new() } else { content.to_string() };
+            format!("a:{content}[{}]", calls.join(", "))
+        }
+    }
+}

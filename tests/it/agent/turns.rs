@@ -1,0 +1,71 @@
+//! X5 and X6: how turns end, and how the next one begins.
+
+use serde_json::json;
+use superstep::agent::{AgentOutcome, Metadata, ReactConfig};
+use superstep_testing::script::{call, calls, txt};
+
+use super::Scenario;
+
+#[test]
+fn x5_what_was_said_is_the_reply_whatever_the_reason_to_stop() {
+    let scenario = Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]);
+    let ran = scenario.config(|config| ReactConfig { max_steps: 1, ..config }).play();
+    assert_eq!((ran.reply(), ran.state().stop_reason.as_str()), ("ok", "max_steps"));
+}
+
+#[test]
+fn x5_metadata_covers_all_rounds_and_an_update_only_its_own() {
+    let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "add", r#"{"a":1,"b":1}"#)]);
+    let ran = Scenario::new([two, call("c3", "echo", r#"{"x":"2"}"#), txt("ok")]).play();
+    let metadata = &ran.state().metadata;
+    assert_eq!(metadata.steps_taken, 2);
+    assert_eq!(metadata.tools_used, ["echo", "add", "echo"]);
+    let updates = ran.turn().updates("tools");
+    assert_eq!(updates[0]["tools_used"], json!(["echo", "add"]));
+    assert_eq!(updates[1]["tools_used"], json!(["echo"]));
+    assert_eq!(updates[1]["tool_result_history"], json!(["r:2"]));
+    assert_eq!(updates[1]["tool_call_history"], json!([{"name": "echo", "args": {"x": "2"}}]));
+    assert_eq!(updates[1]["current_step"], 2);
+    assert_eq!(updates[1]["messages"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn x6_the_next_turn_begins_anew_with_the_conversation_kept() {
+    let search = |id| call(id, "search", r#"{"q":"rust"}"#);
+    let scenario = Scenario::new([search("c1"), search("c2"), txt("hello")]).tools(&["search"]);
+    let scenario = Scenario { found: vec!["a", "a"], ..scenario.turns(&["go", "hi"]) };
+    let ran = scenario.play();
+    assert_eq!(ran.turns[0].state.outcome, Some(AgentOutcome::LoopDetected));
+    let state = ran.state();
+    assert_eq!((ran.reply(), ran.outcome()), ("hello", AgentOutcome::Completed));
+    assert_eq!((state.stop, state.stop_reason.as_str(), state.current_step), (false, "", 0));
+    assert_eq!((state.llm_calls, state.model_requests), (1, 1));
+    assert!(state.tool_call_history.is_empty() && state.tool_result_history.is_empty());
+    assert!(state.tools_used.is_empty() && state.ignored_tool_calls.is_empty());
+    assert_eq!(state.metadata, Metadata { llm_calls: 1, ..Metadata::default() });
+    assert_eq!(
+        ran.messages(),
+        r#"u:"go", a:[c1 search{"q":"rust"}], t(c1):"a", a:[c2 search{"q":"rust"}], t(c2):"a", u:"hi", a:"hello""#
+    );
+}
+
+#[test]
+fn x6_an_error_does_not_outlive_its_turn() {
+    let refused = superstep_testing::script::http(401, &[], "{}");
+    let ran = Scenario::new([refused, txt("hello")]).turns(&["go", "hi"]).play();
+    assert!(ran.turns[0].state.error.is_some());
+    assert_eq!((ran.state().error.as_ref(), ran.outcome()), (None, AgentOutcome::Completed));
+    assert_eq!(ran.messages(), r#"u:"go", u:"hi", a:"hello""#);
+}
+
+#[test]
+fn a_text_from_another_turn_is_no_reply() {
+    let refused = superstep_testing::script::http(401, &[], r#"{"error":{"message":"bad key"}}"#);
+    let ran = Scenario::new([txt("first"), refused]).turns(&["go", "again"]).play();
+    assert_eq!(ran.turns[0].state.final_reply, "first");
+    assert!(
+        ran.reply().starts_with("No answer: the model could not be asked (llm_error): "),
+        "{}",
+        ran.reply()
+    );
+}
