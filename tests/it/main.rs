@@ -1,5 +1,7 @@
 //! The tests of the library as its users see it, in one binary.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 mod support;
 
 #[cfg(all(feature = "openai", feature = "sqlite"))]
