@@ -84,8 +84,8 @@ impl Database {
         self.log > LONG_LOG
     }
 
-    /// Brings the write-ahead log into the database, so that it does not grow.
-    pub(crate) fn fold_log(&mut self) {
+    /// Brings the write-ahead log into the database if it is long, so that it does not grow.
+    pub(crate) fn fold_long_log(&mut self) {
         if self.log_is_long() {
             self.log = 0;
             // What stays in the log because someone reads it, or because it cannot be synced, is not lost. SQLite itself

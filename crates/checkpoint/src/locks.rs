@@ -70,25 +70,25 @@ impl LockFile {
     fn acquire(folder: &Path, thread: &ThreadId) -> Result<Self, CheckpointError> {
         let path = folder.join(file_name(thread));
         for _ in 0..TRIES {
-            let file = match open(folder, &path) {
-                Ok(file) => file,
-                // The last writer of another thread removed the folder in between.
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
-                Err(cause) => return Err(error::cannot_lock(&path, cause)),
-            };
-            match file.try_lock() {
-                Ok(()) if is_at(&file, &path) => {
-                    return Ok(Self { path, file: Some(file) });
-                }
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    return Err(CheckpointError::Busy { thread: thread.clone() });
-                }
-                Err(TryLockError::Error(cause)) => return Err(error::cannot_lock(&path, cause)),
+            let opened = open(folder, &path).map_err(|cause| error::cannot_lock(&path, cause))?;
+            if let Some(file) = opened
+                && let Some(locked) = Self::lock(file, &path, thread)?
+            {
+                return Ok(locked);
             }
         }
         // So many others come and go that one of them is the writer.
         Err(CheckpointError::Busy { thread: thread.clone() })
+    }
+
+    /// `None` if the file was removed between its being opened and its being locked.
+    fn lock(file: File, path: &Path, thread: &ThreadId) -> Result<Option<Self>, CheckpointError> {
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => Ok(Some(Self { path: path.to_path_buf(), file: Some(file) })),
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Err(CheckpointError::Busy { thread: thread.clone() }),
+            Err(TryLockError::Error(cause)) => Err(error::cannot_lock(path, cause)),
+        }
     }
 }
 
@@ -113,7 +113,8 @@ fn folder(database: &Path) -> PathBuf {
     folder.into()
 }
 
-fn open(folder: &Path, path: &Path) -> io::Result<File> {
+/// `None` if the last writer of another thread removed the folder between its being made and its being used.
+fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
     match fs::create_dir(folder) {
         Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
         _ => {}
@@ -122,7 +123,10 @@ fn open(folder: &Path, path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    match options.open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// Whether `path` is still the name of `file`.
@@ -166,6 +170,31 @@ mod tests {
     fn a_name_is_hashed_alike_for_ever() {
         assert_eq!(fnv(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(fnv("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_no_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, thread) = (place.path().join("locks"), ThreadId::from("t"));
+        let path = folder.join(file_name(&thread));
+        let first = LockFile::acquire(&folder, &thread).unwrap();
+        let late = || open(&folder, &path).unwrap().unwrap();
+        let [one, two] = [late(), late()];
+        assert!(matches!(LockFile::lock(late(), &path, &thread), Err(CheckpointError::Busy { .. })));
+        drop(first);
+        assert!(LockFile::lock(one, &path, &thread).unwrap().is_none());
+        let second = LockFile::acquire(&folder, &thread).unwrap();
+        assert!(LockFile::lock(two, &path, &thread).unwrap().is_none());
+        drop(second);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_database_whose_folder_is_gone_is_not_busy() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = LockFile::acquire(&place.path().join("gone/locks"), &"t".into()).err().unwrap();
+        assert!(refused.to_string().starts_with("SS303: cannot lock `"), "{refused}");
     }
 
     #[test]

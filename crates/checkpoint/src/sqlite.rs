@@ -3,7 +3,10 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    sync::{
+        Arc, Mutex, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -64,9 +67,15 @@ const SMALL: usize = 64 * 1024;
 pub struct SqliteCheckpointer {
     place: Arc<Place>,
     locks: Arc<Locks>,
-    database: Arc<Mutex<Database>>,
+    shared: Arc<Shared>,
     jobs: Option<mpsc::Sender<Job>>,
     worker: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    database: Mutex<Database>,
+    /// Whether the worker has a job, for which it may have to wait.
+    at_work: AtomicBool,
 }
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
@@ -128,18 +137,23 @@ impl SqliteCheckpointer {
     fn start(connection: Connection, place: Place, options: &SqliteOptions) -> Result<Self, CheckpointError> {
         let place = Arc::new(place);
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
-        let database = Arc::new(Mutex::new(Database::new(connection, place.clone(), options.busy_timeout)));
-        let served = database.clone();
+        let database = Mutex::new(Database::new(connection, place.clone(), options.busy_timeout));
+        let shared = Arc::new(Shared { database, at_work: AtomicBool::new(false) });
+        let served = shared.clone();
         let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
             while let Some(job) = asked.blocking_recv() {
-                let mut database = served.lock().unwrap_or_else(PoisonError::into_inner);
+                served.at_work.store(true, Ordering::Relaxed);
+                let mut database = served.database.lock().unwrap_or_else(PoisonError::into_inner);
                 database.wait_for_others(true);
                 job(&mut database);
+                // After the answer, because it syncs, which takes its time.
+                database.fold_long_log();
+                served.at_work.store(false, Ordering::Relaxed);
             }
         });
         Ok(Self {
             locks: Arc::new(Locks::new(place.clone())),
-            database,
+            shared,
             jobs: Some(jobs),
             worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
             place,
@@ -184,19 +198,23 @@ impl SqliteCheckpointer {
         request: &R,
         job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
     ) -> Option<Result<T, CheckpointError>> {
-        let mut database = match self.database.try_lock() {
+        // Those who came before have their turn first; a lock alone would not see to that.
+        let queued = self.jobs().capacity() < self.jobs().max_capacity();
+        if queued || self.shared.at_work.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut database = match self.shared.database.try_lock() {
             Ok(database) => database,
             Err(TryLockError::Poisoned(database)) => database.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        // Another program may keep the file locked for long. The other thread can wait for it, this one must not.
-        database.wait_for_others(false);
-        let answer = job(&mut database, request);
         if database.log_is_long() {
-            // Syncs, which takes its time. If too many are waiting, the next write asks again.
-            let _ = self.jobs().try_send(Box::new(Database::fold_log));
+            // The worker is to fold it.
+            return None;
         }
-        match answer {
+        // Another program may keep the file locked for long. The worker can wait for it, this thread must not.
+        database.wait_for_others(false);
+        match job(&mut database, request) {
             Err(error) if error::is_busy(&error) => None,
             answer => Some(answer),
         }
