@@ -5,4 +5,5 @@ pub(crate) mod finalize;
 pub(crate) mod init_state;
 mod loops;
 pub(crate) mod memory_trigger;
+mod repair;
 pub(crate) mod tools;

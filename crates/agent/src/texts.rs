@@ -42,6 +42,8 @@ pub(crate) fn panic(payload: &(dyn Any + Send)) -> String {
 
 pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
 
+pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";
+
 /// What the user reads when there is no answer. Names the reason as metadata does.
 pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
     let why = match stop_reason {

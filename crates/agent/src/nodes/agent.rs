@@ -7,7 +7,7 @@ use superstep_graph::{Cx, State};
 use superstep_llm::{Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Usage};
 use tokio::time::Instant;
 
-use super::loops;
+use super::{loops, repair::repaired};
 use crate::{AgentDeps, AgentState, AgentStateUpdate, ModelFailure, events};
 
 /// Asks the model, unless the turn is over: the checks come first, then the call, streamed token by token.
@@ -55,7 +55,7 @@ fn stop(reason: &str) -> AgentStateUpdate {
 fn request(deps: &AgentDeps, state: &AgentState, out_of_steps: bool) -> Request {
     let system = Some(&deps.config.system_prompt).filter(|prompt| !prompt.is_empty()).map(Message::system);
     Request {
-        messages: system.into_iter().chain(state.messages.iter().cloned()).collect(),
+        messages: system.into_iter().chain(repaired(state.messages.iter())).collect(),
         tools: if out_of_steps { Vec::new() } else { deps.tools.specs() },
         ..Request::default()
     }
