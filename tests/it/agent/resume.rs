@@ -8,15 +8,17 @@ use std::sync::{
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Event, History, Lease, Loaded,
-    RunConfig, RunError, StreamMode, TaskKey, TaskRecord, ThreadId,
+    OnUnfinished, RunConfig, RunError, StreamMode, TaskKey, TaskRecord, ThreadId,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
+    llm::{ApiKey, OpenAiConfig, OpenAiModel},
 };
 use superstep_testing::{
     script::{Answer, Script, call, http, txt},
     scripted::ScriptedModel,
+    wire::WireServer,
 };
 
-use super::{Scenario, check, kit::Kit, show};
+use super::{Scenario, check, kit::Kit, real, show};
 use crate::support::{Backend, Stuck, h, head, on_every_store, t};
 
 /// A store whose program stops right after the checkpoint from which `node` would run for the `nth` time.
@@ -268,6 +270,64 @@ on_every_store! {
         let error = agent.process_message("hello?", t()).await.unwrap_err();
         assert!(matches!(error, RunError::Unfinished { .. }), "{error}");
     }
+
+    async fn x7_a_message_that_discards_a_stopped_turn_is_answered(backend: Backend) {
+        let (scenario, kit) = (sending(), Kit::default());
+        crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi"), txt("bye")]);
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        assert_eq!(agent.process_message("hello?", discard).await.unwrap().final_reply, "hi");
+        assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "bye");
+        let requests = model.requests();
+        let lost = r#"t(c1):"[Tool result unavailable — call was interrupted or lost]""#;
+        let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {lost}, u:"hello?""#);
+        assert_eq!(show::messages(&requests[0].messages), first);
+        check::requests_extend(&requests);
+        // What is stored stays as it was said.
+        let stored = state(&agent).await.messages;
+        let stored = show::messages(stored.iter());
+        assert_eq!(stored, r#"u:"go", a:[c1 send{"to":"a"}], u:"hello?", a:"hi", u:"more", a:"bye""#);
+        assert_eq!(kit.n("send"), 0);
+    }
+}
+
+#[test]
+fn e34_and_c20_go_on_over_the_wire() {
+    real(async {
+        let (scenario, kit, backend) = (sending(), Kit::default(), Backend::sqlite());
+        let (stuck, seen) = (Stuck::default(), AtomicU32::new(0));
+        let stops = StopsBefore { store: backend.open(), node: "tools", nth: 1, seen, stuck: stuck.clone() };
+        let (agent, server) = wired(&scenario, &kit, Arc::new(stops), [send()]).await;
+        stuck.crash(agent.process_message("go", t())).await;
+        server.check().unwrap();
+        drop(agent);
+
+        let refused = http(401, &[], "{}");
+        let (agent, server) = wired(&scenario, &kit, backend.open(), [refused]).await;
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::LlmError), 1));
+        let asked = server.requests();
+        drop(agent);
+
+        let (agent, server) = wired(&scenario, &kit, backend.open(), [txt("ok")]).await;
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!((server.requests(), kit.n("send")), (asked, 1));
+        server.check().unwrap();
+        check::calls_are_answered(state(&agent).await.messages.iter());
+    });
+}
+
+async fn wired(
+    scenario: &Scenario,
+    kit: &Kit,
+    store: Arc<dyn Checkpointer>,
+    answers: impl IntoIterator<Item = Answer>,
+) -> (Agent, WireServer) {
+    let server = WireServer::start(Script::new(answers)).await.unwrap();
+    let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+    let model = Arc::new(OpenAiModel::new(config).unwrap());
+    (scenario.agent(model, kit).checkpointer(store).build().unwrap(), server)
 }
 
 #[tokio::test(start_paused = true)]
