@@ -142,7 +142,7 @@ impl Scenario {
     pub(crate) fn play_here(&self) -> Ran {
         paused(async {
             let model = ScriptedModel::new(self.script.clone());
-            let (turns, kit) = self.run(Arc::new(model.clone())).await;
+            let (turns, kit) = self.run(Arc::new(model.clone()), 1).await;
             if self.exact {
                 model.check().unwrap();
             }
@@ -159,7 +159,8 @@ impl Scenario {
             let server = WireServer::start(self.script.clone()).await.unwrap();
             let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
             let model = OpenAiModel::new(OpenAiConfig { wire: self.wire.clone(), ..config }).unwrap();
-            let (turns, kit) = self.run(Arc::new(model)).await;
+            // Real time is dear.
+            let (turns, kit) = self.run(Arc::new(model), 10).await;
             if self.exact {
                 server.check().unwrap();
             }
@@ -179,8 +180,8 @@ impl Scenario {
         agent
     }
 
-    async fn run(&self, model: Arc<dyn ChatModel>) -> (Vec<Turn>, Kit) {
-        let kit = Kit::finding(&self.found);
+    async fn run(&self, model: Arc<dyn ChatModel>, hurry: u64) -> (Vec<Turn>, Kit) {
+        let kit = Kit::new(&self.found, hurry);
         let checkpointer = Arc::new(MemoryCheckpointer::new());
         let agent = self.agent(model, &kit).checkpointer(checkpointer).build().unwrap();
         let mut turns = Vec::new();

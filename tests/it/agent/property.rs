@@ -56,7 +56,7 @@ fn answer() -> impl Strategy<Value = Answer> {
             if end == "cut" { answer.cut() } else { answer.end(end).usage(10, 2).done() }
         });
     prop_oneof![
-        8 => streamed,
+        16 => streamed,
         1 => select(&[400u16, 401, 429, 500, 503]).prop_map(|status| http(status, &[], "{}")),
         1 => Just(Answer::NoConnection),
     ]
@@ -66,8 +66,15 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let mode =
         prop_oneof![Just(ToolMode::Sequential), (0..4usize).prop_map(|max| ToolMode::Parallel { max })];
     let cancel = option::of(0..3000u64);
-    (vec(answer(), 0..8), mode, 0..4u32, cancel, any::<bool>(), any::<Index>()).prop_map(
-        |(answers, tool_mode, max_steps, cancel, truncates, tools)| {
+    (
+        vec(answer(), 0..10),
+        mode,
+        prop_oneof![4 => 1..6u32, 1 => Just(0)],
+        cancel,
+        any::<bool>(),
+        any::<Index>(),
+    )
+        .prop_map(|(answers, tool_mode, max_steps, cancel, truncates, tools)| {
             let offered = &TOOLS[tools.index(TOOLS.len())..];
             let scenario = Scenario::new(answers).tools(offered).turns(&["go", "go on"]);
             let scenario = scenario.config(|config| ReactConfig {
@@ -83,8 +90,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             };
             let cancel = cancel.map_or(Cancel::Never, Cancel::At);
             Scenario { cancel, decide: Some(decide), exact: false, ..scenario }
-        },
-    )
+        })
 }
 
 proptest! {

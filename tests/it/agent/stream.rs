@@ -100,7 +100,7 @@ fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
         tool_mode: ToolMode::Parallel { max: 8 },
         ..config
     });
-    let ran = scenario.play_here();
+    let ran = scenario.play();
     assert_eq!(
         ran.events(),
         concat!(
@@ -117,7 +117,7 @@ fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
 
 #[test]
 fn a3_sequential_calls_wait_for_each_other() {
-    let ran = slow_first().play_here();
+    let ran = slow_first().play();
     assert_eq!(
         ran.events(),
         concat!(
@@ -139,7 +139,7 @@ fn a3_no_more_tools_run_at_once_than_may() {
         tool_mode: ToolMode::Parallel { max: 2 },
         ..config
     });
-    let ran = scenario.play_here();
+    let ran = scenario.play();
     assert_eq!(ran.kit.most_at_once(), 2);
     assert_eq!(ran.turn().times("tool_start"), [0, 0, 100]);
     assert_eq!(ran.turn().times("tool_end"), [100, 110, 300]);
