@@ -1,2 +1,10 @@
-//! The program, as its users meet it.
-mod placeholder {}
+//! The program, as its users meet it: the real binary, real files, servers on loopback.
+
+mod support;
+
+mod answers;
+mod kill;
+mod refusals;
+mod secrets;
+mod show;
+mod stop;

@@ -114,6 +114,8 @@ mod tests {
 
     #[test]
     fn a_panic_has_an_exit_code_of_its_own() {
-        assert_eq!(guard(|| panic!("as the test wants it")), Exit::Internal);
+        let exit = guard(|| panic!("as the test wants it"));
+        drop(panic::take_hook());
+        assert_eq!(exit, Exit::Internal);
     }
 }

@@ -35,6 +35,10 @@ impl Done<'_> {
         self.result.starts_with("Error")
     }
 
+    fn denied(&self) -> bool {
+        self.result.starts_with("Error: Permission denied")
+    }
+
     fn arg(&self, name: &str) -> &str {
         self.args[name].as_str().unwrap_or_default()
     }
@@ -71,8 +75,8 @@ fn next_calls(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
                 searches => searches,
             }
         }
-        // What was tried first failed altogether.
-        None if done.iter().all(Done::failed) => searches(prompt),
+        // What was tried first failed altogether, and not because it is forbidden.
+        None if done.iter().all(|done| done.failed() && !done.denied()) => searches(prompt),
         None => readme(prompt, done),
         Some(last) if last + 1 == done.len() => {
             let places = best_places(&hits(done));
@@ -294,7 +298,7 @@ mod tests {
         let read =
             done("read_file", json!({"path": "nowhere.toml"}), "Error executing 'read_file': not found");
         let Move::Call(calls) = next_move(prompt, &[read], true) else { panic!() };
-        assert_eq!(calls[1], ("search_files", json!({"pattern": "(?i)\\blicense"})));
+        assert_eq!(calls[0], ("search_files", json!({"pattern": "(?i)\\blicense"})));
     }
 
     #[test]

@@ -7,8 +7,10 @@ const FUNCTIONS: [&str; 10] = ["sqrt", "cbrt", "sin", "cos", "tan", "ln", "log",
 const CUES: [&str; 6] = ["calculate", "compute", "how much is", "what is", "what's", "evaluate"];
 
 /// What asks for the time.
-const TIME: [&str; 9] = [
-    "what time",
+const TIME: [&str; 11] = [
+    "what time is",
+    "what's the time",
+    "the time now",
     "current time",
     "time is it",
     "current date",
@@ -142,33 +144,30 @@ fn after_cue(prompt: &str) -> Option<String> {
 fn spans(prompt: &str) -> Vec<String> {
     let mut spans = vec![String::new()];
     let mut rest = prompt;
-    let mut after_letter = false;
+    let mut in_word = false;
     while let Some(c) = rest.chars().next() {
-        let function = FUNCTIONS.iter().find(|name| !after_letter && is_call(rest, name));
-        let taken = match function {
-            Some(name) => &rest[..name.len()],
-            None => &rest[..c.len_utf8()],
-        };
+        let function = FUNCTIONS.iter().find(|name| !in_word && is_call(rest, name));
+        let taken = function.map_or(&rest[..c.len_utf8()], |name| &rest[..name.len()]);
         let fits = function.is_some() || c.is_ascii_digit() || " .,+-*/^%()".contains(c);
         let current = spans.last_mut().expect("there is always one");
-        if fits && !(after_letter && c != ' ') {
+        if fits && (!in_word || c == ' ') {
             current.push_str(taken);
+            in_word = false;
         } else {
-            // `v1.2-3`, `2*x` and `a/1` are no arithmetic: what touches a word goes with it.
-            if !fits && let Some(at) = current.rfind(' ').map(|at| at + 1).or(Some(0)) {
-                current.truncate(at);
+            if !fits && (c.is_alphanumeric() || c == '_') {
+                // `v1.2-3`, `2*x` and `a/1` are no arithmetic: what touches a word goes with it.
+                let begin = current.rfind(' ').map_or(0, |at| at + 1);
+                current.truncate(begin);
+                in_word = true;
             }
             if !current.is_empty() {
                 spans.push(String::new());
             }
         }
-        after_letter = !fits || (after_letter && c != ' ');
         rest = &rest[taken.len()..];
     }
-    let tidy =
-        |span: String| span.trim().trim_end_matches([',', '.', '-', '+', '*', '/', '%', ' ']).to_owned();
-    let percent = |span: &String| !span.is_empty();
-    spans.into_iter().map(tidy).filter(percent).collect()
+    let tidy = |span: String| span.trim().trim_end_matches([',', '.', '-', '+', '*', '/', ' ']).to_owned();
+    spans.into_iter().map(tidy).filter(|span| !span.is_empty()).collect()
 }
 
 fn is_call(rest: &str, name: &str) -> bool {

@@ -1,0 +1,207 @@
+//! Prompts and their answers.
+
+use std::process::Stdio;
+
+use serde_json::json;
+use superstep_testing::script::{Answer, call, txt};
+
+use crate::support::{Place, ended, serve};
+
+const SIGNATURE: &str = "(This is superstep's offline planner, no language model: it quotes what its tools found and \
+    understands nothing. For answers, set OPENAI_API_KEY or start a local model server.)";
+
+#[tokio::test]
+async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_says_that_no_model_did_it() {
+    let place = Place::new();
+    let ran = place.run(&["run", "Where is the needle?"]).await.ok();
+    assert_eq!(
+        ran.stdout,
+        format!(
+            "`needle` is in 1 line. Closest to the question:\n\nnotes.txt:1: first line\nnotes.txt:2: the needle is \
+             here\nnotes.txt:3: last line\n\n{SIGNATURE}\n"
+        )
+    );
+    let told: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(
+        told[0],
+        "no key and no local model server: answering with `--model offline`, which is no language model; it plans tool \
+         calls and quotes what they find"
+    );
+    assert_eq!(told[1], r#"  → search_files {"pattern":"(?i)\\bneedle"}"#);
+    assert!(told[2].starts_with("  ← search_files: notes.txt:2: the needle is here ("), "{}", told[2]);
+    assert_eq!(told[3], r#"  → read_file {"limit":5,"offset":1,"path":"notes.txt"}"#);
+    assert!(told[4].starts_with("  ← read_file: 3 lines ("), "{}", told[4]);
+    assert!(told[5].starts_with("2 steps, 3 model calls, tokens not counted, "), "{}", told[5]);
+    assert!(told[6].starts_with("thread t-2"), "{}", told[6]);
+    assert!(told[6].contains("; ask more with: superstep run --thread t-2"), "{}", told[6]);
+    assert!(place.database().exists());
+}
+
+#[tokio::test]
+async fn arithmetic_is_calculated_and_a_named_file_is_read() {
+    let place = Place::new();
+    let ran = place.run(&["run", "--quiet", "What is 37*91+5?"]).await.ok();
+    assert_eq!((ran.stdout, ran.stderr), (format!("37*91+5 = 3372\n\n{SIGNATURE}\n"), String::new()));
+    let ran = place.run(&["run", "-q", "Which needle is in notes.txt?"]).await.ok();
+    assert_eq!(ran.stdout, format!("notes.txt:2: the needle is here\n\n{SIGNATURE}\n"));
+}
+
+#[tokio::test]
+async fn a_prompt_comes_from_stdin_too() {
+    let place = Place::new();
+    for args in [&["run", "-q"][..], &["run", "-q", "-"]] {
+        let ran = place.run_with_stdin(args, b"What is 2 + 3?\n").await.ok();
+        assert_eq!(ran.stdout, format!("2 + 3 = 5\n\n{SIGNATURE}\n"));
+    }
+}
+
+#[tokio::test]
+async fn json_lines_are_the_events_and_the_final_reply() {
+    let place = Place::new();
+    let server = serve([
+        call("c1", "calculate", r#"{"expression":"2+3"}"#),
+        Answer::stream().reasoning("hm").text(["It is", " 5."]).end("stop").usage(7, 3).done(),
+    ])
+    .await;
+    let url = server.base_url();
+    let args = ["run", "What is 2+3?", "--json", "--thread", "t1", "--base-url", &url, "--model", "m"];
+    let ran = place.run(&args).await.ok();
+    insta::assert_snapshot!(ran.stdout, @r#"
+    {"event":"node_start","data":{"node":"agent"}}
+    {"event":"node_end","data":{"node":"agent"}}
+    {"event":"tool_start","data":{"args":{"expression":"2+3"},"id":"c1","tool":"calculate"}}
+    {"event":"tool_end","data":{"id":"c1","result":"5","tool":"calculate"}}
+    {"event":"node_start","data":{"node":"agent"}}
+    {"event":"llm_token","data":{"reasoning_token":"hm","token":""}}
+    {"event":"llm_token","data":{"reasoning_token":"","token":"It is"}}
+    {"event":"llm_token","data":{"reasoning_token":"","token":" 5."}}
+    {"event":"node_end","data":{"node":"agent"}}
+    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed"}}
+    "#);
+    assert_eq!(ran.stderr, "thread t1; ask more with: superstep run --thread t1 \"...\"\n");
+    server.check().unwrap();
+    let tools: Vec<_> = server.requests()[0]["tools"].as_array().unwrap().clone();
+    let names: Vec<_> =
+        tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["calculate", "current_time", "edit_file", "list_files", "read_file", "search_files"]);
+}
+
+#[tokio::test]
+async fn tokens_arrive_while_the_model_still_speaks() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["first\n", "second\n"]).stall()]).await;
+    let mut running = place.start(&["run", "hi", "--base-url", &server.base_url(), "--model", "m"]);
+    assert_eq!(running.line().await.as_deref(), Some("first"));
+    assert_eq!(running.line().await.as_deref(), Some("second"));
+    assert_eq!(running.child.try_wait().unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_summary_has_steps_calls_tokens_and_time() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["yes"]).end("stop").usage(7, 3).done()]).await;
+    let ran = place.run(&["run", "hi", "--base-url", &server.base_url(), "--model", "m"]).await.ok();
+    assert_eq!(ran.stdout, "yes\n");
+    assert!(ran.stderr.starts_with("0 steps, 1 model call, 7 tokens in and 3 out, "), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_thread_goes_on_with_its_conversation_and_remembers_how_it_was_asked() {
+    let place = Place::new();
+    let server = serve([txt("Hello Ann."), txt("Ann.")]).await;
+    let url = server.base_url();
+    let first = ["run", "I am Ann.", "--thread", "t", "--base-url", &url, "--model", "m", "--max-steps", "3"];
+    place.run(&first).await.ok();
+    let ran = place.run(&["run", "-q", "Who am I?", "--thread", "t"]).await.ok();
+    assert_eq!(ran.stdout, "Ann.\n");
+    let second = server.requests().pop().unwrap();
+    assert_eq!(second["model"], "m");
+    let said: Vec<_> = second["messages"].as_array().unwrap()[1..].to_vec();
+    assert_eq!(
+        said,
+        [
+            json!({"role": "user", "content": "I am Ann."}),
+            json!({"role": "assistant", "content": "Hello Ann."}),
+            json!({"role": "user", "content": "Who am I?"})
+        ]
+    );
+    assert_eq!(place.state("t").await["values"]["max_steps"], 3);
+}
+
+#[tokio::test]
+async fn the_environment_says_where_to_ask_and_a_flag_says_otherwise() {
+    let place = Place::new();
+    let (one, two) = (serve([txt("one")]).await, serve([txt("two")]).await);
+    let mut command = place.command(&["run", "-q", "hi"]);
+    command.env("OPENAI_BASE_URL", one.base_url()).env("OPENAI_MODEL", "env-model");
+    assert_eq!(ended(&mut command).await.ok().stdout, "one\n");
+    assert_eq!(one.requests()[0]["model"], "env-model");
+    let mut command = place.command(&["run", "-q", "hi", "--base-url", &two.base_url(), "--model", "flag"]);
+    command.env("OPENAI_BASE_URL", one.base_url()).env("OPENAI_MODEL", "env-model");
+    assert_eq!(ended(&mut command).await.ok().stdout, "two\n");
+    assert_eq!(two.requests()[0]["model"], "flag");
+}
+
+#[tokio::test]
+async fn a_server_on_this_machine_is_found_and_named() {
+    let place = Place::new();
+    let models = r#"{"object":"list","data":[{"id":"nomic-embed"},{"id":"llama"}]}"#;
+    let server = serve([superstep_testing::script::http(200, &[], models), txt("hello")]).await;
+    let mut command = place.command(&["run", "hi"]);
+    let list = format!("Nothing=http://127.0.0.1:1/v1,Ollama={}", server.base_url());
+    let ran = ended(command.env("SUPERSTEP_LOCAL_SERVERS", list)).await.ok();
+    assert_eq!(ran.stdout, "hello\n");
+    let found = format!("found Ollama at {}: asking its model llama\n", server.base_url());
+    assert!(ran.stderr.starts_with(&found), "{}", ran.stderr);
+    assert_eq!(server.received()[0].line, "GET /v1/models");
+    assert_eq!(server.requests()[1]["model"], "llama");
+}
+
+#[tokio::test]
+async fn an_edit_is_denied_where_nobody_can_be_asked_and_made_with_yes() {
+    let place = Place::new();
+    let edit = || call("c1", "edit_file", r#"{"path":"notes.txt","old":"needle","new":"thread"}"#);
+    let server = serve([edit(), txt("ok"), edit(), txt("ok")]).await;
+    let url = server.base_url();
+    let ask = ["run", "edit it", "--base-url", &url, "--model", "m"];
+    place.run(&ask).await.ok();
+    let denied = server.requests()[1]["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    assert_eq!(
+        denied,
+        "Error: Permission denied: nobody can be asked here, because this is no terminal; edits need `--yes`"
+    );
+    let notes = || std::fs::read_to_string(place.work().join("notes.txt")).unwrap();
+    assert!(notes().contains("the needle is here"));
+    place.run(&[&ask[..], &["--yes"]].concat()).await.ok();
+    assert!(notes().contains("the thread is here"));
+}
+
+#[tokio::test]
+async fn the_step_limit_ends_a_turn_with_an_answer() {
+    let place = Place::new();
+    let server = serve([call("c1", "calculate", r#"{"expression":"1"}"#), txt("enough")]).await;
+    let args = ["run", "go", "--max-steps", "1", "--json", "--base-url", &server.base_url(), "--model", "m"];
+    let ran = place.run(&args).await.ok();
+    let last = ran.lines().pop().unwrap();
+    assert_eq!(last["data"]["outcome"], "limit");
+    assert_eq!(last["data"]["final_reply"], "enough");
+    assert_eq!(server.requests()[1].get("tools"), None);
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_is_no_crash() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["a", "b"]).stall(), txt("again")]).await;
+    let url = server.base_url();
+    let args = ["run", "hi", "--json", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let mut command = place.command(&args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "interrupted; resume with: superstep resume t\n");
+    assert_eq!(
+        place.run(&["resume", "t", "-q"]).await.ok().stdout,
+        if server.requests().len() == 2 { "again\n" } else { "a" }
+    );
+}

@@ -1,0 +1,108 @@
+//! Looking at threads and at the graph.
+
+use serde_json::json;
+
+use crate::support::Place;
+
+#[tokio::test]
+async fn threads_are_listed_newest_first() {
+    let place = Place::new();
+    let none = place.run(&["threads"]).await.ok();
+    assert_eq!(none.stdout, "no threads yet; begin one with: superstep run \"...\"\n");
+    assert!(!place.database().exists(), "looking makes nothing");
+    for thread in ["one", "two"] {
+        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+    }
+    let lines = place.run(&["threads", "--json"]).await.ok().lines();
+    let names: Vec<_> = lines.iter().map(|line| line["thread"].clone()).collect();
+    assert_eq!(names, ["two", "one"]);
+    assert_eq!(lines[0]["next"], json!([]));
+    let table = place.run(&["threads"]).await.ok().stdout;
+    let first: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((first[0], first[1], first[3]), ("two", "8", "finished"), "{table}");
+}
+
+#[tokio::test]
+async fn the_state_is_shown_at_any_checkpoint() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let state = place.state("t").await;
+    assert_eq!(state["values"]["outcome"], "completed");
+    assert_eq!(state["values"]["messages"][0]["content"], "1 + 1");
+    let shown = place.run(&["state", "t", "--at", "5"]).await.ok().stdout;
+    let without_time =
+        shown.lines().filter(|line| !line.starts_with("checkpoint")).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(without_time, @r#"
+    thread      t
+    next        tools
+    steps       0 of 25
+
+    user: 1 + 1
+
+    assistant:
+      → calculate {"expression":"1 + 1"}
+    "#);
+    place
+        .run(&["state", "t", "--at", "99"])
+        .await
+        .refused(5, "SS111: thread `t` has no checkpoint 99; its history lists those it has");
+}
+
+#[tokio::test]
+async fn the_history_has_every_superstep() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let next: Vec<_> = place.steps("t").await.iter().map(|step| step["next"].to_string()).collect();
+    assert_eq!(
+        next,
+        [
+            "[]",
+            r#"["finalize"]"#,
+            r#"["agent"]"#,
+            r#"["tools"]"#,
+            r#"["agent"]"#,
+            r#"["memory_trigger"]"#,
+            r#"["init_state"]"#,
+            r#"["__start__"]"#
+        ]
+    );
+    let table = place.run(&["history", "t", "--limit", "2"]).await.ok().stdout;
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(table.lines().nth(2).unwrap().ends_with(" finalize"), "{table}");
+}
+
+#[tokio::test]
+async fn the_graph_is_drawn_in_three_languages() {
+    let place = Place::new();
+    let draw = async |format: &str| place.run(&["draw", "--format", format]).await.ok().stdout;
+    insta::assert_snapshot!(draw("text").await, @"
+    START          ──▶ init_state
+    init_state     ──▶ memory_trigger
+    memory_trigger ──▶ agent
+    agent          ┄┄▶ tools  (Tools)
+    agent          ┄┄▶ finalize  (Finalize)
+    tools          ──▶ agent
+    finalize       ──▶ END
+    ");
+    assert_eq!(place.run(&["draw"]).await.ok().stdout, draw("text").await);
+    let (mermaid, dot) = (draw("mermaid").await, draw("dot").await);
+    assert!(mermaid.starts_with("flowchart TD\n") && mermaid.contains("[\"finalize\"]"), "{mermaid}");
+    assert!(dot.starts_with("digraph {\n") && dot.contains("[label=\"finalize\"]"), "{dot}");
+}
+
+#[tokio::test]
+async fn help_teaches_and_completions_complete() {
+    let place = Place::new();
+    let help = place.run(&["--help"]).await.ok().stdout;
+    for part in ["Examples:", "Exit codes:", "OPENAI_API_KEY", "superstep resume"] {
+        assert!(help.contains(part), "{help}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completions", shell]).await.ok().stdout;
+        assert!(script.contains("superstep"), "{script}");
+    }
+    assert_eq!(
+        place.run(&["--version"]).await.ok().stdout,
+        concat!("superstep ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}

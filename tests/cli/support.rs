@@ -1,0 +1,210 @@
+//! What the tests share: a folder to work in, and one way to start the program.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::Value;
+use superstep_testing::{script::Answer, script::Script, wire::WireServer};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder with some files, outside of which there is a secret.
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+/// How the program ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The program while it runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("work")).unwrap();
+        fs::write(dir.path().join("secret.txt"), "the secret\n").unwrap();
+        let place = Self { dir };
+        place.file("notes.txt", "first line\nthe needle is here\nlast line\n");
+        place
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    /// A path beside the folder.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &str) {
+        fs::write(self.work().join(name), content).unwrap();
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.work().join(".superstep/threads.db")
+    }
+
+    /// The program in the folder, without anything of the environment that it heeds.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.bare(Path::new(env!("CARGO_BIN_EXE_superstep")));
+        command.args(args);
+        command
+    }
+
+    /// Any program in the folder.
+    pub(crate) fn bare(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.work())
+            .env_remove("OPENAI_BASE_URL")
+            .env_remove("OPENAI_MODEL")
+            .env_remove("OPENAI_API_KEY")
+            .env("SUPERSTEP_LOCAL_SERVERS", "")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    pub(crate) async fn run(&self, args: &[&str]) -> Ran {
+        ended(&mut self.command(args)).await
+    }
+
+    /// Runs it with something on stdin.
+    pub(crate) async fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Ran {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        // The program may end before it has read everything.
+        let _ = pipe.write_all(stdin).await;
+        drop(pipe);
+        Ran::of(timeout(LIMIT, child.wait_with_output()).await.expect("it ends").unwrap())
+    }
+
+    /// Starts it with its stdout read line by line.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, lines }
+    }
+
+    /// What `state --json` says of a thread.
+    pub(crate) async fn state(&self, thread: &str) -> Value {
+        let ran = self.run(&["state", thread, "--json"]).await.ok();
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    /// Steps and next nodes of a thread's checkpoints, newest first.
+    pub(crate) async fn steps(&self, thread: &str) -> Vec<Value> {
+        let ran = self.run(&["history", thread, "--json"]).await.ok();
+        ran.lines().into_iter().map(|line| line["control"].clone()).collect()
+    }
+}
+
+impl Ran {
+    fn of(output: std::process::Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// The same, if it went well.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// The same, if it ended with this code and this error, and nothing on stdout.
+    #[track_caller]
+    pub(crate) fn refused(self, code: i32, error: &str) -> Self {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        assert!(
+            self.stderr.ends_with(&format!("error: {error}\n")),
+            "wanted: {error}\n got: {}",
+            self.stderr
+        );
+        self
+    }
+
+    /// The lines of stdout as JSON.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The thread that a `final` line names.
+    pub(crate) fn thread(&self) -> String {
+        let last = self.lines().pop().unwrap();
+        last["data"]["thread"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Running {
+    /// The next line of stdout; `None` at its end.
+    pub(crate) async fn line(&mut self) -> Option<String> {
+        timeout(LIMIT, self.lines.next_line()).await.expect("it goes on").unwrap()
+    }
+
+    /// Reads until a line has this text.
+    pub(crate) async fn line_with(&mut self, text: &str) {
+        while !self.line().await.expect("the line comes").contains(text) {}
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs");
+        let kill = std::process::Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Waits for the end; stdout is what was not read yet.
+    pub(crate) async fn end(mut self) -> Ran {
+        let mut stdout = String::new();
+        while let Some(line) = self.line().await {
+            stdout.push_str(&line);
+            stdout.push('\n');
+        }
+        let output = timeout(LIMIT, self.child.wait_with_output()).await.expect("it ends").unwrap();
+        Ran { stdout, ..Ran::of(output) }
+    }
+}
+
+pub(crate) async fn ended(command: &mut Command) -> Ran {
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    Ran::of(timeout(LIMIT, output).await.expect("it ends").unwrap())
+}
+
+pub(crate) async fn serve(answers: impl IntoIterator<Item = Answer>) -> WireServer {
+    WireServer::start(Script::new(answers)).await.unwrap()
+}
+
+/// Waits until so many requests have come.
+pub(crate) async fn received(server: &WireServer, requests: usize) {
+    let waiting = async {
+        while server.received().len() < requests {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, waiting).await.expect("the requests come");
+}
