@@ -451,14 +451,16 @@ impl Run {
 }
 
 impl Topology {
-    /// The nodes that run once `node` alone is finished, in task order; for updates made in a node's name.
+    /// The nodes that run once these tasks are finished, in task order; for supersteps made by hand.
     ///
     /// # Errors
-    /// [`EngineError`] if `targets` are not among the node's conditional edges.
-    pub fn after(&self, node: NodeIndex, targets: &[Target]) -> Result<Vec<NodeName>, EngineError> {
-        check_targets(self, node, targets)?;
+    /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
+    pub fn after(&self, finished: &[(NodeIndex, Vec<Target>)]) -> Result<Vec<NodeName>, EngineError> {
+        for (node, targets) in finished {
+            check_targets(self, *node, targets)?;
+        }
         let mut next = Vec::new();
-        plan(self, [(node, targets)].into_iter(), &mut next);
+        plan(self, finished.iter().map(|(node, targets)| (*node, targets.as_slice())), &mut next);
         Ok(next.into_iter().map(|node| self.name(node).clone()).collect())
     }
 }

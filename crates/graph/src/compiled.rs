@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, NodeName, Problem, Topology};
+use superstep_engine::{NodeName, Problem, Topology};
 
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, Commit, History, RunConfig, RunError, RunStream, Source,
-    State, StreamMode, TaskRecord, ThreadId,
-    checkpoint::AppliedTask,
-    load::{Restored, restore},
+    CheckpointId, CheckpointMeta, Checkpointer, History, RunConfig, RunError, RunStream, State, StreamMode,
+    TaskRecord, ThreadId,
+    load::{Restored, load},
     node::CompiledNode,
     run,
     state::fold,
     stream::Events,
+    update::update_state,
 };
 
 /// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
@@ -143,16 +143,15 @@ impl<S: State> CompiledGraph<S> {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> Result<StateSnapshot<S>, RunError> {
-        let Some(loaded) = self.checkpointer()?.load(thread, at).await? else {
-            return match at {
-                Some(checkpoint) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
-                None => {
-                    let (next, tasks) = (Vec::new(), Vec::new());
-                    Ok(StateSnapshot { values: S::default(), next, tasks, checkpoint: None })
-                }
-            };
-        };
-        restore::<S>(thread, loaded)?.into_snapshot(at.is_none())
+        match load::<S>(self.checkpointer()?, thread, at).await? {
+            Some(restored) => restored.into_snapshot(at.is_none()),
+            None => Ok(StateSnapshot {
+                values: S::default(),
+                next: Vec::new(),
+                tasks: Vec::new(),
+                checkpoint: None,
+            }),
+        }
     }
 
     /// The thread's checkpoints without their states, newest first.
@@ -186,6 +185,9 @@ impl<S: State> CompiledGraph<S> {
     /// Changes the state from outside as if `as_node` had made `update`, on a new checkpoint after `config`'s. What
     /// follows `as_node` runs next. Use [`resume`](Self::resume) to run it.
     ///
+    /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
+    /// this one, and what follows them runs next as well.
+    ///
     /// # Errors
     /// [`RunError::UnknownNode`], or what a router, a reducer, the checkpointer or the state reports. Nothing is stored
     /// then.
@@ -195,63 +197,15 @@ impl<S: State> CompiledGraph<S> {
         update: S::Update,
         as_node: &str,
     ) -> Result<CheckpointId, RunError> {
-        let checkpointer = self.checkpointer()?;
-        let thread = self.thread(&config)?;
-        let unknown = || RunError::UnknownNode { graph: self.inner.name.clone(), node: as_node.to_owned() };
-        let node = self.inner.topology.find(as_node).ok_or_else(unknown)?;
-        let _lease = checkpointer.lease(thread).await?;
-        let restored = self.load(thread, config.checkpoint).await?;
-        let (head, parent, mut state) = match restored {
-            Some(restored) => (Some(restored.head), Some(restored.meta), restored.state),
-            None => (None, None, S::default()),
-        };
-        let step = parent.as_ref().map_or(0, |meta| meta.control.step + 1);
-        let node_name = self.inner.topology.name(node).clone();
-        let json = run::encode(&update, step, &node_name, &mut Vec::new())?;
-        state.clear_ephemeral();
-        fold(&mut state, update).map_err(|source| RunError::Fold {
-            node: node_name.clone(),
-            step,
-            source,
-        })?;
-        let targets = run::targets(&self.inner.nodes[node.position()], &state, step, &node_name)?;
-        let next = self.inner.topology.after(node, &targets.ends);
-        let next = next.map_err(|source| RunError::Route { step, source })?;
-        let items = run::items(next.len(), targets.items);
-        let commit = Commit {
-            parent: parent.map(|meta| meta.id),
-            source: Source::Update,
-            control: Control { step, next, items },
-            created_ms: config.clock.now_ms(),
-            metadata: config.metadata.clone(),
-            applied: vec![AppliedTask { slot: 0, recorded: false, node: node_name, update: json }],
-            snapshot: None,
-            records: Vec::new(),
-        };
-        Ok(checkpointer.commit(thread, head, commit).await?)
+        let (checkpointer, graph) = (self.checkpointer()?, &*self.inner);
+        let thread =
+            config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: graph.name.clone() })?;
+        update_state(graph, checkpointer, thread, &config, update, as_node).await
     }
 
     fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
         let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
         self.checkpointer.as_ref().ok_or_else(missing)
-    }
-
-    fn thread<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
-        config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: self.inner.name.clone() })
-    }
-
-    async fn load(
-        &self,
-        thread: &ThreadId,
-        at: Option<CheckpointId>,
-    ) -> Result<Option<Restored<S>>, RunError> {
-        match (self.checkpointer()?.load(thread, at).await?, at) {
-            (Some(loaded), _) => restore(thread, loaded).map(Some),
-            (None, None) => Ok(None),
-            (None, Some(checkpoint)) => {
-                Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint })
-            }
-        }
     }
 }
 

@@ -214,12 +214,12 @@ pub enum RunError {
         source: FoldError,
     },
     /// A conditional edge chose nothing, or something that is no edge.
-    #[error("SS104: superstep {step}: {source}")]
+    #[error("SS104: superstep {step}: {error}")]
     Route {
         /// The superstep.
         step: i64,
         /// What it chose.
-        source: EngineError,
+        error: EngineError,
     },
     /// A router panicked.
     #[error("SS116: superstep {step}: a conditional edge of node `{node}` failed")]
@@ -318,12 +318,12 @@ pub enum RunError {
         node: String,
     },
     /// The checkpoint does not fit the graph.
-    #[error("SS114: graph `{graph}` cannot go on from here: {source}")]
+    #[error("SS114: graph `{graph}` cannot go on from here: {error}")]
     Restore {
         /// The graph.
         graph: String,
         /// What does not fit.
-        source: RestoreError,
+        error: RestoreError,
     },
     /// What was stored does not fit the state.
     #[error(

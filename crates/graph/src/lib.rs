@@ -21,10 +21,12 @@ mod stream;
 mod checkpoint;
 mod memory;
 
+mod json;
 mod load;
 mod run;
 mod store;
 mod task;
+mod update;
 
 pub use builder::{END, NodeRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};

@@ -1,11 +1,12 @@
 //! From what a checkpointer stores back to a typed state, by the same folds that made it.
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use superstep_engine::NodeName;
 
 use crate::{
-    ChannelValue, CheckpointId, CheckpointMeta, Loaded, RunError, State, TaskRecord, ThreadId, state::fold,
+    ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State, TaskRecord, ThreadId,
+    state::fold,
 };
 
 /// A checkpoint as the driver works with it.
@@ -58,11 +59,27 @@ impl SinceSnapshot {
     }
 }
 
+/// Loads the checkpoint `at`, or the head. `None` if there is no such thread.
+///
+/// # Errors
+/// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, and those of [`restore`].
+pub(crate) async fn load<S: State>(
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    at: Option<CheckpointId>,
+) -> Result<Option<Restored<S>>, RunError> {
+    match (checkpointer.load(thread, at).await?, at) {
+        (Some(loaded), _) => restore(thread, loaded).map(Some),
+        (None, None) => Ok(None),
+        (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
+    }
+}
+
 /// Folds a loaded checkpoint.
 ///
 /// # Errors
 /// [`RunError::Decode`] if something stored does not fit the state.
-pub(crate) fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Restored<S>, RunError> {
+fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, snapshot, commits, tasks } = loaded;
     let id = meta.id;
     let decode = |what: String, source: Box<dyn Error + Send + Sync>| RunError::Decode {

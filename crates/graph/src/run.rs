@@ -2,6 +2,11 @@
 //!
 //! Start at [`run`].
 
+mod begin;
+mod record;
+
+pub(crate) use begin::recorded_targets;
+
 use std::{
     collections::BTreeMap,
     future::{Future as _, poll_fn},
@@ -13,17 +18,16 @@ use std::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Map;
 use superstep_engine::{
-    Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Report, Run, START,
-    Target, Task, TaskId,
+    Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Report, Run, Task, TaskId,
 };
 
 use crate::{
-    AppliedTask, Channel, ChannelValue, Checkpointer, Cx, Event, OnUnfinished, Outcome, RecordedTarget,
-    RunConfig, RunError, Source, State, Status, StreamMode, TaskRecord, Update,
+    AppliedTask, Checkpointer, Cx, Event, Outcome, RunConfig, RunError, Source, State, Status, StreamMode,
+    Update,
     compiled::Inner,
     cx::{EmitCustom, RunCx},
     error::chain,
-    load::{Restored, RestoredTask, restore},
+    json::{encode, snapshot},
     node::{CompiledNode, Targets},
     reduce,
     state::fold,
@@ -113,148 +117,12 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn begin_without_store(
-        &mut self,
-        input: Option<S::Update>,
-        config: &RunConfig,
-    ) -> Result<Begin, RunError> {
-        match input {
-            Some(input) if config.checkpoint.is_none() => self.accept(input, Control::input(None)),
-            _ => Err(RunError::NoCheckpointer { graph: self.graph.name.clone() }),
-        }
-    }
-
-    async fn begin_with_store(
-        &mut self,
-        checkpointer: Arc<dyn Checkpointer>,
-        input: Option<S::Update>,
-        config: &RunConfig,
-    ) -> Result<Begin, RunError> {
-        let thread = config.thread.clone();
-        let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
-        let lease = checkpointer.lease(&thread).await?;
-        let loaded = checkpointer.load(&thread, config.checkpoint).await?;
-        if let (None, Some(checkpoint)) = (&loaded, config.checkpoint) {
-            return Err(RunError::UnknownCheckpoint { thread, checkpoint });
-        }
-        let restored = loaded.map(|loaded| restore::<S>(&thread, loaded)).transpose()?;
-        let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
-        let Some(Restored { meta, head, state, tasks, since_snapshot }) = restored else {
-            self.store = Some(store);
-            let input = input.ok_or(RunError::EmptyThread { thread })?;
-            return self.accept_and_store(input, None, config).await;
-        };
-        store.stand_at(head, meta.id, since_snapshot);
-        (self.store, self.state) = (Some(store), state);
-        let Some(input) = input else {
-            return Ok(self.go_on(meta.control, tasks, config));
-        };
-        if !meta.control.is_finished() && config.checkpoint.is_none() {
-            match config.on_unfinished {
-                OnUnfinished::Refuse => {
-                    return Err(RunError::Unfinished { thread, next: meta.control.next });
-                }
-                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next }),
-            }
-        }
-        self.accept_and_store(input, Some(meta.control.step), config).await
-    }
-
-    /// Takes an input as the finished task of [`START`], in the superstep after `last`.
-    fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
-        let (node, step) = (self.graph.topology.start(), control.step + 1);
-        let json = self.encode(&input, node, step)?;
-        // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
-        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, true)?;
-        let led = self.graph.topology.after(node, &report.targets);
-        led.map_err(|source| RunError::Route { step, source })?;
-        Ok(Begin { control, fork: None, finished: vec![(0, report)], failed: Vec::new() })
-    }
-
-    async fn accept_and_store(
-        &mut self,
-        input: S::Update,
-        last: Option<i64>,
-        config: &RunConfig,
-    ) -> Result<Begin, RunError> {
-        let begin = self.accept(input, Control::input(last))?;
-        let records = begin.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
-        let records = records.collect();
-        self.mark_recorded(0);
-        let (control, metadata) = (begin.control.clone(), config.metadata.clone());
-        self.checkpoint(NewCheckpoint {
-            source: Source::Input,
-            control,
-            metadata,
-            applied: Vec::new(),
-            records,
-        })
-        .await?;
-        Ok(begin)
-    }
-
-    /// Goes on from the head of the thread, or on a fork from an older checkpoint.
-    fn go_on(&mut self, mut control: Control, mut tasks: Vec<RestoredTask<S>>, config: &RunConfig) -> Begin {
-        let fork = config.checkpoint.is_some().then(|| {
-            // A fork runs its tasks afresh; only an input is no task that could run again.
-            tasks.retain(|task| {
-                control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
-            });
-            control.step += 1;
-            let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
-            let (control, metadata) = (control.clone(), config.metadata.clone());
-            NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
-        });
-        self.items.clone_from(&control.items);
-        let mut begin = Begin { control, fork, finished: Vec::new(), failed: Vec::new() };
-        for task in tasks {
-            match (task.record, task.update) {
-                (TaskRecord::Finished { update: json, targets }, Some(update)) => {
-                    let name = begin.control.next.get(task.slot as usize);
-                    // The engine reports nodes that the graph lost.
-                    let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
-                        continue;
-                    };
-                    let Targets { ends, items } = self.targets(targets);
-                    let (written, exclusive) = (update.written(), update.exclusive());
-                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends }));
-                    let json = json.into_bytes();
-                    let update = Some(update);
-                    self.put(task.slot, Done { node, update, json, items, recorded: true });
-                }
-                (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
-                (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
-            }
-        }
-        begin
-    }
-
-    /// Stored targets as the graph has them now; a node it lost is none of its routes, which the engine reports.
-    fn targets(&self, recorded: Vec<RecordedTarget>) -> Targets {
-        let find = |name: &NodeName| {
-            let topology = &self.graph.topology;
-            topology.find(name.as_str()).unwrap_or_else(|| topology.start())
-        };
-        let mut targets = Targets::default();
-        for target in recorded {
-            targets.ends.push(match target {
-                RecordedTarget::Node(name) if name.as_str() == superstep_engine::END => Target::End,
-                RecordedTarget::Node(name) => Target::Node(find(&name)),
-                RecordedTarget::Send { node, item } => {
-                    targets.items.push(item);
-                    Target::Send(find(&node))
-                }
-            });
-        }
-        targets
-    }
-
     async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
         let Begin { control, fork, finished, failed } = begin;
         let restored =
             Run::restore(self.graph.topology.clone(), &control, finished, failed, config.step_limit);
         let mut run =
-            restored.map_err(|source| RunError::Restore { graph: self.graph.name.clone(), source })?;
+            restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(fork) = fork {
             self.checkpoint(fork).await?;
         }
@@ -358,7 +226,7 @@ impl<S: State> Driver<S> {
                 let report =
                     self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
                 let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
-                finished.map_err(|source| blame(RunError::Route { step, source }))
+                finished.map_err(|error| blame(RunError::Route { step, error }))
             }
             Err(error) => {
                 let retryable =
@@ -483,84 +351,12 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
-    async fn record_failed_attempt(&mut self, task: Task) -> Result<(), RunError> {
-        let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
-            return Ok(());
-        };
-        let record = TaskRecord::Failed { attempts: failed.attempt, error: chain(&*source) };
-        self.store_record(failed.id.slot, record).await
-    }
-
-    /// Stores how the tasks of a superstep ended that will not be committed.
-    async fn record_stop(
-        &mut self,
-        run: &Run,
-        blamed: &[u32],
-        error: &str,
-        dropped: &[Task],
-    ) -> Result<(), RunError> {
-        for &slot in blamed {
-            self.store_record(slot, TaskRecord::Failed { attempts: 0, error: error.to_owned() }).await?;
-        }
-        for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
-            self.store_record(task.id.slot, TaskRecord::Cancelled).await?;
-        }
-        for slot in 0..self.done.len() {
-            let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
-            let fresh = self.done[slot as usize].as_ref().is_some_and(|done| !done.recorded);
-            if fresh && !blamed.contains(&slot) {
-                self.record(run, slot).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores what a finished task wrote before its superstep is over; should that fail or crash, the task is not to run
-    /// again.
-    async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
-        if let Some(report) = run.report(slot) {
-            self.store_record(slot, self.record_of(slot, report)).await?;
-            self.mark_recorded(slot);
-        }
-        Ok(())
-    }
-
-    async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
-        if let Some(store) = &self.store {
-            store.record(slot, record).await?;
-        }
-        Ok(())
-    }
-
-    fn record_of(&self, slot: u32, report: &Report) -> TaskRecord {
-        let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
-        let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
-        let mut items = done.items.iter();
-        let name = |node: &NodeIndex| self.graph.topology.name(*node).clone();
-        let target = |target: &Target| match target {
-            Target::End => superstep_engine::END.into(),
-            Target::Node(node) => RecordedTarget::Node(name(node)),
-            Target::Send(node) => {
-                let item = items.next().expect("an item goes along with each send").clone();
-                RecordedTarget::Send { node: name(node), item }
-            }
-        };
-        TaskRecord::Finished { update, targets: report.targets.iter().map(target).collect() }
-    }
-
     fn put(&mut self, slot: u32, done: Done<S>) {
         let slot = slot as usize;
         if self.done.len() <= slot {
             self.done.resize_with(slot + 1, || None);
         }
         self.done[slot] = Some(done);
-    }
-
-    fn mark_recorded(&mut self, slot: u32) {
-        if let Some(done) = &mut self.done[slot as usize] {
-            done.recorded = self.store.is_some();
-        }
     }
 
     fn encode(&mut self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
@@ -607,33 +403,6 @@ impl From<RunError> for Refused {
     }
 }
 
-/// An update as it is stored.
-///
-/// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
-pub(crate) fn encode<U: Update>(
-    update: &U,
-    step: i64,
-    node: &NodeName,
-    scratch: &mut Vec<u8>,
-) -> Result<Vec<u8>, RunError> {
-    scratch.clear();
-    let written = serde_json::to_writer(&mut *scratch, update).and_then(|()| {
-        if has_null(scratch) {
-            serde_json::from_slice::<U>(scratch)?;
-        }
-        Ok(())
-    });
-    written.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
-    Ok(scratch.as_slice().to_vec())
-}
-
-/// Whether a JSON text may have lost something: floats that are no numbers are written as `null`, which is no float
-/// when it is read. What was stored so could never be loaded again.
-fn has_null(json: &[u8]) -> bool {
-    // A text is searched many bytes at a time, a slice is not.
-    str::from_utf8(json).is_ok_and(|json| json.contains("null"))
-}
-
 /// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
 pub(crate) fn targets<S: State>(
     node: &CompiledNode<S>,
@@ -655,18 +424,4 @@ pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
 
 fn slot_number(slot: usize) -> u32 {
     u32::try_from(slot).expect("slots are counted in 32 bits")
-}
-
-fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
-    let channel = |(position, channel): (usize, &Channel)| {
-        let json = state.encode(position).and_then(|json| {
-            if has_null(&json) {
-                S::default().decode(position, &json)?;
-            }
-            Ok(json)
-        });
-        let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
-        Ok(ChannelValue { channel: channel.name.to_owned(), json })
-    };
-    S::CHANNELS.iter().enumerate().map(channel).collect()
 }

@@ -56,6 +56,17 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
     }
 
+    async fn c5_an_update_in_the_failed_nodes_name_keeps_what_its_sibling_did(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(ok_and_bad(false, &calls));
+        failed(graph.invoke(Plain::update(), t()).await);
+        graph.update_state(t(), say("mended"), "bad").await.unwrap();
+        let live = head(&graph).await;
+        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("ok mended", "j"));
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "ok mended j");
+        assert_eq!(h(&graph).await[1..2], entries(&[("update", 1, "j")]));
+    }
+
     async fn c6_a_resume_runs_only_what_did_not_finish(backend: Backend) {
         let calls = Calls::default();
         failed(backend.keep(ok_and_bad(false, &calls)).invoke(Plain::update(), t()).await);

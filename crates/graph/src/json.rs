@@ -1,0 +1,47 @@
+//! What is stored, as JSON.
+
+use superstep_engine::NodeName;
+
+use crate::{Channel, ChannelValue, RunError, State, Update};
+
+/// An update as it is stored.
+///
+/// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
+pub(crate) fn encode<U: Update>(
+    update: &U,
+    step: i64,
+    node: &NodeName,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<u8>, RunError> {
+    scratch.clear();
+    let written = serde_json::to_writer(&mut *scratch, update).and_then(|()| {
+        if has_null(scratch) {
+            serde_json::from_slice::<U>(scratch)?;
+        }
+        Ok(())
+    });
+    written.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
+    Ok(scratch.as_slice().to_vec())
+}
+
+/// Whether a JSON text may have lost something: floats that are no numbers are written as `null`, which is no float
+/// when it is read. What was stored so could never be loaded again.
+fn has_null(json: &[u8]) -> bool {
+    // A text is searched many bytes at a time, a slice is not.
+    str::from_utf8(json).is_ok_and(|json| json.contains("null"))
+}
+
+/// The full value of every channel.
+pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
+    let channel = |(position, channel): (usize, &Channel)| {
+        let json = state.encode(position).and_then(|json| {
+            if has_null(&json) {
+                S::default().decode(position, &json)?;
+            }
+            Ok(json)
+        });
+        let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
+        Ok(ChannelValue { channel: channel.name.to_owned(), json })
+    };
+    S::CHANNELS.iter().enumerate().map(channel).collect()
+}

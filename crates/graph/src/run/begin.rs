@@ -1,0 +1,145 @@
+//! How a run begins: from an input, from the head of its thread, or on a fork.
+
+use std::sync::Arc;
+
+use superstep_engine::{Control, END, NodeName, Report, START, Target, TaskId, Topology};
+
+use super::{Begin, Done, Driver};
+use crate::{
+    Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State, TaskRecord,
+    Update,
+    load::{Restored, RestoredTask, load},
+    node::Targets,
+    store::{NewCheckpoint, Store},
+};
+
+impl<S: State> Driver<S> {
+    pub(super) fn begin_without_store(
+        &mut self,
+        input: Option<S::Update>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        match input {
+            Some(input) if config.checkpoint.is_none() => self.accept(input, Control::input(None)),
+            _ => Err(RunError::NoCheckpointer { graph: self.graph.name.clone() }),
+        }
+    }
+
+    pub(super) async fn begin_with_store(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        input: Option<S::Update>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let thread = config.thread.clone();
+        let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
+        let lease = checkpointer.lease(&thread).await?;
+        let restored = load::<S>(&checkpointer, &thread, config.checkpoint).await?;
+        let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        let Some(Restored { meta, head, state, tasks, since_snapshot }) = restored else {
+            self.store = Some(store);
+            let input = input.ok_or(RunError::EmptyThread { thread })?;
+            return self.accept_and_store(input, None, config).await;
+        };
+        store.stand_at(head, meta.id, since_snapshot);
+        (self.store, self.state) = (Some(store), state);
+        let Some(input) = input else {
+            return Ok(self.go_on(meta.control, tasks, config));
+        };
+        if !meta.control.is_finished() && config.checkpoint.is_none() {
+            match config.on_unfinished {
+                OnUnfinished::Refuse => {
+                    return Err(RunError::Unfinished { thread, next: meta.control.next });
+                }
+                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next }),
+            }
+        }
+        self.accept_and_store(input, Some(meta.control.step), config).await
+    }
+
+    /// Takes an input as the finished task of [`START`], in the superstep after `last`.
+    fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
+        let (node, step) = (self.graph.topology.start(), control.step + 1);
+        let json = self.encode(&input, node, step)?;
+        // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
+        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, true)?;
+        let led = self.graph.topology.after(&[(node, report.targets.clone())]);
+        led.map_err(|error| RunError::Route { step, error })?;
+        Ok(Begin { control, fork: None, finished: vec![(0, report)], failed: Vec::new() })
+    }
+
+    async fn accept_and_store(
+        &mut self,
+        input: S::Update,
+        last: Option<i64>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let begin = self.accept(input, Control::input(last))?;
+        let records = begin.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
+        let records = records.collect();
+        self.mark_recorded(0);
+        let (control, metadata) = (begin.control.clone(), config.metadata.clone());
+        self.checkpoint(NewCheckpoint {
+            source: Source::Input,
+            control,
+            metadata,
+            applied: Vec::new(),
+            records,
+        })
+        .await?;
+        Ok(begin)
+    }
+
+    /// Goes on from the head of the thread, or on a fork from an older checkpoint.
+    fn go_on(&mut self, mut control: Control, mut tasks: Vec<RestoredTask<S>>, config: &RunConfig) -> Begin {
+        let fork = config.checkpoint.is_some().then(|| {
+            // A fork runs its tasks afresh; only an input is no task that could run again.
+            tasks.retain(|task| {
+                control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
+            });
+            control.step += 1;
+            let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
+            let (control, metadata) = (control.clone(), config.metadata.clone());
+            NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
+        });
+        self.items.clone_from(&control.items);
+        let mut begin = Begin { control, fork, finished: Vec::new(), failed: Vec::new() };
+        for task in tasks {
+            match (task.record, task.update) {
+                (TaskRecord::Finished { update: json, targets }, Some(update)) => {
+                    let name = begin.control.next.get(task.slot as usize);
+                    // The engine reports nodes that the graph lost.
+                    let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
+                        continue;
+                    };
+                    let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
+                    let (written, exclusive) = (update.written(), update.exclusive());
+                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends }));
+                    let json = json.into_bytes();
+                    let update = Some(update);
+                    self.put(task.slot, Done { node, update, json, items, recorded: true });
+                }
+                (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
+                (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
+            }
+        }
+        begin
+    }
+}
+
+/// Stored targets as the graph has them now; a node it lost is none of its routes, which the engine reports.
+pub(crate) fn recorded_targets(topology: &Topology, recorded: Vec<RecordedTarget>) -> Targets {
+    let find = |name: &NodeName| topology.find(name.as_str()).unwrap_or_else(|| topology.start());
+    let mut targets = Targets::default();
+    for target in recorded {
+        targets.ends.push(match target {
+            RecordedTarget::Node(name) if name.as_str() == END => Target::End,
+            RecordedTarget::Node(name) => Target::Node(find(&name)),
+            RecordedTarget::Send { node, item } => {
+                targets.items.push(item);
+                Target::Send(find(&node))
+            }
+        });
+    }
+    targets
+}
