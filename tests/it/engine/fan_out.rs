@@ -1,18 +1,14 @@
 //! Items sent to workers: A5, B4 and what must survive a crash.
 
-use std::sync::Arc;
+use superstep::{CompiledGraph, Cx, END, Log, NodeError, Route, RunConfig, START, State, StateGraph};
 
-use superstep::{
-    CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, OnUnfinished, Route, RunConfig, START, State,
-    StateGraph, ThreadId,
-};
+use crate::support::{failed, head, on_every_store, t};
 
 #[derive(State, Clone, Debug, Default)]
 struct Sums {
     #[channel(append)]
     log: Log<i64>,
     x: i64,
-    fail: bool,
 }
 
 #[derive(Route, Clone, Copy)]
@@ -20,12 +16,12 @@ enum Next {
     Z,
 }
 
-/// `S -> p`, which sends 3 and 1 to `w` and goes to `z`.
-fn a5() -> CompiledGraph<Sums> {
+/// `S -> p`, which sends 3 and 1 to `w` and goes to `z`. `w` fails on 1 unless it is repaired.
+fn a5(repaired: bool) -> CompiledGraph<Sums> {
     let mut graph = StateGraph::<Sums>::new("a5");
     let p = graph.add_node("p", async |_: Sums, _: Cx| {});
-    let w = graph.add_worker("w", async |item: i64, state: Sums, _: Cx| {
-        if state.fail && item == 1 {
+    let w = graph.add_worker("w", move |item: i64, _: Sums, _: Cx| async move {
+        if item == 1 && !repaired {
             return Err(NodeError::new("no"));
         }
         Ok(Sums::update().log([item]))
@@ -40,7 +36,7 @@ fn a5() -> CompiledGraph<Sums> {
 
 #[tokio::test]
 async fn a5_pulled_tasks_come_first_then_items_in_the_order_they_were_sent() {
-    let end = a5().invoke(Sums::update(), RunConfig::default()).await.unwrap();
+    let end = a5(true).invoke(Sums::update(), RunConfig::default()).await.unwrap();
     assert_eq!(end.state.log, [26, 3, 1]);
 }
 
@@ -50,31 +46,27 @@ async fn b4_a_map_and_its_join() {
     let w = graph.add_worker("w", async |item: i64, _: Sums, _: Cx| Sums::update().log([item * 2]));
     let join =
         graph.add_node("j", async |state: Sums, _: Cx| Sums::update().x(state.log.iter().sum::<i64>()));
-    graph.add_fan_out(START, |state: &Sums| if state.fail { vec![] } else { vec![3, 1, 2] }, w);
+    graph.add_fan_out(START, |state: &Sums| if state.x == 1 { vec![] } else { vec![3, 1, 2] }, w);
     graph.add_edge(w, join);
     let graph = graph.compile().unwrap();
     let end = graph.invoke(Sums::update(), RunConfig::default()).await.unwrap();
     assert_eq!((end.state.log.iter().copied().collect::<Vec<_>>(), end.state.x), (vec![6, 2, 4], 12));
 
-    let nothing = graph.invoke(Sums::update().fail(true), RunConfig::default()).await.unwrap();
-    assert_eq!((nothing.state.log.len(), nothing.state.x), (0, 0));
+    let nothing = graph.invoke(Sums::update().x(1), RunConfig::default()).await.unwrap();
+    assert_eq!((nothing.state.log.len(), nothing.state.x), (0, 1));
 }
 
-#[tokio::test]
-async fn items_are_stored_with_the_checkpoint_and_survive_a_failure() {
-    let graph = a5().with_checkpointer(Arc::new(MemoryCheckpointer::default()));
-    let failed = graph.invoke(Sums::update().fail(true), RunConfig::thread("t")).await.unwrap_err();
-    assert_eq!(failed.to_string(), "SS101: superstep 2: node `w` failed after 1 attempt");
-    let thread = ThreadId::from("t");
-    let state = graph.get_state(&thread, None).await.unwrap();
-    let items = state.checkpoint.unwrap().control.items;
-    assert_eq!(items.into_iter().collect::<Vec<_>>(), [(1, "3".to_owned()), (2, "1".to_owned())]);
+on_every_store! {
+    async fn items_are_stored_with_the_checkpoint_and_survive_a_failure(backend: Backend) {
+        let graph = backend.keep(a5(false));
+        let error = failed(graph.invoke(Sums::update(), t()).await);
+        assert_eq!(error.to_string(), "SS101: superstep 2: node `w` failed after 1 attempt");
+        let stored = head(&graph).await.checkpoint.unwrap().control;
+        assert_eq!(stored.items.into_iter().collect::<Vec<_>>(), [(1, "3".to_owned()), (2, "1".to_owned())]);
 
-    // The same tasks, with the state mended on the way: the update takes the place of `p`, which sends again.
-    let mend = RunConfig { on_unfinished: OnUnfinished::Discard, ..RunConfig::thread("t") };
-    graph.update_state(mend, Sums::update().fail(false), "p").await.unwrap();
-    let end = graph.resume(RunConfig::thread("t")).await.unwrap();
-    assert_eq!(end.state.log, [26, 3, 1]);
+        let end = backend.keep(a5(true)).resume(t()).await.unwrap();
+        assert_eq!(end.state.log, [26, 3, 1]);
+    }
 }
 
 #[test]
