@@ -1,7 +1,5 @@
 //! Prompts and their answers.
 
-use std::process::Stdio;
-
 use serde_json::json;
 use superstep_testing::script::{Answer, call, txt};
 
@@ -27,13 +25,15 @@ async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_says_that_n
         "no key and no local model server: answering with `--model offline`, which is no language model; it plans tool \
          calls and quotes what they find"
     );
-    assert_eq!(told[1], r#"  → search_files {"pattern":"(?i)\\bneedle"}"#);
-    assert!(told[2].starts_with("  ← search_files: notes.txt:2: the needle is here ("), "{}", told[2]);
-    assert_eq!(told[3], r#"  → read_file {"limit":5,"offset":1,"path":"notes.txt"}"#);
-    assert!(told[4].starts_with("  ← read_file: 3 lines ("), "{}", told[4]);
-    assert!(told[5].starts_with("2 steps, 3 model calls, tokens not counted, "), "{}", told[5]);
-    assert!(told[6].starts_with("thread t-2"), "{}", told[6]);
-    assert!(told[6].contains("; ask more with: superstep run --thread t-2"), "{}", told[6]);
+    let thread = told[1].strip_prefix("thread ").unwrap();
+    assert!(thread.starts_with("t-2"), "{thread}");
+    assert_eq!(told[2], r#"  → search_files {"pattern":"(?i)\\bneedle"}"#);
+    assert!(told[3].starts_with("  ← search_files: notes.txt:2: the needle is here ("), "{}", told[3]);
+    assert_eq!(told[4], r#"  → read_file {"limit":5,"offset":1,"path":"notes.txt"}"#);
+    assert!(told[5].starts_with("  ← read_file: 3 lines ("), "{}", told[5]);
+    assert!(told[6].starts_with("2 steps, 3 model calls, tokens not counted, "), "{}", told[6]);
+    assert_eq!(told[7], format!("ask more with: superstep run --thread {thread} \"...\""));
+    assert_eq!(told.len(), 8);
     assert!(place.database().exists());
 }
 
@@ -78,7 +78,7 @@ async fn json_lines_are_the_events_and_the_final_reply() {
     {"event":"node_end","data":{"node":"agent"}}
     {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed"}}
     "#);
-    assert_eq!(ran.stderr, "thread t1; ask more with: superstep run --thread t1 \"...\"\n");
+    assert_eq!(ran.stderr, "ask more with: superstep run --thread t1 \"...\"\n");
     server.check().unwrap();
     let tools: Vec<_> = server.requests()[0]["tools"].as_array().unwrap().clone();
     let names: Vec<_> =
@@ -100,7 +100,10 @@ async fn tokens_arrive_while_the_model_still_speaks() {
 async fn the_summary_has_steps_calls_tokens_and_time() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["yes"]).end("stop").usage(7, 3).done()]).await;
-    let ran = place.run(&["run", "hi", "--base-url", &server.base_url(), "--model", "m"]).await.ok();
+    let ran = place
+        .run(&["run", "hi", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"])
+        .await
+        .ok();
     assert_eq!(ran.stdout, "yes\n");
     assert!(ran.stderr.starts_with("0 steps, 1 model call, 7 tokens in and 3 out, "), "{}", ran.stderr);
 }
@@ -189,19 +192,31 @@ async fn the_step_limit_ends_a_turn_with_an_answer() {
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_is_no_crash() {
+async fn a_reader_that_goes_away_stops_the_run_which_can_be_resumed() {
     let place = Place::new();
-    let server = serve([Answer::stream().text(["a", "b"]).stall(), txt("again")]).await;
+    let server = serve([Answer::stream().text(["a"]).delay(100).text(["b"]).stall(), txt("again")]).await;
     let url = server.base_url();
-    let args = ["run", "hi", "--json", "--thread", "t", "--base-url", &url, "--model", "m"];
-    let mut command = place.command(&args);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().await.unwrap();
-    assert_eq!(output.status.code(), Some(130), "{output:?}");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "interrupted; resume with: superstep resume t\n");
-    assert_eq!(
-        place.run(&["resume", "t", "-q"]).await.ok().stdout,
-        if server.requests().len() == 2 { "again\n" } else { "a" }
-    );
+    let mut running =
+        place.start(&["run", "hi", "--json", "--thread", "t", "--base-url", &url, "--model", "m"]);
+    running.line_with(r#""token":"a""#).await;
+    let ran = running.unread().await;
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert_eq!(ran.stderr, "interrupted; resume with: superstep resume t\n");
+    assert_eq!(place.run(&["resume", "t", "-q"]).await.ok().stdout, "again\n");
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_database_elsewhere_remembers_the_folder_of_each_thread() {
+    let place = Place::new();
+    let (db, other) = (place.beside("threads.db"), place.beside("other"));
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("there.txt"), "a marble\n").unwrap();
+    let (db, other) = (db.to_str().unwrap(), other.to_str().unwrap());
+    let first = ["run", "-q", "Where is the marble?", "--thread", "t", "--db", db, "--cwd", other];
+    assert!(place.run(&first).await.ok().stdout.contains("there.txt:1: a marble"));
+    let again = place.run(&["run", "-q", "Where is the marble?", "--thread", "t", "--db", db]).await.ok();
+    assert!(again.stdout.contains("there.txt:1: a marble"), "{}", again.stdout);
+    let here = ["run", "-q", "Where is the marble?", "--thread", "t", "--db", db, "--cwd", "."];
+    assert!(place.run(&here).await.ok().stdout.starts_with("No file here has `marble`."));
 }

@@ -1,7 +1,9 @@
 //! `kill -9` at many moments, then `superstep resume`.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use superstep_testing::script::{Answer, call, calls};
+use superstep_testing::script::{Answer, Piece, call, calls};
 
 use crate::support::{Place, received, serve};
 
@@ -36,6 +38,18 @@ fn stalled(answer: Answer, pieces: usize) -> Answer {
     }
 }
 
+/// The same answer, so slow that a kill meets the run where it was when the kill was decided.
+fn slow(answer: Answer) -> Answer {
+    match answer {
+        Answer::Stream { pieces, reads } => {
+            let wait = || Piece::Delay(Duration::from_millis(10));
+            let pieces = pieces.into_iter().flat_map(|piece| [wait(), piece]).collect();
+            Answer::Stream { pieces, reads }
+        }
+        other => other,
+    }
+}
+
 /// An uninterrupted turn: what is compared with.
 struct Whole {
     requests: Vec<Value>,
@@ -56,9 +70,11 @@ async fn whole() -> Whole {
     Whole { requests: server.requests(), values, steps, lines: ran.stdout.lines().count() }
 }
 
-/// Resumes what was killed, with a server that has only the answers which are not stored yet.
-async fn resumes_to(whole: &Whole, place: &Place, moment: &str) {
-    let stored = place.state(THREAD).await["values"]["llm_calls"].as_u64().unwrap() as usize;
+/// Resumes what was killed, with a server that has only the answers which are not stored yet. Whether there was anything
+/// left to do.
+async fn resumes_to(whole: &Whole, place: &Place, moment: &str) -> bool {
+    let killed = place.state(THREAD).await;
+    let stored = killed["values"]["llm_calls"].as_u64().unwrap() as usize;
     let server = serve(turn().into_iter().skip(stored)).await;
     let ran = place.run(&["resume", THREAD, "--json", "--base-url", &server.base_url()]).await;
     assert_eq!(ran.code, Some(0), "{moment}: {ran:?}");
@@ -68,6 +84,7 @@ async fn resumes_to(whole: &Whole, place: &Place, moment: &str) {
     assert_eq!(place.steps(THREAD).await, whole.steps, "{moment}: every superstep is there once");
     let last = ran.lines().pop().unwrap();
     assert_eq!(last["data"]["final_reply"], "It is 3372, see notes.txt:2.", "{moment}");
+    !killed["next"].as_array().unwrap().is_empty()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +101,7 @@ async fn a_run_killed_while_it_waits_for_the_model_is_resumed_to_the_same_end() 
             let mut running = place.start(&args(&server.base_url()));
             received(&server, k + 1).await;
             running.child.kill().await.unwrap();
-            resumes_to(&whole, &place, &format!("request {k}, after piece {cut}")).await;
+            assert!(resumes_to(&whole, &place, &format!("request {k}, after piece {cut}")).await);
         }
     }
 }
@@ -93,15 +110,17 @@ async fn a_run_killed_while_it_waits_for_the_model_is_resumed_to_the_same_end() 
 async fn a_run_killed_at_any_event_is_resumed_to_the_same_end() {
     let whole = whole().await;
     assert!(whole.lines >= 20, "{}", whole.lines);
+    let mut interrupted = 0;
     for line in 1..whole.lines {
-        let (place, server) = (Place::new(), serve(turn()).await);
+        let (place, server) = (Place::new(), serve(turn().into_iter().map(slow)).await);
         let mut running = place.start(&args(&server.base_url()));
         for _ in 0..line {
             running.line().await.expect("there are more lines");
         }
         running.child.kill().await.unwrap();
-        resumes_to(&whole, &place, &format!("line {line}")).await;
+        interrupted += usize::from(resumes_to(&whole, &place, &format!("line {line}")).await);
     }
+    assert!(interrupted >= 20, "only {interrupted} of {} kills met a run", whole.lines - 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,5 +139,5 @@ async fn a_resumed_run_can_be_killed_and_resumed_again() {
         received(&server, script.len()).await;
         running.child.kill().await.unwrap();
     }
-    resumes_to(&whole, &place, "the last kill").await;
+    assert!(resumes_to(&whole, &place, "the last kill").await);
 }

@@ -1,5 +1,7 @@
 //! The program, as its users meet it: the real binary, real files, servers on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
+
 mod support;
 
 mod answers;

@@ -58,6 +58,17 @@ async fn a_refused_key_leaves_a_thread_that_can_be_resumed() {
 }
 
 #[tokio::test]
+async fn the_last_json_line_says_that_the_model_could_not_be_asked() {
+    let place = Place::new();
+    let server = serve([http(404, &[], r#"{"error":{"message":"no such model"}}"#)]).await;
+    let ran = place.run(&["run", "hi", "--json", "--base-url", &server.base_url(), "--model", "m"]).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let last = ran.lines().pop().unwrap();
+    assert_eq!(last["data"]["outcome"], "llm_error");
+    assert!(last["data"]["final_reply"].as_str().unwrap().starts_with("No answer: "), "{last}");
+}
+
+#[tokio::test]
 async fn prompts_that_are_empty_too_long_or_no_text() {
     let place = Place::new();
     let empty = "the prompt is empty; write what you want to know";
@@ -224,6 +235,7 @@ async fn a_full_disk_is_said_and_what_was_stored_stays() {
     let ran = ended(&mut command).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{ran:?}");
     assert!(ran.stderr.contains("error: SS303: "), "{ran:?}");
+    assert!(!ran.stderr.contains("resume with"), "there is nothing to resume: {ran:?}");
     assert_eq!(place.state("t").await, before);
     place.run(&["run", "-q", "2 + 2", "--thread", "t"]).await.ok();
 }

@@ -106,3 +106,23 @@ async fn help_teaches_and_completions_complete() {
         concat!("superstep ", env!("CARGO_PKG_VERSION"), "\n")
     );
 }
+
+#[tokio::test]
+async fn the_guide_names_every_command_flag_and_exit_code() {
+    let place = Place::new();
+    let guide = include_str!("../../docs/cli.md");
+    let help = place.run(&["--help"]).await.ok().stdout;
+    let codes =
+        help.split_once("Exit codes:").unwrap().1.lines().filter_map(|line| line.split_whitespace().next());
+    for code in codes {
+        assert!(guide.contains(&format!("| {code} |")), "exit code {code}");
+    }
+    for command in ["run", "resume", "threads", "state", "history", "draw", "completions"] {
+        assert!(guide.contains(&format!("superstep {command}")), "{command}");
+        let help = place.run(&[command, "--help"]).await.ok().stdout;
+        let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        for flag in words.filter(|word| word.starts_with("--") && word.len() > 2) {
+            assert!(guide.contains(&format!("`{flag}")), "{flag} of {command}");
+        }
+    }
+}

@@ -81,6 +81,7 @@ impl Place {
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
+            .env("NO_PROXY", "*")
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
@@ -176,6 +177,12 @@ impl Running {
         let id = self.child.id().expect("it runs");
         let kill = std::process::Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status();
         assert!(kill.unwrap().success());
+    }
+
+    /// Closes its stdout and waits for the end.
+    pub(crate) async fn unread(self) -> Ran {
+        drop(self.lines);
+        Ran::of(timeout(LIMIT, self.child.wait_with_output()).await.expect("it ends").unwrap())
     }
 
     /// Waits for the end; stdout is what was not read yet.

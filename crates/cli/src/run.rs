@@ -39,11 +39,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let prompt = read_prompt(prompt)?;
     let place = Place::new(place)?;
     let store = place.open()?;
+    let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
-    let setup = Setup::new(&place, store, thread, &turn).await?;
+    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
     let modes = [StreamMode::Custom];
@@ -134,6 +135,8 @@ fn chance() -> Result<StdRng, Failure> {
 struct Setup<'a> {
     place: &'a Place,
     thread: ThreadId,
+    /// Whether the user has not heard of the thread's name yet.
+    is_fresh: bool,
     turn: &'a TurnArgs,
     choice: Choice,
     cwd: PathBuf,
@@ -165,7 +168,8 @@ impl<'a> Setup<'a> {
             .checkpointer(store)
             .build()
             .map_err(|error| Failure::caused(Exit::Failed, &error))?;
-        Ok(Self { place, thread, turn, choice, cwd, agent, cancel: CancellationToken::new() })
+        let (is_fresh, cancel) = (false, CancellationToken::new());
+        Ok(Self { place, thread, is_fresh, turn, choice, cwd, agent, cancel })
     }
 
     fn config(&self) -> Result<RunConfig, Failure> {
@@ -203,7 +207,12 @@ impl<'a> Setup<'a> {
         let watch = tokio::spawn(watch_signals(self.cancel.clone()));
         // Once stdout is closed the run is cancelled and what it still tells is dropped.
         let mut written = Ok(());
+        let mut untold = self.is_fresh;
         while let Some(event) = stream.next().await {
+            if std::mem::take(&mut untold) {
+                // From here on there is something to resume, should the program be killed.
+                output.note(&format!("thread {}", self.thread));
+            }
             if written.is_ok() {
                 written = match &event {
                     Event::Custom { name, data, .. } => output.event(name, data),
@@ -216,7 +225,10 @@ impl<'a> Setup<'a> {
             }
         }
         watch.abort();
-        let outcome = stream.outcome().await.map_err(|error| self.refused(error))?;
+        let outcome = match stream.outcome().await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(self.refused(error).await),
+        };
         let end = match outcome.status {
             Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
             _ => AgentOutcome::Cancelled,
@@ -251,7 +263,7 @@ impl<'a> Setup<'a> {
             }
             (_, Ok(())) => {
                 let more = self.command("run", &["--thread", self.thread.as_str()]);
-                output.note(&format!("thread {}; ask more with: {more} \"...\"", self.thread));
+                output.note(&format!("ask more with: {more} \"...\""));
             }
             (_, Err(_)) => {}
         }
@@ -275,29 +287,25 @@ impl<'a> Setup<'a> {
         self.place.command(command, &words)
     }
 
-    fn refused(&self, error: RunError) -> Failure {
+    /// What became of a run that failed, and how to go on if there is something to go on with.
+    async fn refused(&self, error: RunError) -> Failure {
         let thread = self.thread.as_str();
         let resume = self.command("resume", &[thread]);
-        match error {
-            RunError::Unfinished { next, .. } => {
-                let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
-                let message = format!(
-                    "thread `{thread}` is not finished, {} still to run; go on with: {resume}\nor drop that with `--discard`",
-                    next.join(", ")
-                );
-                Failure::new(Exit::Thread, message)
-            }
-            error => {
-                let failure = Failure::from(error);
-                if failure.exit == Exit::Thread {
-                    return failure;
-                }
-                Failure {
-                    message: format!("{}\nwhat was done is stored; resume with: {resume}", failure.message),
-                    ..failure
-                }
-            }
+        if let RunError::Unfinished { next, .. } = error {
+            let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
+            let next = next.join(", ");
+            let message = format!(
+                "thread `{thread}` is not finished, {next} still to run; go on with: {resume}\n\
+                 or drop that with `--discard`"
+            );
+            return Failure::new(Exit::Thread, message);
         }
+        let Failure { exit, mut message } = Failure::from(error);
+        let head = self.agent.graph().get_state(&self.thread, None).await;
+        if exit != Exit::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
+            message.push_str(&format!("\nresume with: {resume}"));
+        }
+        Failure { exit, message }
     }
 }
 
@@ -318,33 +326,37 @@ fn react_config(choice: &Choice) -> ReactConfig {
 }
 
 /// The first signal cancels the run, which then ends by itself; the second ends the program at once.
+#[cfg(unix)]
 async fn watch_signals(cancel: CancellationToken) {
-    stop_signal().await;
-    let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
-    cancel.cancel();
-    stop_signal().await;
+    use tokio::signal::unix::{SignalKind, signal};
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    // Without a handler, which takes no more than a free file, the system ends the program as usual.
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
+    let mut stopped = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    stopped().await;
+    stop(&cancel);
+    stopped().await;
     std::process::exit(Exit::Interrupted as i32);
 }
 
-#[cfg(unix)]
-async fn stop_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// See above; there is only Ctrl-C.
+#[cfg(not(unix))]
+async fn watch_signals(cancel: CancellationToken) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        stop(&cancel);
+        let _ = tokio::signal::ctrl_c().await;
+        std::process::exit(Exit::Interrupted as i32);
     }
 }
 
-#[cfg(not(unix))]
-async fn stop_signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
+fn stop(cancel: &CancellationToken) {
+    let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
+    cancel.cancel();
 }
 
 #[cfg(test)]
