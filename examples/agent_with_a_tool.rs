@@ -4,6 +4,8 @@
 //!
 //! `cargo run -p superstep --example agent_with_a_tool`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};

@@ -4,6 +4,8 @@
 //!
 //! `cargo run -p superstep --example map_reduce`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::{error::Error, time::Duration};
 
 use superstep::prelude::*;

@@ -57,9 +57,7 @@ impl OpenAiModel {
         let url = base_url(&config.base_url)?;
         config.base_url = url.as_str().trim_end_matches('/').to_owned();
         if let Some(field) = config.wire.conflict() {
-            return Err(OpenAiConfigError::ExtraField {
-                field: field.to_owned(),
-            });
+            return Err(OpenAiConfigError::ExtraField { field: field.to_owned() });
         }
         let key = &config.api_key.0;
         if header::HeaderValue::from_str(key).is_err() {
@@ -79,12 +77,7 @@ impl OpenAiModel {
             .with_org_id("")
             .with_project_id("");
         let client = Client::build(http.clone(), settings);
-        Ok(Self {
-            config: Arc::new(config),
-            client,
-            http,
-            clock: Arc::new(system_clock),
-        })
+        Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
     }
 
     /// The same model with another clock.
@@ -100,22 +93,14 @@ impl OpenAiModel {
         request: Request,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
         let watch = Watch::default();
-        let once = SendOnce {
-            model: self.clone(),
-            watch: watch.clone(),
-        };
+        let once = SendOnce { model: self.clone(), watch: watch.clone() };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
             .chat()
             .create_stream_byot::<_, Chunk>(self.config.wire.body(&request))
             .await
             .map_err(refused)?;
-        let answer = Answer {
-            chunks,
-            reader: ChunkReader::default(),
-            watch,
-            is_stream: false,
-        };
+        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false };
         let deltas = stream::unfold(Some(answer), |answer| async {
             let mut answer = answer?;
             match answer.next().await? {
@@ -123,9 +108,7 @@ impl OpenAiModel {
                 Err(error) => Some((Err(error), None)),
             }
         });
-        Ok(deltas
-            .map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok)))
-            .try_flatten())
+        Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
     }
 
     /// Removes the key, should a server have repeated it.
@@ -141,9 +124,7 @@ impl OpenAiModel {
 
 impl fmt::Debug for OpenAiModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiModel")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("OpenAiModel").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -153,21 +134,13 @@ impl ChatModel for OpenAiModel {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        stream::once(self.open(request))
-            .try_flatten()
-            .map_err(|error| self.hide_key(error))
-            .boxed()
+        stream::once(self.open(request)).try_flatten().map_err(|error| self.hide_key(error)).boxed()
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the default of a clock that can be replaced"
-)]
+#[allow(clippy::disallowed_methods, reason = "the default of a clock that can be replaced")]
 fn system_clock() -> u64 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -179,19 +152,12 @@ fn refused(error: OpenAIError) -> ModelError {
             Err(error) => ModelError::new(ModelErrorKind::Malformed, error.to_string()),
         },
         OpenAIError::Reqwest(error) => not_sent(error),
-        error => ModelError::new(
-            ModelErrorKind::BadRequest,
-            format!("the request cannot be sent: {error}"),
-        ),
+        error => ModelError::new(ModelErrorKind::BadRequest, format!("the request cannot be sent: {error}")),
     }
 }
 
 fn not_sent(error: reqwest::Error) -> ModelError {
-    let kind = if error.is_builder() {
-        ModelErrorKind::BadRequest
-    } else {
-        ModelErrorKind::Connect
-    };
+    let kind = if error.is_builder() { ModelErrorKind::BadRequest } else { ModelErrorKind::Connect };
     ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
 }
 
@@ -243,20 +209,15 @@ fn not_a_stream(head: &[u8]) -> Option<ModelError> {
         // Comments and `[DONE]` are a stream in which the model said nothing.
         None if text.lines().all(is_event_line) => None,
         None => {
-            let message = format!(
-                "the server answered without a stream, is the base URL right? {}",
-                excerpt(&text)
-            );
+            let message =
+                format!("the server answered without a stream, is the base URL right? {}", excerpt(&text));
             Some(ModelError::new(ModelErrorKind::Malformed, message))
         }
     }
 }
 
 fn is_event_line(line: &str) -> bool {
-    line.is_empty()
-        || [":", "data:", "event:", "id:", "retry:"]
-            .iter()
-            .any(|field| line.starts_with(field))
+    line.is_empty() || [":", "data:", "event:", "id:", "retry:"].iter().any(|field| line.starts_with(field))
 }
 
 /// What was seen of an answer below async-openai, which turns faults of the connection into text.
@@ -298,29 +259,20 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
             if this.model.config.api_key.0.is_empty() {
                 request.headers_mut().remove(header::AUTHORIZATION);
             }
-            this.send(request)
-                .await
-                .map_err(|error| OpenAIError::Boxed(Box::new(error)))
+            this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
         })
     }
 }
 
 impl SendOnce {
     async fn send(self, request: reqwest::Request) -> Result<Response, ModelError> {
-        let Timeouts {
-            response: patience,
-            idle,
-            ..
-        } = self.model.config.timeouts;
+        let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
         let base_url = &self.model.config.base_url;
         let response = match timeout(patience, self.model.http.execute(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let error = not_sent(error);
-                return Err(ModelError {
-                    message: format!("`{base_url}`: {}", error.message),
-                    ..error
-                });
+                return Err(ModelError { message: format!("`{base_url}`: {}", error.message), ..error });
             }
             Err(_) => {
                 let message = format!("`{base_url}` sent no answer within {} s", patience.as_secs_f64());
@@ -373,17 +325,13 @@ fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
             }
             Ok(Ok(None)) => return None,
             Ok(Err(cause)) => {
-                let message = format!(
-                    "the connection broke in the middle of the answer: {}",
-                    root_cause(&cause)
-                );
+                let message =
+                    format!("the connection broke in the middle of the answer: {}", root_cause(&cause));
                 ModelError::new(ModelErrorKind::TruncatedStream, message)
             }
             Err(_) => {
-                let message = format!(
-                    "the server was silent for {} s in the middle of the answer",
-                    idle.as_secs_f64()
-                );
+                let message =
+                    format!("the server was silent for {} s in the middle of the answer", idle.as_secs_f64());
                 ModelError::new(ModelErrorKind::Timeout, message)
             }
         };
@@ -403,10 +351,7 @@ mod tests {
         let config = OpenAiConfig::new("https://h/v1/", ApiKey::new("sk-secret"), "m");
         let model = OpenAiModel::new(config.clone()).unwrap();
         assert!(!format!("{config:?} {model:?}").contains("sk-secret"));
-        let broken = OpenAiConfig {
-            api_key: ApiKey::new("sk-\nsecret"),
-            ..config
-        };
+        let broken = OpenAiConfig { api_key: ApiKey::new("sk-\nsecret"), ..config };
         let error = OpenAiModel::new(broken).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
@@ -416,14 +361,8 @@ mod tests {
         let kind = |head: &str| not_a_stream(head.as_bytes()).map(|error| error.kind);
         assert_eq!(kind("data: [DONE]\n\n"), None);
         assert_eq!(kind(": ping\n\n"), None);
-        assert_eq!(
-            kind(r#"{"error":{"code":429}}"#),
-            Some(ModelErrorKind::RateLimited)
-        );
+        assert_eq!(kind(r#"{"error":{"code":429}}"#), Some(ModelErrorKind::RateLimited));
         assert_eq!(kind("<!doctype html>\n<html>"), Some(ModelErrorKind::Malformed));
-        assert_eq!(
-            kind(r#"{"object":"chat.completion"}"#),
-            Some(ModelErrorKind::Malformed)
-        );
+        assert_eq!(kind(r#"{"object":"chat.completion"}"#), Some(ModelErrorKind::Malformed));
     }
 }

@@ -55,12 +55,7 @@ impl Channel {
             return Err(Error::new(ident.span(), message));
         }
         let rule = parse_rule(&field.attrs)?.unwrap_or_else(|| Rule::last_value(ident.span()));
-        Ok(Self {
-            ident,
-            name,
-            ty: field.ty,
-            rule,
-        })
+        Ok(Self { ident, name, ty: field.ty, rule })
     }
 
     /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.
@@ -114,20 +109,15 @@ pub(crate) fn same_methods(channels: &[Channel]) -> impl Iterator<Item = Error> 
     channels.iter().filter_map(|cleared| {
         let method = cleared.clear_method()?;
         let other = channels.iter().find(|channel| method == channel.name)?;
-        let message = format!(
-            "channel `{}` has a method `{method}` on the update; choose another name",
-            cleared.name
-        );
+        let message =
+            format!("channel `{}` has a method `{method}` on the update; choose another name", cleared.name);
         Some(Error::new_spanned(&other.ident, message))
     })
 }
 
 impl Rule {
     fn last_value(span: Span) -> Self {
-        Self::BuiltIn {
-            ident: Ident::new("LastValue", span),
-            exclusive: true,
-        }
+        Self::BuiltIn { ident: Ident::new("LastValue", span), exclusive: true }
     }
 
     /// The reducer's path, with `home` as the crate of the built-in ones.
@@ -145,10 +135,7 @@ impl Rule {
 /// The reducer that the attributes of a field choose.
 fn parse_rule(attributes: &[Attribute]) -> Result<Option<Rule>> {
     let mut chosen = None;
-    for attribute in attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("channel"))
-    {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
         let mut empty = true;
         attribute.parse_nested_meta(|meta| {
             empty = false;
@@ -178,10 +165,7 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
     let found = BUILT_IN.iter().find(|(known, ..)| word == known);
     let &(_, reducer, exclusive) =
         found.ok_or_else(|| meta.error(format!("`{word}` is no reducer; known are {}", known())))?;
-    Ok(Rule::BuiltIn {
-        ident: Ident::new(reducer, word.span()),
-        exclusive,
-    })
+    Ok(Rule::BuiltIn { ident: Ident::new(reducer, word.span()), exclusive })
 }
 
 fn known() -> String {

@@ -58,9 +58,7 @@ use syn::{DeriveInput, Error, parse_macro_input};
 #[proc_macro_derive(State, attributes(channel))]
 pub fn derive_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    state::expand(input)
-        .unwrap_or_else(Error::into_compile_error)
-        .into()
+    state::expand(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Makes an enum without fields a route.
@@ -86,9 +84,7 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
 #[proc_macro_derive(Route)]
 pub fn derive_route(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    route::expand(&input)
-        .unwrap_or_else(Error::into_compile_error)
-        .into()
+    route::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Reports both.

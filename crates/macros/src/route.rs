@@ -13,10 +13,7 @@ use crate::home::Home;
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let ident = &input.ident;
     let Data::Enum(data) = &input.data else {
-        return Err(Error::new_spanned(
-            ident,
-            "a route is an enum: one variant for each way out of a node",
-        ));
+        return Err(Error::new_spanned(ident, "a route is an enum: one variant for each way out of a node"));
     };
     if !input.generics.params.is_empty() {
         return Err(Error::new_spanned(
@@ -30,10 +27,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             "a route needs at least one variant, or there is no way out of the node",
         ));
     }
-    let with_fields = data
-        .variants
-        .iter()
-        .filter(|variant| !matches!(variant.fields, Fields::Unit));
+    let with_fields = data.variants.iter().filter(|variant| !matches!(variant.fields, Fields::Unit));
     let problems = with_fields.map(|variant| {
         let message = format!(
             "`{}` has fields, and a route carries no data; put the data into the state",

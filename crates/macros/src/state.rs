@@ -34,19 +34,9 @@ struct Input {
 }
 
 fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
-    let DeriveInput {
-        attrs,
-        vis,
-        ident,
-        generics,
-        data,
-        ..
-    } = input;
+    let DeriveInput { attrs, vis, ident, generics, data, .. } = input;
     let Data::Struct(data) = data else {
-        return Err(Error::new_spanned(
-            ident,
-            "a state is a struct whose named fields are its channels",
-        ));
+        return Err(Error::new_spanned(ident, "a state is a struct whose named fields are its channels"));
     };
     let Fields::Named(fields) = data.fields else {
         return Err(Error::new_spanned(
@@ -60,14 +50,8 @@ fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
             "a state has no generics: one update type and one stored form belong to it; name the types";
         problems.push(Error::new_spanned(&generics, message));
     }
-    if let Some(attribute) = attrs
-        .iter()
-        .find(|attribute| attribute.path().is_ident("channel"))
-    {
-        problems.push(Error::new_spanned(
-            attribute,
-            "`#[channel(..)]` belongs to a field, not to the state",
-        ));
+    if let Some(attribute) = attrs.iter().find(|attribute| attribute.path().is_ident("channel")) {
+        problems.push(Error::new_spanned(attribute, "`#[channel(..)]` belongs to a field, not to the state"));
     }
     let mut channels = Vec::new();
     for field in fields.named {
@@ -132,10 +116,8 @@ impl Input {
                 #vis #ident: ::core::option::Option<#write>,
             }
         });
-        let doc = format!(
-            "What a node writes to a [`{}`]: for each channel a write or nothing.",
-            ident.unraw()
-        );
+        let doc =
+            format!("What a node writes to a [`{}`]: for each channel a write or nothing.", ident.unraw());
         quote! {
             #[doc = #doc]
             #[derive(
@@ -157,36 +139,32 @@ impl Input {
 
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
-        let methods = channels
-            .iter()
-            .zip(&code.writes)
-            .enumerate()
-            .map(|(position, (channel, write))| {
-                let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
-                let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
-                let clear = channel.clear_method().map(|method| {
-                    let doc = format!(
-                        "Lets `{name}` start over from its default before the write of this update is folded."
-                    );
-                    quote! {
-                        #[doc = #doc]
-                        #[must_use]
-                        #vis fn #method(mut self) -> Self {
-                            self.clear.insert(#position);
-                            self
-                        }
-                    }
-                });
-                quote_spanned! {place=>
+        let methods = channels.iter().zip(&code.writes).enumerate().map(|(position, (channel, write))| {
+            let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
+            let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
+            let clear = channel.clear_method().map(|method| {
+                let doc = format!(
+                    "Lets `{name}` start over from its default before the write of this update is folded."
+                );
+                quote! {
                     #[doc = #doc]
                     #[must_use]
-                    #vis fn #ident(mut self, write: impl ::core::convert::Into<#write>) -> Self {
-                        self.#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
+                    #vis fn #method(mut self) -> Self {
+                        self.clear.insert(#position);
                         self
                     }
-                    #clear
                 }
             });
+            quote_spanned! {place=>
+                #[doc = #doc]
+                #[must_use]
+                #vis fn #ident(mut self, write: impl ::core::convert::Into<#write>) -> Self {
+                    self.#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
+                    self
+                }
+                #clear
+            }
+        });
         quote! {
             // Not every program writes or clears every channel.
             #[allow(dead_code)]
@@ -198,23 +176,11 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code {
-            home,
-            idents,
-            names,
-            types,
-            positions,
-            reducers,
-            defaults,
-            ..
-        } = code;
+        let Code { home, idents, names, types, positions, reducers, defaults, .. } = code;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
         let count = positions.len();
-        let absent = format!(
-            "the state `{}` has {count} channels, and none at position {{}}",
-            ident.unraw()
-        );
+        let absent = format!("the state `{}` has {count} channels, and none at position {{}}", ident.unraw());
         quote! {
             #[automatically_derived]
             impl #home::State for #ident {
@@ -267,13 +233,7 @@ impl Input {
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
         let Self { update, .. } = self;
-        let Code {
-            home,
-            idents,
-            positions,
-            reducers,
-            ..
-        } = code;
+        let Code { home, idents, positions, reducers, .. } = code;
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
@@ -303,10 +263,7 @@ impl Input {
     /// The check that a set of channels can hold every channel of the state.
     fn capacity(&self, code: &Code<'_>) -> TokenStream {
         let (home, count) = (&code.home, code.positions.len());
-        let message = format!(
-            "the state `{}` has {count} channels, which are too many",
-            self.ident.unraw()
-        );
+        let message = format!("the state `{}` has {count} channels, which are too many", self.ident.unraw());
         quote_spanned! {self.ident.span()=>
             const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
         }

@@ -24,10 +24,7 @@ impl HasId for Note {
 }
 
 fn note(id: &str, text: &str) -> Note {
-    Note {
-        id: id.to_owned(),
-        text: text.to_owned(),
-    }
+    Note { id: id.to_owned(), text: text.to_owned() }
 }
 
 /// Keeps the writes that fit in a byte, refuses others.
@@ -84,9 +81,8 @@ struct Every {
     flash: bool,
 }
 
-const NAMES: [&str; 12] = [
-    "answer", "log", "text", "notes", "turns", "best", "tags", "counts", "hint", "type", "small", "flash",
-];
+const NAMES: [&str; 12] =
+    ["answer", "log", "text", "notes", "turns", "best", "tags", "counts", "hint", "type", "small", "flash"];
 
 fn full_update() -> EveryUpdate {
     Every::update()
@@ -113,23 +109,15 @@ fn json(update: &EveryUpdate) -> String {
 }
 
 fn names(set: impl IntoIterator<Item = usize>) -> Vec<&'static str> {
-    set.into_iter()
-        .map(|position| Every::CHANNELS[position].name)
-        .collect()
+    set.into_iter().map(|position| Every::CHANNELS[position].name).collect()
 }
 
 #[test]
 fn channels_are_the_fields_in_their_order() {
     let listed: Vec<_> = Every::CHANNELS.iter().map(|channel| channel.name).collect();
     assert_eq!(listed, NAMES);
-    let ephemeral: Vec<_> = Every::CHANNELS
-        .iter()
-        .filter(|channel| channel.ephemeral)
-        .collect();
-    assert_eq!(
-        ephemeral.iter().map(|channel| channel.name).collect::<Vec<_>>(),
-        ["hint", "flash"]
-    );
+    let ephemeral: Vec<_> = Every::CHANNELS.iter().filter(|channel| channel.ephemeral).collect();
+    assert_eq!(ephemeral.iter().map(|channel| channel.name).collect::<Vec<_>>(), ["hint", "flash"]);
 }
 
 #[test]
@@ -170,33 +158,19 @@ fn reduce_leaves_the_old_state_as_it_was_and_clears_ephemerals() {
     let new = reduce(&old, []).unwrap();
     assert_eq!(old, copy);
     assert_eq!((old.hint.as_deref(), old.flash), (Some("psst"), true));
-    assert_eq!(
-        new,
-        Every {
-            hint: None,
-            flash: false,
-            ..old
-        }
-    );
+    assert_eq!(new, Every { hint: None, flash: false, ..old });
 }
 
 #[test]
 fn a_second_call_replaces_the_write_of_the_first() {
-    let update = Every::update()
-        .turns(1)
-        .turns(2)
-        .log(["a".to_owned()])
-        .log(["b".to_owned()]);
+    let update = Every::update().turns(1).turns(2).log(["a".to_owned()]).log(["b".to_owned()]);
     assert_eq!(json(&update), r#"{"log":["b"],"turns":2}"#);
 }
 
 #[test]
 fn an_update_has_one_json_entry_per_written_channel() {
     assert_eq!(json(&Every::update()), "{}");
-    assert_eq!(
-        json(&Every::update().log(["a".to_owned()]).clear_log()),
-        r#"{"log":["a"],"clear":["log"]}"#
-    );
+    assert_eq!(json(&Every::update().log(["a".to_owned()]).clear_log()), r#"{"log":["a"],"clear":["log"]}"#);
     assert_eq!(
         json(&Every::update().r#type(1).clear_turns().clear_log()),
         r#"{"type":1,"clear":["log","turns"]}"#
@@ -224,26 +198,18 @@ fn a_written_null_survives_a_round_trip() {
 #[test]
 fn a_null_for_a_channel_that_has_none_is_refused() {
     let error = serde_json::from_str::<EveryUpdate>(r#"{"turns":null}"#).unwrap_err();
-    assert!(
-        error.to_string().starts_with("invalid type: null, expected i64"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("invalid type: null, expected i64"), "{error}");
 }
 
 #[test]
 fn an_unknown_entry_in_the_json_of_an_update_is_refused() {
     let error = serde_json::from_str::<EveryUpdate>(r#"{"answr":"yes"}"#).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("unknown field `answr`, expected one of `answer`, `log`"),
+        error.to_string().starts_with("unknown field `answr`, expected one of `answer`, `log`"),
         "{error}"
     );
     let error = serde_json::from_str::<EveryUpdate>(r#"{"clear":["lag"]}"#).unwrap_err();
-    assert!(
-        error.to_string().starts_with("no channel is named `lag`"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("no channel is named `lag`"), "{error}");
 }
 
 #[test]
@@ -274,15 +240,8 @@ fn written_has_the_written_and_the_cleared_channels() {
 
 #[test]
 fn exclusive_has_what_only_one_task_may_write_and_all_that_is_cleared() {
-    assert_eq!(
-        names(full_update().exclusive().iter()),
-        ["answer", "hint", "type", "flash"]
-    );
-    let update = Every::update()
-        .log(["a".to_owned()])
-        .turns(1)
-        .clear_log()
-        .clear_flash();
+    assert_eq!(names(full_update().exclusive().iter()), ["answer", "hint", "type", "flash"]);
+    let update = Every::update().log(["a".to_owned()]).turns(1).clear_log().clear_flash();
     assert_eq!(names(update.exclusive().iter()), ["log", "flash"]);
 }
 
@@ -301,12 +260,7 @@ fn channels_round_trip_through_encode_and_decode() {
 fn a_value_of_another_type_is_not_decoded_and_changes_nothing() {
     let mut state = full_state();
     let error = state.decode(4, b"\"two\"").unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("invalid type: string \"two\", expected i64"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("invalid type: string \"two\", expected i64"), "{error}");
     assert_eq!(state, full_state());
 }
 
@@ -323,17 +277,11 @@ fn a_refused_write_names_its_channel_and_the_reason() {
     let state = full_state();
     let error = reduce(&state, [Every::update().turns(1).small(256)]).unwrap_err();
     assert_eq!(error.to_string(), "channel `small` refused a write");
-    assert_eq!(
-        error.source.to_string(),
-        "out of range integral type conversion attempted"
-    );
+    assert_eq!(error.source.to_string(), "out of range integral type conversion attempted");
 
     let error = reduce(&state, [Every::update().notes([Merge::remove("9")])]).unwrap_err();
     assert_eq!(error.channel, "notes");
-    assert_eq!(
-        error.source.downcast_ref::<UnknownId>(),
-        Some(&UnknownId("9".to_owned()))
-    );
+    assert_eq!(error.source.downcast_ref::<UnknownId>(), Some(&UnknownId("9".to_owned())));
 
     let error = reduce(&state, [Every::update().turns(i64::MAX)]).unwrap_err();
     assert_eq!(error.channel, "turns");
@@ -404,8 +352,5 @@ fn routes_are_the_variants_in_their_order() {
     for (position, route) in Next::ALL.iter().enumerate() {
         assert_eq!(route.index(), position);
     }
-    assert_eq!(
-        Next::ALL.iter().map(|route| route.label()).collect::<Vec<_>>(),
-        ["Tools", "Finalize", "try"]
-    );
+    assert_eq!(Next::ALL.iter().map(|route| route.label()).collect::<Vec<_>>(), ["Tools", "Finalize", "try"]);
 }

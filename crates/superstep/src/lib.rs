@@ -14,7 +14,7 @@ pub use superstep_llm as llm;
 /// What a graph of your own needs.
 pub mod prelude {
     pub use superstep_graph::{
-        CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route,
-        RunConfig, START, State, StateGraph, StreamMode,
+        CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy,
+        Route, RunConfig, START, State, StateGraph, StreamMode,
     };
 }

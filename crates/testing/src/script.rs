@@ -32,9 +32,7 @@ pub struct Script {
 impl Script {
     /// A script of these answers.
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
-        Self {
-            answers: answers.into_iter().collect(),
-        }
+        Self { answers: answers.into_iter().collect() }
     }
 }
 
@@ -101,39 +99,25 @@ pub fn calls<'a>(calls: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -
     let answer = calls
         .into_iter()
         .enumerate()
-        .fold(Answer::stream(), |answer, (at, (id, name, arguments))| {
-            answer.call(at, id, name, [arguments])
-        });
+        .fold(Answer::stream(), |answer, (at, (id, name, arguments))| answer.call(at, id, name, [arguments]));
     answer.end("tool_calls").done()
 }
 
 /// `HTTP`: a status with headers and a body.
 pub fn http(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
-    let headers = headers
-        .iter()
-        .map(|(name, value)| (name.to_lowercase(), value.to_string()))
-        .collect();
-    Answer::Http {
-        status,
-        headers,
-        body: body.to_owned(),
-    }
+    let headers = headers.iter().map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
+    Answer::Http { status, headers, body: body.to_owned() }
 }
 
 impl Answer {
     /// A stream in which nothing happens yet.
     pub fn stream() -> Self {
-        Self::Stream {
-            pieces: Vec::new(),
-            reads: Reads::default(),
-        }
+        Self::Stream { pieces: Vec::new(), reads: Reads::default() }
     }
 
     /// A stream of the events of `text`, each `data: …` and a blank line.
     pub fn sse(text: &str) -> Self {
-        text.split("\n\n")
-            .filter_map(|event| event.strip_prefix("data: "))
-            .fold(Self::stream(), Self::data)
+        text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).fold(Self::stream(), Self::data)
     }
 
     /// `T`: pieces of text.
@@ -167,9 +151,7 @@ impl Answer {
             ),
             None,
         );
-        arguments
-            .into_iter()
-            .fold(opened, |answer, text| answer.arguments(index, text))
+        arguments.into_iter().fold(opened, |answer, text| answer.arguments(index, text))
     }
 
     /// A further piece of the arguments of the call at `index`.
@@ -297,10 +279,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(script: Script) -> Self {
-        Self {
-            answers: script.answers.into(),
-            overrun: 0,
-        }
+        Self { answers: script.answers.into(), overrun: 0 }
     }
 
     /// The answer to the next request; a 500 when there is none left.
@@ -351,16 +330,10 @@ mod tests {
     fn progress_tells_too_few_requests_from_too_many() {
         let mut progress = Progress::new(Script::new([txt("a"), txt("b")]));
         assert_eq!(progress.next(), txt("a"));
-        assert_eq!(
-            progress.check(),
-            Err("1 scripted answers were not asked for".into())
-        );
+        assert_eq!(progress.check(), Err("1 scripted answers were not asked for".into()));
         assert_eq!(progress.next(), txt("b"));
         assert_eq!(progress.check(), Ok(()));
         assert!(matches!(progress.next(), Answer::Http { status: 500, .. }));
-        assert_eq!(
-            progress.check(),
-            Err("1 requests came after the last scripted answer".into())
-        );
+        assert_eq!(progress.check(), Err("1 requests came after the last scripted answer".into()));
     }
 }

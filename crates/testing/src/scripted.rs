@@ -31,15 +31,8 @@ struct State {
 impl ScriptedModel {
     /// A model that plays `script`.
     pub fn new(script: Script) -> Self {
-        let state = State {
-            progress: Progress::new(script),
-            requests: Vec::new(),
-            times: Vec::new(),
-        };
-        Self {
-            started: Instant::now(),
-            state: Arc::new(Mutex::new(state)),
-        }
+        let state = State { progress: Progress::new(script), requests: Vec::new(), times: Vec::new() };
+        Self { started: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -80,18 +73,11 @@ impl ScriptedModel {
         let mut play = Play::default();
         match state.progress.next() {
             Answer::Stream { pieces, .. } => play.pieces = pieces.into(),
-            Answer::Http {
-                status,
-                headers,
-                body,
-            } => {
+            Answer::Http { status, headers, body } => {
                 play.fault = Some(ModelError::from_http(status, &headers, &body, now_ms));
             }
             Answer::NoConnection => {
-                play.fault = Some(ModelError::new(
-                    ModelErrorKind::Connect,
-                    "no connection: as scripted",
-                ));
+                play.fault = Some(ModelError::new(ModelErrorKind::Connect, "no connection: as scripted"));
             }
         }
         play

@@ -52,10 +52,7 @@ impl WireServer {
     pub async fn start(script: Script) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State {
-            progress: Progress::new(script),
-            received: Vec::new(),
-        }));
+        let state = Arc::new(Mutex::new(State { progress: Progress::new(script), received: Vec::new() }));
         let shared = state.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
@@ -63,11 +60,7 @@ impl WireServer {
                 tokio::spawn(serve(connection, shared.clone()));
             }
         });
-        Ok(Self {
-            address,
-            state,
-            accepting,
-        })
+        Ok(Self { address, state, accepting })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -81,11 +74,7 @@ impl WireServer {
 
     /// The bodies of all requests so far.
     pub fn requests(&self) -> Vec<Value> {
-        self.state()
-            .received
-            .iter()
-            .map(|received| received.body.clone())
-            .collect()
+        self.state().received.iter().map(|received| received.body.clone()).collect()
     }
 
     /// All requests so far.
@@ -129,11 +118,7 @@ async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Resul
     };
     match answer {
         Answer::NoConnection => Ok(()),
-        Answer::Http {
-            status,
-            headers,
-            body,
-        } => {
+        Answer::Http { status, headers, body } => {
             let mut head = format!("HTTP/1.1 {status} Scripted\r\nconnection: close\r\n");
             for (name, value) in headers {
                 head.push_str(&format!("{name}: {value}\r\n"));
@@ -158,19 +143,12 @@ async fn receive(connection: &mut TcpStream) -> io::Result<Option<Received>> {
     };
     let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
     let mut lines = head.split("\r\n");
-    let line = lines
-        .next()
-        .unwrap_or_default()
-        .trim_end_matches(" HTTP/1.1")
-        .to_owned();
+    let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
     let headers: BTreeMap<String, String> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
         .collect();
-    let length: usize = headers
-        .get("content-length")
-        .and_then(|length| length.parse().ok())
-        .unwrap_or(0);
+    let length: usize = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     while bytes.len() < head_end + 4 + length {
         if connection.read_buf(&mut bytes).await? == 0 {
             return Ok(None);
@@ -178,12 +156,7 @@ async fn receive(connection: &mut TcpStream) -> io::Result<Option<Received>> {
     }
     let text = String::from_utf8_lossy(&bytes[head_end + 4..]).into_owned();
     let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Ok(Some(Received {
-        line,
-        headers,
-        text,
-        body,
-    }))
+    Ok(Some(Received { line, headers, text, body }))
 }
 
 async fn stream(mut connection: TcpStream, pieces: Vec<Piece>, reads: Reads) -> io::Result<()> {
@@ -241,11 +214,7 @@ struct Cutter {
 
 impl Cutter {
     fn new(reads: Reads) -> Self {
-        Self {
-            reads,
-            sent: 0,
-            held: Vec::new(),
-        }
+        Self { reads, sent: 0, held: Vec::new() }
     }
 
     /// The parts that are complete with `bytes`.
@@ -282,9 +251,6 @@ mod tests {
         assert_eq!(cutter.push(b"abcd"), [b"ab".to_vec()]);
         assert_eq!(cutter.push(b"efg"), [b"cde".to_vec()]);
         assert_eq!(cutter.rest(), b"fg");
-        assert_eq!(
-            Cutter::new(Reads::Bytewise).push(b"ab"),
-            [b"a".to_vec(), b"b".to_vec()]
-        );
+        assert_eq!(Cutter::new(Reads::Bytewise).push(b"ab"), [b"a".to_vec(), b"b".to_vec()]);
     }
 }
