@@ -27,7 +27,7 @@ async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_says_that_n
     );
     let thread = told[1].strip_prefix("thread ").unwrap();
     assert!(thread.starts_with("t-2"), "{thread}");
-    assert_eq!(told[2], r#"  → search_files {"pattern":"(?i)\\bneedle"}"#);
+    assert_eq!(told[2], r#"  → search_files {"pattern":"(?i)needle"}"#);
     assert!(told[3].starts_with("  ← search_files: notes.txt:2: the needle is here ("), "{}", told[3]);
     assert_eq!(told[4], r#"  → read_file {"limit":5,"offset":1,"path":"notes.txt"}"#);
     assert!(told[5].starts_with("  ← read_file: 3 lines ("), "{}", told[5]);

@@ -13,6 +13,21 @@ use super::read;
 
 /// Most places that are read around.
 const MOST_PLACES: usize = 3;
+/// What stands before a name where it is defined, in common languages.
+const DEFINERS: [&str; 12] = [
+    "struct",
+    "enum",
+    "trait",
+    "fn",
+    "type",
+    "const",
+    "class",
+    "def",
+    "func",
+    "function",
+    "interface",
+    "CREATE",
+];
 /// Lines that are read around a hit, the hit included.
 const AROUND: u64 = 5;
 /// Lines that are read around a line the prompt names.
@@ -79,7 +94,7 @@ fn next_calls(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
         None if done.iter().all(|done| done.failed() && !done.denied()) => searches(prompt),
         None => readme(prompt, done),
         Some(last) if last + 1 == done.len() => {
-            let places = best_places(&hits(done));
+            let places = best_places(&hits(prompt, done));
             let read = |(path, line): (String, u64)| {
                 let offset = line.saturating_sub(AROUND / 2).max(1);
                 ("read_file", json!({"path": path, "offset": offset, "limit": AROUND}))
@@ -118,9 +133,10 @@ fn searches(prompt: &str) -> Vec<(&'static str, Value)> {
     read::words(prompt).into_iter().map(search).collect()
 }
 
-/// Words are letters, digits and `_`, so they need no escaping.
+/// A word as it begins in a text or, if it is long enough not to be there by chance, anywhere: `retry` is in
+/// `MaxRetry`. Words are letters, digits and `_`, so they need no escaping.
 fn pattern(word: &str) -> String {
-    format!("(?i)\\b{word}")
+    if word.chars().count() < 5 { format!("(?i)\\b{word}") } else { format!("(?i){word}") }
 }
 
 /// The readme of a folder that was listed for want of anything better.
@@ -141,23 +157,48 @@ struct Hit {
     weight: f64,
 }
 
-/// All lines that were found, the most telling first: a word counts the more the fewer lines have it.
-fn hits(done: &[Done<'_>]) -> Vec<Hit> {
-    let mut weights: BTreeMap<(String, u64), f64> = BTreeMap::new();
+/// All lines that were found, the most telling first: a word counts the more the fewer lines have it, and where
+/// something is named after it, it counts most.
+fn hits(prompt: &str, done: &[Done<'_>]) -> Vec<Hit> {
+    let words = read::words(prompt);
+    let mut weights: BTreeMap<(&str, u64), f64> = BTreeMap::new();
     for search in done.iter().filter(|done| done.tool == "search_files" && !done.failed()) {
         let found: Vec<_> = search.result.lines().filter_map(place).collect();
         let rarity = 1.0 / found.len().max(1) as f64;
-        for (path, line) in found {
-            // Lock files have every word and say nothing about it.
-            let share = if path.ends_with(".lock") || path.ends_with("-lock.json") { 0.01 } else { 1.0 };
-            *weights.entry((path.to_owned(), line)).or_default() += rarity * share;
+        for (path, line, text) in found {
+            *weights.entry((path, line)).or_default() += rarity * share(prompt, &words, path, text);
         }
     }
-    let mut hits: Vec<Hit> =
-        weights.into_iter().map(|((path, line), weight)| Hit { path, line, weight }).collect();
+    let hit = |((path, line), weight): ((&str, u64), f64)| Hit { path: path.to_owned(), line, weight };
+    let mut hits: Vec<Hit> = weights.into_iter().map(hit).collect();
     // A stable sort: equal ones stay in the order of paths and lines.
     hits.sort_by(|a, b| b.weight.total_cmp(&a.weight));
     hits
+}
+
+/// How much a line counts.
+fn share(prompt: &str, words: &[String], path: &str, text: &str) -> f64 {
+    let is_lock_file = path.ends_with(".lock") || path.ends_with("-lock.json");
+    if is_lock_file || text.contains(prompt.trim()) {
+        // Lock files have every word, and the question itself is no answer.
+        return 0.01;
+    }
+    let definition = if defines(words, text) { 4.0 } else { 1.0 };
+    let test = if path.contains("test") { 0.5 } else { 1.0 };
+    definition * test
+}
+
+/// Whether a line names something after one of the words: `struct ParseError`, `# Parse errors`.
+fn defines(words: &[String], text: &str) -> bool {
+    let named = |name: &str| words.iter().any(|word| name.to_lowercase().contains(&word.to_lowercase()));
+    if text.starts_with('#') && !text.starts_with("#[") {
+        return named(text);
+    }
+    if text.trim_start().starts_with("//") {
+        return false;
+    }
+    let mut tokens = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|token| !token.is_empty());
+    tokens.find(|token| DEFINERS.contains(token)).is_some() && tokens.next().is_some_and(named)
 }
 
 /// The first hits that are not near each other.
@@ -172,14 +213,14 @@ fn best_places(hits: &[Hit]) -> Vec<(String, u64)> {
     places
 }
 
-/// The place of a line `path:line: text`.
-fn place(line: &str) -> Option<(&str, u64)> {
+/// The parts of a line `path:line: text`.
+fn place(line: &str) -> Option<(&str, u64, &str)> {
     if line.starts_with('[') {
         return None;
     }
     line.match_indices(':').find_map(|(at, _)| {
-        let (number, _) = line[at + 1..].split_once(": ").or_else(|| line[at + 1..].split_once(':'))?;
-        Some((&line[..at], number.parse().ok()?))
+        let (number, text) = line[at + 1..].split_once(": ")?;
+        Some((&line[..at], number.parse().ok()?, text))
     })
 }
 
@@ -298,13 +339,13 @@ mod tests {
         let read =
             done("read_file", json!({"path": "nowhere.toml"}), "Error executing 'read_file': not found");
         let Move::Call(calls) = next_move(prompt, &[read], true) else { panic!() };
-        assert_eq!(calls[0], ("search_files", json!({"pattern": "(?i)\\blicense"})));
+        assert_eq!(calls[0], ("search_files", json!({"pattern": "(?i)license"})));
     }
 
     #[test]
     fn words_are_searched_and_the_places_with_the_rarest_ones_are_read() {
         let prompt = "Where is the retry backoff?";
-        let (retry, backoff) = (json!({"pattern": "(?i)\\bretry"}), json!({"pattern": "(?i)\\bbackoff"}));
+        let (retry, backoff) = (json!({"pattern": "(?i)retry"}), json!({"pattern": "(?i)backoff"}));
         assert_eq!(
             next_move(prompt, &[], true),
             Move::Call(vec![("search_files", backoff.clone()), ("search_files", retry.clone())])
@@ -335,9 +376,24 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_names_something_counts_more_than_one_that_mentions_it_and_the_question_itself_least() {
+        let prompt = "Where is the parse error defined?";
+        let words = read::words(prompt);
+        let share = |path, text| share(prompt, &words, path, text);
+        assert_eq!(share("a.rs", "pub struct ParseError {"), 4.0);
+        assert_eq!(share("a.md", "## Parse errors"), 4.0);
+        assert_eq!(share("a.rs", "// struct ParseError"), 1.0);
+        assert_eq!(share("a.rs", "let error = ParseError::new();"), 1.0);
+        assert_eq!(share("tests/a.rs", "error.parse()"), 0.5);
+        assert_eq!(share("tests/a.rs", "fn parse_error()"), 2.0);
+        assert_eq!(share("a.md", "ask \"Where is the parse error defined?\""), 0.01);
+        assert_eq!(share("Cargo.lock", "name = \"parse-error\""), 0.01);
+    }
+
+    #[test]
     fn what_is_nowhere_is_said_to_be_nowhere() {
         let searches =
-            [done("search_files", json!({"pattern": "(?i)\\bunicorn"}), "[no match in 3 text files of '.']")];
+            [done("search_files", json!({"pattern": "(?i)unicorn"}), "[no match in 3 text files of '.']")];
         assert_eq!(said(next_move("Where is the unicorn?", &searches, true)), "No file here has `unicorn`.");
     }
 
@@ -354,8 +410,8 @@ mod tests {
 
     #[test]
     fn places_are_read_from_lines_whatever_the_path() {
-        assert_eq!(place("src/a.rs:12: let x: u8 = 1;"), Some(("src/a.rs", 12)));
-        assert_eq!(place("odd:name:3: text"), Some(("odd:name", 3)));
+        assert_eq!(place("src/a.rs:12: let x: u8 = 1;"), Some(("src/a.rs", 12, "let x: u8 = 1;")));
+        assert_eq!(place("odd:name:3: text"), Some(("odd:name", 3, "text")));
         assert_eq!(place("[no match in 2 text files of '.']"), None);
         assert_eq!(place("no place"), None);
     }
