@@ -6,6 +6,7 @@ mod support;
 
 mod answers;
 mod kill;
+mod real_model;
 mod refusals;
 mod secrets;
 mod show;
