@@ -1,5 +1,8 @@
 //! What is stored, as JSON.
 
+use std::{cell::Cell, io};
+
+use serde_json::{Serializer, ser::Formatter};
 use superstep_engine::NodeName;
 
 use crate::{Channel, ChannelValue, RunError, State, Update};
@@ -14,8 +17,10 @@ pub(crate) fn encode<U: Update>(
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
     scratch.clear();
-    let written = serde_json::to_writer(&mut *scratch, update).and_then(|()| {
-        if has_null(scratch) {
+    let nulls = Cell::new(false);
+    let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
+    let written = update.serialize(&mut json).and_then(|()| {
+        if nulls.get() {
             serde_json::from_slice::<U>(scratch)?;
         }
         Ok(())
@@ -24,8 +29,18 @@ pub(crate) fn encode<U: Update>(
     Ok(scratch.as_slice().to_vec())
 }
 
-/// Whether a JSON text may have lost something: floats that are no numbers are written as `null`, which is no float
-/// when it is read. What was stored so could never be loaded again.
+/// Writes compact JSON and notes what may have lost something: floats that are no numbers are written as `null`, which
+/// is no float when it is read. What was stored so could never be loaded again.
+struct NoteNulls<'a>(&'a Cell<bool>);
+
+impl Formatter for NoteNulls<'_> {
+    fn write_null<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.set(true);
+        writer.write_all(b"null")
+    }
+}
+
+/// Whether a JSON text may have such a `null`.
 fn has_null(json: &[u8]) -> bool {
     // A text is searched many bytes at a time, a slice is not.
     str::from_utf8(json).is_ok_and(|json| json.contains("null"))

@@ -286,8 +286,11 @@ impl<S: State> Driver<S> {
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
-        let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
-        self.items = items(plan.next as usize, sent);
+        self.items.clear();
+        if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
+            let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
+            self.items = items(plan.next as usize, sent);
+        }
         if self.wants(StreamMode::Values) {
             self.emit(Event::Values { step: plan.step, state: self.state.clone() });
         }

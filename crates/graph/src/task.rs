@@ -1,8 +1,9 @@
 //! Running the tasks of a superstep.
 
 use std::{
+    any::Any,
     collections::VecDeque,
-    future::Future,
+    future::{self, Future},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
@@ -16,10 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{
-    Cx, NodeError, Panicked, State, TimedOut,
-    node::{CompiledNode, NodeFn},
-};
+use crate::{Cx, NodeError, Panicked, State, TimedOut, node::CompiledNode};
 
 /// How an attempt of a task ended.
 pub(crate) struct TaskEnd<S: State> {
@@ -27,83 +25,62 @@ pub(crate) struct TaskEnd<S: State> {
     pub(crate) result: Result<S::Update, NodeError>,
 }
 
-/// One attempt of a task: its wait, its node, its time-out, its panic.
+/// One attempt of a task: its node, its time-out, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
-    stage: Stage<S>,
-    wait: Option<Pin<Box<Sleep>>>,
+    node: BoxFuture<'static, Result<S::Update, NodeError>>,
     timeout: Option<Duration>,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-enum Stage<S: State> {
-    Begin { run: NodeFn<S>, state: S, cx: Cx },
-    Running(BoxFuture<'static, Result<S::Update, NodeError>>),
-    Over,
-}
-
 impl<S: State> RunTask<S> {
+    /// Calls the node, or has it called after the delay of the task. What it does before it first waits, an async
+    /// function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
-        let run = node.run.clone().expect("only the start has no function, and it is never executed");
-        Self {
-            task,
-            stage: Stage::Begin { run, state, cx },
-            wait: (!task.delay.is_zero()).then(|| Box::pin(sleep(task.delay))),
-            timeout: node.timeout,
-            deadline: None,
-        }
-    }
-
-    fn poll_node(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Update, NodeError>> {
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            if let Stage::Begin { .. } = self.stage
-                && let Stage::Begin { run, state, cx } = std::mem::replace(&mut self.stage, Stage::Over)
-            {
-                self.stage = Stage::Running(run(state, cx));
-            }
-            match &mut self.stage {
-                Stage::Running(future) => future.as_mut().poll(context),
-                Stage::Begin { .. } | Stage::Over => Poll::Pending,
-            }
-        }));
-        polled
-            .unwrap_or_else(|panic| Poll::Ready(Err(NodeError::new(Panicked::from_payload(&*panic)).fatal())))
+        let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
+        let timeout = node.timeout.map(|timeout| task.delay + timeout);
+        let node = if task.delay.is_zero() {
+            let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
+            called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))))
+        } else {
+            let run = run.clone();
+            Box::pin(async move {
+                sleep(task.delay).await;
+                run(state, cx).await
+            })
+        };
+        Self { task, node, timeout, deadline: None }
     }
 }
-
-impl<S: State> Unpin for RunTask<S> {}
 
 impl<S: State> Future for RunTask<S> {
     type Output = TaskEnd<S>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
-        let this = self.get_mut();
-        if let Some(wait) = &mut this.wait {
-            ready!(wait.as_mut().poll(context));
-            this.wait = None;
-        }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
+        let this = &mut *self;
         let task = this.task;
-        if let Poll::Ready(result) = this.poll_node(context) {
-            // What the node still holds, such as its clone of the state, goes before anybody folds.
-            this.stage = Stage::Over;
+        let polled = catch_unwind(AssertUnwindSafe(|| this.node.as_mut().poll(context)));
+        if let Poll::Ready(result) = polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic)))) {
             return Poll::Ready(TaskEnd { task, result });
         }
-        let Some(timeout) = this.timeout else {
-            return Poll::Pending;
-        };
+        let Some(timeout) = this.timeout else { return Poll::Pending };
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(deadline.as_mut().poll(context));
-        this.stage = Stage::Over;
-        Poll::Ready(TaskEnd { task, result: Err(TimedOut(timeout).into()) })
+        Poll::Ready(TaskEnd { task, result: Err(TimedOut(timeout - task.delay).into()) })
     }
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> NodeError {
+    NodeError::new(Panicked::from_payload(payload)).fatal()
 }
 
 /// The tasks of a superstep that are not over. A task alone runs inside the run's own future; several are spawned.
 pub(crate) struct Tasks<S: State> {
     waiting: VecDeque<Task>,
-    /// Each with its handle, if it is spawned.
-    running: VecDeque<(Task, Option<AbortHandle>)>,
+    /// The spawned ones.
+    running: VecDeque<(Task, AbortHandle)>,
     dropped: Vec<Task>,
+    /// The one that runs alone.
     inline: Option<RunTask<S>>,
     spawned: JoinSet<TaskEnd<S>>,
     limit: usize,
@@ -128,35 +105,35 @@ impl<S: State> Tasks<S> {
 
     /// Begins as many waiting tasks as may run.
     pub(crate) fn start(&mut self, run: impl Fn(Task) -> RunTask<S>) {
+        if self.inline.is_some() {
+            return;
+        }
         if self.running.is_empty() && self.waiting.len() == 1 {
-            let task = self.waiting.pop_front().expect("there is one");
-            self.running.push_back((task, None));
-            self.inline = Some(run(task));
+            self.inline = self.waiting.pop_front().map(run);
             return;
         }
         while self.running.len() < self.limit
             && let Some(task) = self.waiting.pop_front()
         {
             let spawned = self.spawned.spawn(run(task));
-            self.running.push_back((task, Some(spawned)));
+            self.running.push_back((task, spawned));
         }
     }
 
     /// The next task that is over.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
-        loop {
-            let end = match &mut self.inline {
-                Some(task) => ready!(Pin::new(task).poll(context)),
-                None => {
-                    let joined = ready!(self.spawned.poll_join_next(context));
-                    match joined.expect("the engine waits only while tasks run") {
-                        Ok(end) => end,
-                        Err(error) if error.is_cancelled() => continue,
-                        Err(_) => unreachable!("panics of nodes are caught"),
-                    }
-                }
-            };
+        if let Some(task) = &mut self.inline {
+            let end = ready!(Pin::new(task).poll(context));
             self.inline = None;
+            return Poll::Ready(end);
+        }
+        loop {
+            let joined = ready!(self.spawned.poll_join_next(context));
+            let end = match joined.expect("the engine waits only while tasks run") {
+                Ok(end) => end,
+                Err(error) if error.is_cancelled() => continue,
+                Err(_) => unreachable!("panics of nodes are caught"),
+            };
             // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
             // they began, so that the search and the removal are short.
             if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
@@ -170,11 +147,11 @@ impl<S: State> Tasks<S> {
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
         if let Some((task, spawned)) = running.and_then(|position| self.running.remove(position)) {
-            match spawned {
-                Some(spawned) => spawned.abort(),
-                None => self.inline = None,
-            }
+            spawned.abort();
             self.dropped.push(task);
+        }
+        if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
+            self.dropped.push(alone.task);
         }
         if let Some(task) = self.waiting.iter().position(|task| task.id == id) {
             self.dropped.extend(self.waiting.remove(task));
@@ -183,9 +160,9 @@ impl<S: State> Tasks<S> {
 
     /// Drops every task and returns those that were not over.
     pub(crate) async fn stop(&mut self) -> Vec<Task> {
-        self.inline = None;
         self.spawned.shutdown().await;
         let mut dropped = std::mem::take(&mut self.dropped);
+        dropped.extend(self.inline.take().map(|alone| alone.task));
         dropped.extend(self.running.drain(..).map(|(task, _)| task));
         dropped.extend(self.waiting.drain(..));
         dropped
