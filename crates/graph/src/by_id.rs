@@ -5,7 +5,11 @@
 use std::{fmt, marker::PhantomData, ops::Index};
 
 use rpds::{HashTrieMapSync, VectorSync};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::value::RawValue;
 
 /// Something with an id of its own.
 pub trait HasId {
@@ -51,8 +55,8 @@ pub struct ById<T, K = OwnId> {
     ids: PhantomData<fn() -> K>,
 }
 
-/// One operation on a [`ById`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One operation on a [`ById`]. Its serialized form is JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Merge<T> {
     /// Removes the item with this id. An unknown id is an error.
@@ -83,6 +87,33 @@ impl<T> Merge<T> {
     }
 }
 
+// Not derived: what serde keeps of a value while it tries the variants has lost which numbers were keys of a map and has
+// no room for 128 bits, so items with such would be stored and never be read again.
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Merge<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, deny_unknown_fields)]
+        enum Removal {
+            One {
+                #[serde(rename = "$remove")]
+                id: String,
+            },
+            All {
+                #[serde(rename = "$remove_all")]
+                marker: Always,
+            },
+        }
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let json = json.get();
+        let removal = json.contains("$remove").then(|| serde_json::from_str(json));
+        match removal {
+            Some(Ok(Removal::One { id })) => Ok(Self::Remove { id }),
+            Some(Ok(Removal::All { marker })) => Ok(Self::RemoveAll { marker }),
+            Some(Err(_)) | None => serde_json::from_str(json).map(Self::Put).map_err(D::Error::custom),
+        }
+    }
+}
+
 /// The value `true`, and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "bool", into = "bool")]
@@ -106,7 +137,7 @@ impl From<Always> for bool {
 ///
 /// Items alone convert into it, and so do [`Merge`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(transparent, bound(deserialize = "T: DeserializeOwned"))]
 pub struct Merges<T>(pub Vec<Merge<T>>);
 
 impl<T> From<Vec<T>> for Merges<T> {

@@ -239,6 +239,42 @@ fn a14_removing_an_unknown_message_is_an_error() {
     assert_eq!(error.source.downcast_ref(), Some(&UnknownId("7".to_owned())));
 }
 
+/// An item with what JSON has no word for: numbers as keys, and more than 64 bits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Odd {
+    id: String,
+    by_number: BTreeMap<u32, u128>,
+}
+
+impl HasId for Odd {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn set_id(&mut self, id: String) {
+        self.id = id;
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Odds {
+    #[channel(merge_by_id)]
+    items: ById<Odd>,
+}
+
+on_every_store! {
+    async fn a14_whatever_an_item_is_made_of_can_be_loaded_again(backend: Backend) {
+        let mut graph = StateGraph::<Odds>::new("g");
+        let put = graph.add_node("put", async |_: Odds, _: Cx| {
+            Odds::update().items([Odd { id: "$remove".into(), by_number: [(7, u128::MAX)].into() }])
+        });
+        graph.add_edge(START, put);
+        let graph = backend.keep(graph.compile().unwrap());
+        let end = graph.invoke(Odds::update(), t()).await.unwrap();
+        assert_eq!(head(&graph).await.values.items, end.state.items);
+    }
+}
+
 /// Adds the quotient of 100 and what is written.
 enum Share {}
 
