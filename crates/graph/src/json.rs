@@ -60,3 +60,15 @@ pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValu
     };
     S::CHANNELS.iter().enumerate().map(channel).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_float_is_read_as_it_was_written() {
+        // Digits that are read one off by a parser that is quick rather than exact.
+        let written = 0.10003720659228472_f64;
+        let json = serde_json::to_vec(&written).expect("a float has a JSON form");
+        let read: f64 = serde_json::from_slice(&json).expect("it was just written");
+        assert_eq!(read.to_bits(), written.to_bits());
+    }
+}
