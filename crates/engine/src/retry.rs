@@ -42,7 +42,8 @@ impl RetryPolicy {
         let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.factor.powi(exponent);
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
-        wait + self.jitter.mul_f64(chance.clamp(0.0, 1.0))
+        let jitter = self.jitter.as_secs_f64() * chance.clamp(0.0, 1.0);
+        wait.saturating_add(Duration::try_from_secs_f64(jitter).unwrap_or(self.jitter))
     }
 }
 
@@ -58,5 +59,13 @@ mod tests {
         assert_eq!(millis(1, 0.5), 1000);
         assert_eq!(millis(9, 1.0), 129_000);
         assert_eq!(millis(u32::MAX, 0.0), 128_000);
+    }
+
+    #[test]
+    fn a_wait_without_bounds_is_as_long_as_can_be() {
+        let longest = Duration::MAX;
+        let policy =
+            RetryPolicy { initial: longest, cap: longest, jitter: longest, ..RetryPolicy::default() };
+        assert_eq!(policy.delay(2, 1.0), longest);
     }
 }
