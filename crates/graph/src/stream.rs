@@ -113,6 +113,9 @@ impl<S: State> RunStream<S> {
     /// # Errors
     /// The run's error.
     pub async fn outcome(mut self) -> Result<Outcome<S>, RunError> {
+        // Or they would pile up, each with its own state.
+        self.events.close();
+        while self.events.try_recv().is_ok() {}
         match (self.outcome.take(), self.run.take()) {
             (Some(outcome), _) => outcome,
             (None, Some(run)) => run.await,

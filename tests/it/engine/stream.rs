@@ -1,7 +1,14 @@
 //! F: what a run tells while it runs.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use futures::StreamExt;
-use superstep::{CompiledGraph, Cx, END, Event, NodeError, RunConfig, START, State, StateGraph, StreamMode};
+use superstep::{
+    CompiledGraph, Cx, END, Event, NodeError, Route, RunConfig, START, State, StateGraph, StreamMode,
+};
 
 use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer, t, told};
 
@@ -81,6 +88,41 @@ async fn without_a_mode_a_stream_ends_without_events_and_has_an_outcome() {
     assert!(stream.next().await.is_none());
     assert!(stream.next().await.is_none(), "and stays at its end");
     assert_eq!(stream.outcome().await.unwrap().state.said(), "in w z");
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Shared {
+    kept: Arc<String>,
+    turns: u32,
+}
+
+#[derive(Route, Clone, Copy)]
+enum Turn {
+    On,
+    Over,
+}
+
+#[tokio::test]
+async fn events_that_nobody_takes_do_not_pile_up() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    let mut graph = StateGraph::<Shared>::new("g");
+    let turn = graph.add_node("turn", move |state: Shared, _| {
+        seen.fetch_max(Arc::strong_count(&state.kept), Ordering::Relaxed);
+        async move { Shared::update().turns(state.turns + 1) }
+    });
+    graph.add_edge(START, turn);
+    let more = |state: &Shared| if state.turns < 100 { Turn::On } else { Turn::Over };
+    graph.add_conditional_edges(turn, more, |next| match next {
+        Turn::On => turn,
+        Turn::Over => END,
+    });
+    let graph = graph.compile().unwrap();
+    let input = Shared::update().kept("x".to_owned());
+    let stream = graph.stream(input, RunConfig::default(), &[StreamMode::Values]);
+    assert_eq!(stream.outcome().await.unwrap().state.turns, 100);
+    let most = most.load(Ordering::Relaxed);
+    assert!(most < 10, "{most} states are alive at the same time");
 }
 
 #[tokio::test(start_paused = true)]
