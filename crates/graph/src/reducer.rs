@@ -136,6 +136,9 @@ macro_rules! sum {
 sum!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize; f32 f64);
 
 /// The greatest write stays.
+///
+/// It competes with the default value of the type, which for numbers is 0. Where writes may be less than that, use an
+/// `Option`: `None` is less than any `Some`.
 #[derive(Debug)]
 pub enum Max {}
 
