@@ -60,6 +60,11 @@ impl Calls {
         self.0.lock().unwrap().push(cx.node().to_string());
     }
 
+    /// How often a node was run.
+    pub(crate) fn named(&self, node: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|call| *call == node).count()
+    }
+
     pub(crate) fn all(&self) -> String {
         self.0.lock().unwrap().join(" ")
     }

@@ -1,6 +1,6 @@
 //! What the columns with JSON hold. A promise: see `tests/fixtures`.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, RecordedTarget, Source, TaskKey, TaskRecord,
+    ChannelValue, CheckpointError, CheckpointId, Commit, Question, RecordedTarget, Source, TaskKey, TaskRecord,
     ThreadId,
 };
 
@@ -137,6 +137,10 @@ struct Record<'a> {
     attempts: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    questions: Option<Cow<'a, [Question]>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answers: Option<Cow<'a, BTreeMap<String, String>>>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -144,6 +148,7 @@ struct Record<'a> {
 enum End {
     Finished,
     Failed,
+    Interrupted,
     Cancelled,
 }
 
@@ -161,12 +166,18 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
             attempts: record.attempts.ok_or_else(|| lacks("attempts"))?,
             error: record.error.ok_or_else(|| lacks("error"))?.into_owned(),
         },
+        End::Interrupted => TaskRecord::Interrupted {
+            questions: record.questions.ok_or_else(|| lacks("questions"))?.into_owned(),
+            answers: record.answers.ok_or_else(|| lacks("answers"))?.into_owned(),
+            attempts: record.attempts.unwrap_or_default(),
+            error: record.error.map(Cow::into_owned),
+        },
         End::Cancelled => TaskRecord::Cancelled,
     })
 }
 
 fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
-    let nothing = Record { end: End::Cancelled, update: None, targets: None, attempts: None, error: None };
+    let nothing = Record { end: End::Cancelled, update: None, targets: None, attempts: None, error: None, questions: None, answers: None };
     let record = match record {
         TaskRecord::Finished { update, targets } => Record {
             end: End::Finished,
@@ -180,6 +191,14 @@ fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<Stri
             end: End::Failed,
             attempts: Some(*attempts),
             error: Some(Cow::Borrowed(error)),
+            ..nothing
+        },
+        TaskRecord::Interrupted { questions, answers, attempts, error } => Record {
+            end: End::Interrupted,
+            questions: Some(Cow::Borrowed(questions)),
+            answers: Some(Cow::Borrowed(answers)),
+            attempts: (*attempts > 0).then_some(*attempts),
+            error: error.as_deref().map(Cow::Borrowed),
             ..nothing
         },
         TaskRecord::Cancelled => nothing,

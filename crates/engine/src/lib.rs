@@ -10,7 +10,7 @@
 //!                        ▼
 //!   Execute ──▶ Finished / Failed ──▶ Commit ──▶ Committed ──▶ Execute … ──▶ Done
 //!                        │                                       │
-//!                        └──▶ Fail                               └──▶ Cancelled
+//!                        └──▶ Fail, Suspended                    └──▶ Cancelled, Suspended
 //! ```
 //!
 //! Whoever drives a run executes the tasks it is told to, reports each one, folds their writes in the order of
@@ -29,7 +29,10 @@ mod topology;
 pub use control::{Control, RestoreError};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use retry::RetryPolicy;
-pub use run::{Commit, EngineError, Failure, Finished, Input, Output, Report, Run, Target, Task};
+pub use run::{
+    Breakpoints, Commit, EngineError, Failure, Finished, Input, Output, Records, Report, Run, RunLimits,
+    Target, Task,
+};
 pub use topology::{
     Edge, EdgeKind, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder,
 };

@@ -23,6 +23,8 @@ pub enum Output {
     Done,
     /// The run stopped because it was cancelled; drop the tasks that still run.
     Cancelled,
+    /// The run waits for someone outside: tasks are interrupted, or it came to a breakpoint.
+    Suspended,
     /// The run cannot go on; drop the tasks that still run. The last commit stands.
     Fail(Failure),
 }
@@ -72,6 +74,8 @@ pub enum Input {
         /// The share of the jitter to wait, in `0.0..=1.0`.
         chance: f64,
     },
+    /// A task asks someone outside. It runs again once the answer is there, in another run.
+    Interrupted(TaskId),
     /// The commit is stored.
     Committed,
     /// Someone wants the run to stop.
@@ -169,6 +173,9 @@ pub struct Run {
     step: i64,
     slots: Vec<Slot>,
     unfinished: usize,
+    /// How many of those are interrupted.
+    interrupted: usize,
+    breakpoints: Breakpoints,
     /// What runs after the pending commit.
     next: Vec<NodeIndex>,
     outputs: VecDeque<Output>,
@@ -182,6 +189,42 @@ struct Slot {
     node: NodeIndex,
     attempt: u32,
     report: Option<Report>,
+    interrupted: bool,
+}
+
+impl Slot {
+    fn new(node: NodeIndex) -> Self {
+        Self { node, attempt: 1, report: None, interrupted: false }
+    }
+}
+
+/// What is known of the tasks of a checkpoint, by slot. Those it does not name run from their beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Tasks that are done.
+    pub finished: Vec<(u32, Report)>,
+    /// How often tasks failed already.
+    pub failed: Vec<(u32, u32)>,
+    /// Tasks that wait for an answer which is still not there.
+    pub interrupted: Vec<u32>,
+}
+
+/// What bounds a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// How many supersteps may execute nodes.
+    pub supersteps: u32,
+    /// Where it stops although it could go on.
+    pub breakpoints: Breakpoints,
+}
+
+/// Nodes at which a run stops. A run that begins at a breakpoint passes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Breakpoints {
+    /// Stop before any of these runs.
+    pub before: Vec<NodeIndex>,
+    /// Stop after any of these has run.
+    pub after: Vec<NodeIndex>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,24 +238,21 @@ impl Run {
     /// Continues from a control record; a fresh run continues from [`Control::input`] with the input as the finished
     /// task of [`START`](crate::START).
     ///
-    /// `finished` has the reports of tasks that need not run again, by slot; `failed` how often the others have failed
-    /// already. At most `limit` supersteps execute nodes.
-    ///
     /// # Errors
     /// [`RestoreError`] if the topology lacks a node that is to run, or a record does not fit.
     pub fn restore(
         topology: Arc<Topology>,
         control: &Control,
-        finished: impl IntoIterator<Item = (u32, Report)>,
-        failed: impl IntoIterator<Item = (u32, u32)>,
-        limit: u32,
+        records: Records,
+        limits: RunLimits,
     ) -> Result<Self, RestoreError> {
+        let Records { finished, failed, interrupted } = records;
         let step = control.step + 1;
         let mut slots = Vec::with_capacity(control.next.len());
         let mut missing = Vec::new();
         for name in &control.next {
             match topology.find(name.as_str()) {
-                Some(node) => slots.push(Slot { node, attempt: 1, report: None }),
+                Some(node) => slots.push(Slot::new(node)),
                 None => missing.push(name.clone()),
             }
         }
@@ -238,14 +278,22 @@ impl Run {
         {
             return Err(bad(u32::try_from(slot).unwrap_or(u32::MAX), "the input is missing"));
         }
+        let mut waiting = 0;
+        for slot in interrupted {
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
+            waiting += usize::from(!entry.interrupted && entry.report.is_none());
+            entry.interrupted = entry.report.is_none();
+        }
         let mut run = Self {
             topology,
             step,
             slots,
             unfinished,
+            interrupted: waiting,
+            breakpoints: limits.breakpoints,
             next: Vec::new(),
             outputs: VecDeque::new(),
-            steps_left: limit,
+            steps_left: limits.supersteps,
             phase: Phase::Executing,
             cancelled: false,
         };
@@ -268,22 +316,31 @@ impl Run {
             (Phase::Executing, Input::Failed { task, retryable, chance }) => {
                 self.fail(task, retryable, chance)
             }
+            (Phase::Executing, Input::Interrupted(task)) => self.interrupt(task),
             (Phase::Committing, Input::Committed) => {
                 self.phase = Phase::Executing;
                 self.step += 1;
+                let stop = self.at_breakpoint();
                 self.slots.clear();
-                self.slots.extend(self.next.drain(..).map(|node| Slot { node, attempt: 1, report: None }));
+                self.slots.extend(self.next.drain(..).map(Slot::new));
                 self.unfinished = self.slots.len();
-                self.begin_superstep();
+                if stop {
+                    self.end(Output::Suspended);
+                } else {
+                    self.begin_superstep();
+                }
                 Ok(())
             }
             (Phase::Executing | Phase::Committing, Input::Cancel) => {
                 self.cancel();
                 Ok(())
             }
-            (Phase::Committing, Input::Finished(Finished { task, .. }) | Input::Failed { task, .. }) => {
-                Err(EngineError::NotRunning(task))
-            }
+            (
+                Phase::Committing,
+                Input::Finished(Finished { task, .. })
+                | Input::Failed { task, .. }
+                | Input::Interrupted(task),
+            ) => Err(EngineError::NotRunning(task)),
             (Phase::Executing, Input::Committed) => Err(EngineError::NoCommit),
             (Phase::Over, _) => Err(EngineError::Over),
         }
@@ -306,6 +363,11 @@ impl Run {
             .then(|| Control::new(self.step, self.next.iter().map(name).collect()))
     }
 
+    /// The task at `slot` of the present superstep.
+    pub fn task(&self, slot: u32) -> TaskId {
+        TaskId { step: self.step, slot }
+    }
+
     /// What the task at `slot` of the present superstep did, if it is finished.
     pub fn report(&self, slot: u32) -> Option<&Report> {
         self.slots.get(slot as usize)?.report.as_ref()
@@ -318,8 +380,8 @@ impl Run {
         if self.unfinished == 0 {
             return self.end_superstep();
         }
-        if self.cancelled && !self.waits() {
-            return self.end(Output::Cancelled);
+        if !self.waits() {
+            return self.stop();
         }
         if self.steps_left == 0 {
             let next = self.slots.iter().map(|slot| self.topology.name(slot.node).clone()).collect();
@@ -343,8 +405,18 @@ impl Run {
         self.unfinished -= 1;
         if self.unfinished == 0 {
             self.end_superstep();
-        } else if self.cancelled && !self.waits() {
-            self.end(Output::Cancelled);
+        } else if (self.cancelled || self.interrupted > 0) && !self.waits() {
+            self.stop();
+        }
+        Ok(())
+    }
+
+    fn interrupt(&mut self, task: TaskId) -> Result<(), EngineError> {
+        let slot = self.running(task)?;
+        self.slots[slot].interrupted = true;
+        self.interrupted += 1;
+        if !self.waits() {
+            self.stop();
         }
         Ok(())
     }
@@ -424,24 +496,39 @@ impl Run {
             return;
         }
         if !self.waits() {
-            return self.end(Output::Cancelled);
+            return self.stop();
         }
         for slot in 0..self.slots.len() {
-            if self.slots[slot].report.is_none() && !self.runs(&self.slots[slot]) {
+            let entry = &self.slots[slot];
+            if entry.report.is_none() && !entry.interrupted && !self.runs(entry) {
                 self.outputs.push_back(Output::Drop(self.task_id(slot)));
             }
         }
     }
 
-    /// Whether a task has to end before the superstep does: it is not finished, and not dropped by a cancel.
+    /// Whether a task has to end before the superstep does: it is not finished, does not wait for an answer, and is not
+    /// dropped by a cancel.
     fn runs(&self, slot: &Slot) -> bool {
         let on_cancel = self.topology.nodes[slot.node.position()].on_cancel;
-        slot.report.is_none() && (!self.cancelled || on_cancel == OnCancel::Finish)
+        slot.report.is_none() && !slot.interrupted && (!self.cancelled || on_cancel == OnCancel::Finish)
     }
 
     /// Whether there is such a task.
     fn waits(&self) -> bool {
         self.slots.iter().any(|slot| self.runs(slot))
+    }
+
+    /// Whether the superstep that is just committed ends, or the next begins, where the run is to stop.
+    fn at_breakpoint(&self) -> bool {
+        let Breakpoints { before, after } = &self.breakpoints;
+        !self.next.is_empty()
+            && (self.next.iter().any(|node| before.contains(node))
+                || self.slots.iter().any(|slot| after.contains(&slot.node)))
+    }
+
+    /// Ends a run that has nothing more to wait for, although its superstep is not over.
+    fn stop(&mut self) {
+        self.end(if self.interrupted > 0 { Output::Suspended } else { Output::Cancelled });
     }
 
     fn end(&mut self, output: Output) {

@@ -2,12 +2,14 @@
 //!
 //! Start at [`Checkpointer`].
 
-use std::{any::Any, error::Error, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeMap, error::Error, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
+
+use crate::Question;
 
 /// Keeps threads: durable lines of checkpoints, each with one writer.
 ///
@@ -199,7 +201,8 @@ pub struct AppliedTask {
     pub update: Vec<u8>,
 }
 
-/// The full value of a channel.
+/// The full value of a channel, or, under a name that begins with `$`, something that the driver keeps beside them. To a
+/// checkpointer it is all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelValue {
     /// The channel's name.
@@ -236,6 +239,19 @@ pub enum TaskRecord {
         attempts: u32,
         /// The error with its causes.
         error: String,
+    },
+    /// It asked someone outside, and runs again once it is answered.
+    Interrupted {
+        /// What still has no answer.
+        questions: Vec<Question>,
+        /// The answers so far, by key, as JSON.
+        answers: BTreeMap<String, String>,
+        /// How often it failed since, as in `Failed`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
+        /// The error of the last time, if it failed since.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     },
     /// It was dropped because a sibling failed or the run was cancelled; it will run again.
     Cancelled,
@@ -371,4 +387,8 @@ impl CheckpointError {
             source: None,
         }
     }
+}
+
+fn is_zero(attempts: &u32) -> bool {
+    *attempts == 0
 }

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{NodeName, Problem, Topology};
+use superstep_engine::{ChannelSet, NodeName, Problem, Topology};
 
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, History, RunConfig, RunError, RunStream, State, StreamMode,
-    TaskRecord, ThreadId,
+    CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream, State,
+    StreamMode, TaskRecord, ThreadId,
     load::{Restored, load},
     node::CompiledNode,
     run,
@@ -40,6 +40,8 @@ pub struct Outcome<S> {
     pub status: Status,
     /// The last checkpoint; `None` without a checkpointer.
     pub checkpoint: Option<CheckpointId>,
+    /// What waits for an answer, if it was interrupted.
+    pub interrupts: Vec<Interrupt>,
 }
 
 /// Whether a run came to its end.
@@ -48,6 +50,8 @@ pub struct Outcome<S> {
 pub enum Status {
     /// Nothing is left to run.
     Completed,
+    /// It waits for someone outside: for answers to [`Outcome::interrupts`], or, if there are none, at a breakpoint.
+    Interrupted,
     /// It was cancelled with tasks left to run; resume it to go on.
     Cancelled,
 }
@@ -63,6 +67,8 @@ pub struct StateSnapshot<S: State> {
     pub tasks: Vec<TaskSnapshot<S>>,
     /// The checkpoint; `None` if the thread has none.
     pub checkpoint: Option<CheckpointMeta>,
+    /// The channels that are stored and that this state does not know, by name. Whoever goes on with the thread keeps them.
+    pub unknown: Vec<String>,
 }
 
 /// A task of a checkpoint.
@@ -74,6 +80,8 @@ pub struct TaskSnapshot<S: State> {
     pub result: Option<S::Update>,
     /// Why it failed, if it did.
     pub error: Option<String>,
+    /// What it waits for.
+    pub interrupts: Vec<Interrupt>,
 }
 
 impl<S: State> CompiledGraph<S> {
@@ -143,13 +151,14 @@ impl<S: State> CompiledGraph<S> {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> Result<StateSnapshot<S>, RunError> {
-        match load::<S>(self.checkpointer()?, thread, at).await? {
+        match load::<S>(self.checkpointer()?, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => restored.into_snapshot(at.is_none()),
             None => Ok(StateSnapshot {
                 values: S::default(),
                 next: Vec::new(),
                 tasks: Vec::new(),
                 checkpoint: None,
+                unknown: Vec::new(),
             }),
         }
     }
@@ -218,12 +227,17 @@ impl<S: State> Clone for CompiledGraph<S> {
 impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
     fn into_snapshot(self, live: bool) -> Result<StateSnapshot<S>, RunError> {
-        let Self { meta, state: mut values, tasks: records, .. } = self;
+        let Self { meta, state: mut values, tasks: records, kept, .. } = self;
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control
             .next
             .iter()
-            .map(|node| TaskSnapshot { node: node.clone(), result: None, error: None })
+            .map(|node| TaskSnapshot {
+                node: node.clone(),
+                result: None,
+                error: None,
+                interrupts: Vec::new(),
+            })
             .collect();
         let mut next = meta.control.next.clone();
         if live && meta.control.next.first().is_some_and(|node| node.as_str() != superstep_engine::START) {
@@ -246,9 +260,15 @@ impl<S: State> Restored<S> {
             task.error = match record.record {
                 TaskRecord::Failed { error, .. } => Some(error),
                 TaskRecord::Cancelled => Some("cancelled".to_owned()),
+                TaskRecord::Interrupted { questions, error, .. } => {
+                    let asked = questions.into_iter();
+                    task.interrupts =
+                        asked.map(|asked| asked.into_interrupt(record.slot, task.node.clone())).collect();
+                    error
+                }
                 TaskRecord::Finished { .. } => None,
             };
         }
-        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta) })
+        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta), unknown: kept.channels() })
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CheckpointId, Clock, SystemClock, ThreadId};
+use crate::{Answers, CheckpointId, Clock, SystemClock, ThreadId};
 
 /// Settings of one run.
 ///
@@ -25,6 +25,10 @@ pub struct RunConfig {
     pub max_concurrency: Option<usize>,
     /// What to do with a new input if the thread still has tasks to run.
     pub on_unfinished: OnUnfinished,
+    /// Answers to what the thread waits for.
+    pub answers: Answers,
+    /// Where to stop although the run could go on.
+    pub breakpoints: Breakpoints,
     /// Cancels the run.
     pub cancel: CancellationToken,
     /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
@@ -45,6 +49,15 @@ pub enum OnUnfinished {
     Discard,
 }
 
+/// Nodes at which a run stops, by name; `*` is every node. A run that begins at a breakpoint passes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Breakpoints {
+    /// Stop before any of these runs.
+    pub before: Vec<String>,
+    /// Stop after any of these has run.
+    pub after: Vec<String>,
+}
+
 impl RunConfig {
     /// A run on this thread with everything else as usual.
     pub fn thread(id: impl Into<ThreadId>) -> Self {
@@ -61,6 +74,8 @@ impl Default for RunConfig {
             step_limit: 1_000,
             max_concurrency: None,
             on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints: Breakpoints::default(),
             cancel: CancellationToken::new(),
             clock: Arc::new(SystemClock),
             seed: 0,

@@ -7,12 +7,15 @@ use std::{
 };
 
 use rand::{SeedableRng, rngs::StdRng};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Clock, ThreadId};
+use crate::{
+    Clock, Question, ThreadId,
+    interrupt::{Asked, Desk},
+};
 
 /// A node's window to the run: who it is, time, chance, ids, events.
 ///
@@ -35,6 +38,7 @@ pub(crate) struct RunCx {
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
+    pub(crate) desk: Desk,
     /// What nodes left running beside the graph.
     pub(crate) background: Mutex<Option<JoinSet<()>>>,
 }
@@ -100,6 +104,29 @@ impl Cx {
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.
     pub fn cancel(&self) -> &CancellationToken {
         &self.run.cancel
+    }
+
+    /// Asks someone outside and waits for the answer, which comes with another run: with
+    /// [`RunConfig::answers`](crate::RunConfig::answers).
+    ///
+    /// Until then the node is dropped here and the run ends with [`Status::Interrupted`](crate::Status::Interrupted).
+    /// When the answer is there the node runs again from its beginning, and this returns at once. `key` tells apart the
+    /// questions of one task. An answer of another type than `A` is refused, and the question still waits; nothing in the
+    /// node sees it.
+    ///
+    /// # Panics
+    /// If `question` has no JSON form.
+    pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
+        let question = serde_json::to_string(&question).expect("a question has a JSON form");
+        let question = Question { key: key.to_owned(), question };
+        let asked = match self.run.desk.answer(self.task, key).map(serde_json::from_value) {
+            Some(Ok(answer)) => return answer,
+            Some(Err(error)) => Asked::BadAnswer { question, error },
+            None => Asked::Question(question),
+        };
+        self.run.desk.ask(self.task, asked);
+        // An interrupt is an outcome, not an error: there is nothing that the node could catch.
+        std::future::pending().await
     }
 
     /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.

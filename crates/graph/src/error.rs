@@ -340,9 +340,100 @@ pub enum RunError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// An answer that nobody waits for.
+    #[error(
+        "SS118: nothing waits for an answer to `{name}`; {}",
+        if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("what waits is {}", list(.waiting)) }
+    )]
+    UnknownInterrupt {
+        /// What was answered.
+        name: String,
+        /// The ids of the interrupts that wait.
+        waiting: Vec<String>,
+    },
+    /// An answer that could be for several questions, or two answers for one.
+    #[error("SS119: it is not clear which interrupt the answer `{name}` is for; answer once, by the id: {}", list(.meant))]
+    AmbiguousAnswer {
+        /// What was answered.
+        name: String,
+        /// The ids it could mean.
+        meant: Vec<String>,
+    },
+    /// An answer of the wrong type. The question still waits.
+    #[error(
+        "SS120: superstep {step}: the answer to `{key}` is not what node `{node}` asked for; answer it again"
+    )]
+    BadAnswer {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The name under which it asked.
+        key: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A node asked someone outside, and the graph has nowhere to wait for the answer.
+    #[error(
+        "SS121: superstep {step}: node `{node}` asked `{key}`, but the graph has no checkpointer to wait in; add one with \
+         `with_checkpointer`"
+    )]
+    NowhereToWait {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The name under which it asked.
+        key: String,
+    },
+    /// A run that was given both an input and answers.
+    #[error("SS122: a run takes an input or answers, not both; `resume` with the answers first")]
+    InputAndAnswers,
+    /// A newer program stored a channel.
+    #[error(
+        "SS131: thread `{thread}`, checkpoint {checkpoint}: channel `{channel}` is stored in version {stored}, and this \
+         program knows versions up to {known}; use the newer program, or go on from a checkpoint before it"
+    )]
+    NewerChannel {
+        /// The thread.
+        thread: ThreadId,
+        /// The checkpoint that was loaded.
+        checkpoint: CheckpointId,
+        /// The channel.
+        channel: &'static str,
+        /// The version that is stored.
+        stored: u32,
+        /// The version of this program.
+        known: u32,
+    },
+    /// A required channel has no value.
+    #[error(
+        "SS132: channel `{channel}` is required, and {}; write it with the input, or with `update_state`",
+        missing(.stored)
+    )]
+    MissingChannel {
+        /// The channel.
+        channel: &'static str,
+        /// The thread and the checkpoint that was loaded; `None` if the thread is new.
+        stored: Option<(ThreadId, CheckpointId)>,
+    },
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+}
+
+fn list(ids: &[String]) -> String {
+    ids.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn missing(stored: &Option<(ThreadId, CheckpointId)>) -> String {
+    match stored {
+        Some((thread, checkpoint)) => {
+            format!("nothing wrote it on thread `{thread}` up to checkpoint {checkpoint}")
+        }
+        None => "the first input does not write it".to_owned(),
+    }
 }
 
 fn names(nodes: &[NodeName]) -> String {

@@ -5,9 +5,9 @@ use std::{cell::Cell, io};
 use serde_json::{Serializer, ser::Formatter};
 use superstep_engine::NodeName;
 
-use crate::{Channel, ChannelValue, RunError, State, Update};
+use crate::{Channel, ChannelValue, RunError, State, Update, evolve};
 
-/// An update as it is stored.
+/// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
 /// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
 pub(crate) fn encode<U: Update>(
@@ -17,15 +17,23 @@ pub(crate) fn encode<U: Update>(
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
     scratch.clear();
+    if const { evolve::any_version(U::State::CHANNELS) } {
+        evolve::write_versions(U::State::CHANNELS, update.written(), scratch);
+    }
+    let versions = scratch.len();
     let nulls = Cell::new(false);
     let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
     let written = update.serialize(&mut json).and_then(|()| {
         if nulls.get() {
-            serde_json::from_slice::<U>(scratch)?;
+            serde_json::from_slice::<U>(&scratch[versions..])?;
         }
         Ok(())
     });
     written.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
+    if versions > 0 {
+        // The object goes on with its channels. There are some, for the versions are theirs.
+        scratch[versions] = b',';
+    }
     Ok(scratch.as_slice().to_vec())
 }
 
@@ -46,7 +54,7 @@ fn has_null(json: &[u8]) -> bool {
     str::from_utf8(json).is_ok_and(|json| json.contains("null"))
 }
 
-/// The full value of every channel.
+/// The full value of every channel, and their versions.
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     let channel = |(position, channel): (usize, &Channel)| {
         let json = state.encode(position).and_then(|json| {
@@ -58,7 +66,8 @@ pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValu
         let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
         Ok(ChannelValue { channel: channel.name.to_owned(), json })
     };
-    S::CHANNELS.iter().enumerate().map(channel).collect()
+    let channels = S::CHANNELS.iter().enumerate().map(channel);
+    channels.chain(evolve::versions(S::CHANNELS).map(Ok)).collect()
 }
 
 #[cfg(test)]

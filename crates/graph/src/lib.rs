@@ -10,6 +10,7 @@ mod state;
 mod builder;
 mod clock;
 mod cx;
+mod interrupt;
 mod node;
 mod route;
 
@@ -21,6 +22,7 @@ mod stream;
 mod checkpoint;
 mod memory;
 
+mod evolve;
 mod json;
 mod load;
 mod run;
@@ -36,15 +38,16 @@ pub use checkpoint::{
 };
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
-pub use config::{OnUnfinished, RunConfig};
+pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
 pub use error::{CompileError, Fatal, NodeError, Panicked, RunError, TimedOut, chain};
+pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
 pub use node::{NodeOptions, NodeOutput, Routes};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
-pub use state::{Channel, FoldError, State, Update, reduce};
+pub use state::{Channel, FoldError, Migrate, State, Stored, Update, reduce};
 pub use stream::{Event, RunStream, StreamMode};
 pub use superstep_engine::{Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology};
 pub use superstep_macros::{Route, State};

@@ -1,12 +1,12 @@
 //! From what a checkpointer stores back to a typed state, by the same folds that made it.
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
-use superstep_engine::NodeName;
+use superstep_engine::{ChannelSet, NodeName};
 
 use crate::{
     ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State, TaskRecord, ThreadId,
-    state::fold,
+    evolve::{Kept, Reader, Unfit},
 };
 
 /// A checkpoint as the driver works with it.
@@ -16,6 +16,8 @@ pub(crate) struct Restored<S: State> {
     pub(crate) state: S,
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
+    /// What is stored and the state does not know.
+    pub(crate) kept: Kept,
 }
 
 pub(crate) struct RestoredTask<S: State> {
@@ -59,73 +61,89 @@ impl SinceSnapshot {
     }
 }
 
-/// Loads the checkpoint `at`, or the head. `None` if there is no such thread.
+/// Loads the checkpoint `at`, or the head. `None` if there is no such thread. `given` are the channels that are about to
+/// be written.
 ///
 /// # Errors
-/// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, and those of [`restore`].
+/// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, [`RunError::MissingChannel`] if neither
+/// the thread nor `given` has a channel that is required, and those of [`restore`].
 pub(crate) async fn load<S: State>(
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     at: Option<CheckpointId>,
+    given: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match (checkpointer.load(thread, at).await?, at) {
-        (Some(loaded), _) => restore(thread, loaded).map(Some),
+        (Some(loaded), _) => restore(thread, loaded, given).map(Some),
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
+    }
+}
+
+/// Refuses a state without its required channels.
+///
+/// # Errors
+/// [`RunError::MissingChannel`] with the first that is not in `present`.
+pub(crate) fn require<S: State>(
+    present: ChannelSet,
+    stored: Option<(&ThreadId, CheckpointId)>,
+) -> Result<(), RunError> {
+    let mut channels = S::CHANNELS.iter().enumerate();
+    match channels.find(|(position, channel)| channel.required && !present.contains(*position)) {
+        None => Ok(()),
+        Some((_, channel)) => {
+            let stored = stored.map(|(thread, checkpoint)| (thread.clone(), checkpoint));
+            Err(RunError::MissingChannel { channel: channel.name, stored })
+        }
     }
 }
 
 /// Folds a loaded checkpoint.
 ///
 /// # Errors
-/// [`RunError::Decode`] if something stored does not fit the state.
-fn restore<S: State>(thread: &ThreadId, loaded: Loaded) -> Result<Restored<S>, RunError> {
+/// [`RunError::Decode`] if something stored does not fit the state, [`RunError::NewerChannel`] if a newer program stored
+/// it.
+fn restore<S: State>(thread: &ThreadId, loaded: Loaded, given: ChannelSet) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, snapshot, commits, tasks } = loaded;
     let id = meta.id;
-    let decode = |what: String, source: Box<dyn Error + Send + Sync>| RunError::Decode {
-        thread: thread.clone(),
-        checkpoint: id,
-        what,
-        source,
+    let refuse = |what: String, unfit: Unfit| match unfit {
+        Unfit::Decode(source) => RunError::Decode { thread: thread.clone(), checkpoint: id, what, source },
+        Unfit::Newer { channel, stored, known } => {
+            RunError::NewerChannel { thread: thread.clone(), checkpoint: id, channel, stored, known }
+        }
     };
-    let mut state = S::default();
+    let mut reader = Reader::<S>::new();
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);
-        for ChannelValue { channel: name, json } in channels {
-            let channel = S::CHANNELS.iter().position(|channel| channel.name == name);
-            let channel = channel
-                .ok_or_else(|| decode(format!("channel `{name}`"), "the state has no such channel".into()))?;
-            state
-                .decode(channel, &json)
-                .map_err(|error| decode(format!("channel `{name}`"), error.into()))?;
-        }
+        let read = reader.snapshot(channels);
+        read.map_err(|(channel, unfit)| refuse(format!("channel `{channel}`"), unfit))?;
     }
     for updates in commits {
         // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
         if !updates.is_empty() {
-            state.clear_ephemeral();
+            reader.state.clear_ephemeral();
         }
         let mut bytes = 0;
         for json in updates {
             bytes += json.len();
-            let update: S::Update =
-                serde_json::from_slice(&json).map_err(|error| decode("an update".into(), error.into()))?;
-            fold(&mut state, update).map_err(|error| decode("an update".into(), error.into()))?;
+            reader.update(&json).map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         since_snapshot.count(bytes);
     }
-    let tasks = tasks.into_iter().map(|(slot, record)| {
+    let mut restored = Vec::with_capacity(tasks.len());
+    for (slot, record) in tasks {
         let update = match &record {
             TaskRecord::Finished { update, .. } => {
                 let node = meta.control.next.get(slot as usize).map_or("?", NodeName::as_str);
-                let what = || format!("the record of node `{node}`");
-                Some(serde_json::from_str(update).map_err(|error| decode(what(), error.into()))?)
+                let read = reader.record(slot, update.as_bytes());
+                Some(read.map_err(|unfit| refuse(format!("the record of node `{node}`"), unfit))?)
             }
-            TaskRecord::Failed { .. } | TaskRecord::Cancelled => None,
+            TaskRecord::Failed { .. } | TaskRecord::Interrupted { .. } | TaskRecord::Cancelled => None,
         };
-        Ok(RestoredTask { slot, record, update })
-    });
-    let tasks = tasks.collect::<Result<_, RunError>>()?;
-    Ok(Restored { meta, head, state, tasks, since_snapshot })
+        restored.push(RestoredTask { slot, record, update });
+    }
+    require::<S>(reader.present.union(given), Some((thread, id)))?;
+    let Reader { state, kept, .. } = reader;
+    Ok(Restored { meta, head, state, tasks: restored, since_snapshot, kept })
 }

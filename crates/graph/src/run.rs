@@ -3,9 +3,11 @@
 //! Start at [`run`].
 
 mod begin;
+mod interrupts;
 mod record;
 
 pub(crate) use begin::recorded_targets;
+use interrupts::breakpoints;
 
 use std::{
     collections::BTreeMap,
@@ -18,22 +20,24 @@ use std::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Map;
 use superstep_engine::{
-    Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Report, Run, Task, TaskId,
+    Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Records, Report, Run,
+    RunLimits, Task, TaskId,
 };
 
 use crate::{
-    AppliedTask, Checkpointer, Cx, Event, Outcome, RunConfig, RunError, Source, State, Status, StreamMode,
-    Update,
+    AppliedTask, Checkpointer, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
+    Status, StreamMode, TaskRecord, Update,
     compiled::Inner,
     cx::{EmitCustom, RunCx},
     error::chain,
+    interrupt::Desk,
     json::{encode, snapshot},
     node::{CompiledNode, Targets},
     reduce,
     state::fold,
     store::{NewCheckpoint, Store},
     stream::Events,
-    task::{RunTask, TaskEnd, Tasks},
+    task::{RunTask, TaskEnd, TaskResult, Tasks},
 };
 
 /// Runs a graph on a thread: from an input, or from where the thread stands.
@@ -47,12 +51,14 @@ pub(crate) async fn run<S: State>(
     if config.step_limit == 0 {
         return Err(RunError::ZeroStepLimit);
     }
+    let limits =
+        RunLimits { supersteps: config.step_limit, breakpoints: breakpoints(&graph, &config.breakpoints)? };
     let mut driver = Driver::new(graph, &config, events);
     let begin = match checkpointer {
         None => driver.begin_without_store(input, &config)?,
         Some(checkpointer) => driver.begin_with_store(checkpointer, input, &config).await?,
     };
-    driver.drive(begin, &config).await
+    driver.drive(begin, limits, &config).await
 }
 
 /// Where a run begins: what the engine is restored from.
@@ -60,8 +66,9 @@ struct Begin {
     control: Control,
     /// The checkpoint that a fork begins with, to be stored once the engine has accepted the rest.
     fork: Option<NewCheckpoint>,
-    finished: Vec<(u32, Report)>,
-    failed: Vec<(u32, u32)>,
+    records: Records,
+    /// The records of tasks that were just given answers, to be stored likewise.
+    answered: Vec<(u32, TaskRecord)>,
 }
 
 struct Driver<S: State> {
@@ -76,6 +83,8 @@ struct Driver<S: State> {
     scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
+    /// What the tasks of this superstep wait for, by slot.
+    waiting: BTreeMap<u32, Vec<Interrupt>>,
     /// The items of this superstep's workers, by slot, as JSON.
     items: BTreeMap<u32, String>,
 }
@@ -103,6 +112,7 @@ impl<S: State> Driver<S> {
             cancel: config.cancel.clone(),
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
             background: Mutex::default(),
+            desk: Desk::default(),
         };
         Self {
             graph,
@@ -113,18 +123,26 @@ impl<S: State> Driver<S> {
             done: Vec::new(),
             scratch: Vec::new(),
             failure: None,
+            waiting: BTreeMap::new(),
             items: BTreeMap::new(),
         }
     }
 
-    async fn drive(mut self, begin: Begin, config: &RunConfig) -> Result<Outcome<S>, RunError> {
-        let Begin { control, fork, finished, failed } = begin;
-        let restored =
-            Run::restore(self.graph.topology.clone(), &control, finished, failed, config.step_limit);
+    async fn drive(
+        mut self,
+        begin: Begin,
+        limits: RunLimits,
+        config: &RunConfig,
+    ) -> Result<Outcome<S>, RunError> {
+        let Begin { control, fork, records, answered } = begin;
+        let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
         let mut run =
             restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(fork) = fork {
             self.checkpoint(fork).await?;
+        }
+        for (slot, record) in answered {
+            self.store_record(slot, record).await?;
         }
         let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
@@ -134,7 +152,8 @@ impl<S: State> Driver<S> {
             Ok(status) => {
                 self.record_stop(&run, &[], "", &dropped).await?;
                 let checkpoint = self.store.as_ref().and_then(Store::at);
-                Ok(Outcome { state: self.state, status, checkpoint })
+                let interrupts = self.waiting.into_values().flatten().collect();
+                Ok(Outcome { state: self.state, status, checkpoint, interrupts })
             }
             Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
@@ -168,11 +187,13 @@ impl<S: State> Driver<S> {
                             self.store_superstep(run.control().expect("a commit is pending")).await?;
                         }
                         self.done.clear();
+                        self.waiting.clear();
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Drop(task) => tasks.drop_task(task),
                     Output::Done => return Ok(Status::Completed),
                     Output::Cancelled => return Ok(Status::Cancelled),
+                    Output::Suspended => return Ok(Status::Interrupted),
                     Output::Fail(failure) => return Err(self.failed(failure, config)),
                 }
             }
@@ -190,8 +211,13 @@ impl<S: State> Driver<S> {
                 Poll::Pending => cancelled.as_mut().poll(context).map(|()| None),
             });
             let Some(end) = end.await else { continue };
-            let slot = end.task.id.slot;
-            self.end_task(run, end)?;
+            let TaskEnd { task, result } = end;
+            let slot = task.id.slot;
+            match result {
+                TaskResult::Finished(update) => self.finish_task(run, task, update)?,
+                TaskResult::Failed(error) => self.fail_task(run, task, error),
+                TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
+            }
             if run.unfinished() > 0 && self.store.is_some() {
                 self.record(run, slot).await?;
             }
@@ -210,35 +236,29 @@ impl<S: State> Driver<S> {
         RunTask::new(task, compiled, self.state.clone(), cx)
     }
 
-    /// Keeps what a task wrote, or has the engine decide about its failure.
-    fn end_task(&mut self, run: &mut Run, end: TaskEnd<S>) -> Result<(), Refused> {
-        let TaskEnd { task, result } = end;
-        match result {
-            Ok(update) => {
-                let (step, slot) = (task.id.step, task.id.slot);
-                let blame = |error| Refused { error, blamed: vec![slot] };
-                let json = self.encode(&update, task.node, step).map_err(blame)?;
-                if self.wants(StreamMode::Updates) {
-                    let node = self.graph.topology.name(task.node).clone();
-                    self.emit(Event::Update { step, node, update: update.clone() });
-                }
-                self.emit_task_end(task, None);
-                let report =
-                    self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
-                let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
-                finished.map_err(|error| blame(RunError::Route { step, error }))
-            }
-            Err(error) => {
-                let retryable =
-                    !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
-                let source = error.into_source();
-                self.emit_task_end(task, Some(&*source));
-                let chance = self.chance(task);
-                self.failure = Some((task, source));
-                run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
-                Ok(())
-            }
+    /// Keeps what a task wrote.
+    fn finish_task(&mut self, run: &mut Run, task: Task, update: S::Update) -> Result<(), Refused> {
+        let (step, slot) = (task.id.step, task.id.slot);
+        let blame = |error| Refused { error, blamed: vec![slot] };
+        let json = self.encode(&update, task.node, step).map_err(blame)?;
+        if self.wants(StreamMode::Updates) {
+            let node = self.graph.topology.name(task.node).clone();
+            self.emit(Event::Update { step, node, update: update.clone() });
         }
+        self.emit_task_end(task, None);
+        let report = self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
+        let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
+        finished.map_err(|error| blame(RunError::Route { step, error }))
+    }
+
+    /// Has the engine decide about a failure.
+    fn fail_task(&mut self, run: &mut Run, task: Task, error: NodeError) {
+        let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
+        let source = error.into_source();
+        self.emit_task_end(task, Some(&*source));
+        let chance = self.chance(task);
+        self.failure = Some((task, source));
+        run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
     }
 
     /// Keeps a finished task for the end of its superstep and asks its routers.

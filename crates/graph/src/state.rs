@@ -3,6 +3,7 @@
 //! Start at [`State`]; write `#[derive(State)]` instead of implementing it.
 
 use std::{
+    error::Error,
     fmt,
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,6 +13,7 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, Error as _},
 };
+use serde_json::Value;
 use superstep_engine::ChannelSet;
 
 use crate::{Panicked, ReduceError};
@@ -21,7 +23,7 @@ use crate::{Panicked, ReduceError};
 /// Derive it. The derive also makes the update type, named after the state: `ChatUpdate` for `Chat`.
 pub trait State: Clone + Default + Send + Sync + 'static {
     /// A partial state: for each channel a write or nothing.
-    type Update: Update;
+    type Update: Update<State = Self>;
 
     /// The channels, in the order of the fields.
     const CHANNELS: &'static [Channel];
@@ -61,6 +63,9 @@ pub trait State: Clone + Default + Send + Sync + 'static {
 pub trait Update:
     Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+    /// The state that it changes.
+    type State: State<Update = Self>;
+
     /// The channels it writes or clears.
     fn written(&self) -> ChannelSet;
 
@@ -69,12 +74,44 @@ pub trait Update:
 }
 
 /// What is known of a channel at compile time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Channel {
     /// The field's name. Checkpoints refer to channels by name.
     pub name: &'static str,
+    /// The names it had before: what is stored under them is read, and stored under the present one from then on.
+    pub was: &'static [&'static str],
     /// Whether only the next superstep sees what is written to it.
     pub ephemeral: bool,
+    /// The version of what is stored of it, from 1.
+    pub version: u32,
+    /// Brings what an older version stored to the present one; there if `version` is not 1.
+    pub migrate: Option<Migrate>,
+    /// Whether a thread cannot do without a value of it.
+    pub required: bool,
+}
+
+impl Channel {
+    /// Whether this is, or was, the channel's name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.was.contains(&name)
+    }
+}
+
+/// A function that brings the JSON of a channel from an older version to the present one; see [`Channel::migrate`].
+///
+/// It is given the JSON, the version that wrote it, and whether it is a value or a write.
+///
+/// # Determinism
+/// The result depends on the arguments only. What is stored stays as it is, and is migrated again when it is loaded.
+pub type Migrate = fn(Value, u32, Stored) -> Result<Value, Box<dyn Error + Send + Sync>>;
+
+/// Which of the two forms of a channel is stored. Their JSON often looks the same, and need not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stored {
+    /// The value, as snapshots have it.
+    Value,
+    /// One write, as updates have it; it is folded after it is migrated.
+    Write,
 }
 
 /// A write that a reducer refused.
@@ -178,7 +215,7 @@ impl<'de, S: State> Deserialize<'de> for Cleared<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut cleared = Self::default();
         for name in Vec::<String>::deserialize(deserializer)? {
-            let position = S::CHANNELS.iter().position(|channel| channel.name == name);
+            let position = S::CHANNELS.iter().position(|channel| channel.is_called(&name));
             cleared
                 .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
         }

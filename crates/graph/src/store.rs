@@ -7,7 +7,7 @@ use superstep_engine::Control;
 
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Lease, RunError,
-    Source, TaskKey, TaskRecord, ThreadId, load::SinceSnapshot,
+    Source, TaskKey, TaskRecord, ThreadId, evolve::Kept, load::SinceSnapshot,
 };
 
 /// The thread that a run writes: it alone, as long as it lives.
@@ -21,6 +21,7 @@ pub(crate) struct Store {
     /// The checkpoint that the run stands at; another one than the head only before its first commit.
     at: Option<CheckpointId>,
     since_snapshot: SinceSnapshot,
+    kept: Kept,
 }
 
 /// What a commit is about.
@@ -39,8 +40,8 @@ impl Store {
         lease: Lease,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let since_snapshot = SinceSnapshot::default();
-        Self { checkpointer, thread, _lease: lease, clock, head: None, at: None, since_snapshot }
+        let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());
+        Self { checkpointer, thread, _lease: lease, clock, head: None, at: None, since_snapshot, kept }
     }
 
     /// The checkpoint that the run stands at.
@@ -48,8 +49,14 @@ impl Store {
         self.at
     }
 
-    pub(crate) fn stand_at(&mut self, head: CheckpointId, at: CheckpointId, since_snapshot: SinceSnapshot) {
-        (self.head, self.at, self.since_snapshot) = (Some(head), Some(at), since_snapshot);
+    pub(crate) fn stand_at(
+        &mut self,
+        head: CheckpointId,
+        at: CheckpointId,
+        since_snapshot: SinceSnapshot,
+        kept: Kept,
+    ) {
+        (self.head, self.at, self.since_snapshot, self.kept) = (Some(head), Some(at), since_snapshot, kept);
     }
 
     /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns what is known of the
@@ -63,7 +70,10 @@ impl Store {
         let NewCheckpoint { source, control, metadata, applied, records } = new;
         let (parent, created_ms) = (self.at, self.clock.now_ms());
         self.since_snapshot.count(applied.iter().map(|task| task.update.len()).sum());
+        self.kept.commit(source, &applied, &records);
         let snapshot = snapshot.filter(|_| self.since_snapshot.is_due()).map(|make| make()).transpose()?;
+        let snapshot =
+            snapshot.map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>());
         let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
         let describe = describe.then(|| (control.clone(), metadata.clone()));
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };

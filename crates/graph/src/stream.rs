@@ -12,7 +12,7 @@ use serde_json::Value;
 use superstep_engine::NodeName;
 use tokio::sync::mpsc;
 
-use crate::{CheckpointMeta, Outcome, RunError, State, cx::EmitCustom};
+use crate::{CheckpointMeta, Interrupt, Outcome, RunError, State, cx::EmitCustom};
 
 /// Something that happened in a run.
 ///
@@ -68,6 +68,8 @@ pub enum Event<S: State> {
     },
     /// A checkpoint was stored. [`StreamMode::Checkpoints`].
     Checkpoint(CheckpointMeta),
+    /// A node asks someone outside. Sent in every mode.
+    Interrupt(Interrupt),
     /// A new input took the place of unfinished tasks. Sent in every mode.
     Discarded {
         /// The tasks that will not run.

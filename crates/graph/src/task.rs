@@ -6,6 +6,7 @@ use std::{
     future::{self, Future},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -17,18 +18,25 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{Cx, NodeError, Panicked, State, TimedOut, node::CompiledNode};
+use crate::{Cx, NodeError, Panicked, State, TimedOut, cx::RunCx, interrupt::Asked, node::CompiledNode};
 
 /// How an attempt of a task ended.
 pub(crate) struct TaskEnd<S: State> {
     pub(crate) task: Task,
-    pub(crate) result: Result<S::Update, NodeError>,
+    pub(crate) result: TaskResult<S>,
+}
+
+pub(crate) enum TaskResult<S: State> {
+    Finished(S::Update),
+    Failed(NodeError),
+    Interrupted(Vec<Asked>),
 }
 
 /// One attempt of a task: its node, its time-out, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<S::Update, NodeError>>,
+    run: Arc<RunCx>,
     timeout: Option<Duration>,
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -37,6 +45,7 @@ impl<S: State> RunTask<S> {
     /// Calls the node, or has it called after the delay of the task. What it does before it first waits, an async
     /// function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
+        let shared = cx.run.clone();
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let timeout = node.timeout.map(|timeout| task.delay + timeout);
         let node = if task.delay.is_zero() {
@@ -49,7 +58,7 @@ impl<S: State> RunTask<S> {
                 run(state, cx).await
             })
         };
-        Self { task, node, timeout, deadline: None }
+        Self { task, node, run: shared, timeout, deadline: None }
     }
 }
 
@@ -61,12 +70,19 @@ impl<S: State> Future for RunTask<S> {
         let task = this.task;
         let polled = catch_unwind(AssertUnwindSafe(|| this.node.as_mut().poll(context)));
         if let Poll::Ready(result) = polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic)))) {
+            let result = match result {
+                Ok(update) => TaskResult::Finished(update),
+                Err(error) => TaskResult::Failed(error),
+            };
             return Poll::Ready(TaskEnd { task, result });
+        }
+        if let Some(asked) = this.run.desk.take(task.id) {
+            return Poll::Ready(TaskEnd { task, result: TaskResult::Interrupted(asked) });
         }
         let Some(timeout) = this.timeout else { return Poll::Pending };
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(deadline.as_mut().poll(context));
-        Poll::Ready(TaskEnd { task, result: Err(TimedOut(timeout - task.delay).into()) })
+        Poll::Ready(TaskEnd { task, result: TaskResult::Failed(TimedOut(timeout - task.delay).into()) })
     }
 }
 

@@ -6,10 +6,10 @@ use superstep_engine::{Control, NodeIndex, Target};
 
 use crate::{
     AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId,
+    ThreadId, Update,
     compiled::Inner,
     json,
-    load::{Restored, load},
+    load::{Restored, load, require},
     run,
     state::fold,
 };
@@ -26,7 +26,10 @@ pub(crate) async fn update_state<S: State>(
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: as_node.to_owned() };
     let node = graph.topology.find(as_node).ok_or_else(unknown)?;
     let _lease = checkpointer.lease(thread).await?;
-    let restored = load::<S>(checkpointer, thread, config.checkpoint).await?;
+    let restored = load::<S>(checkpointer, thread, config.checkpoint, update.written()).await?;
+    if restored.is_none() {
+        require::<S>(update.written(), None)?;
+    }
     let (head, parent) = (restored.as_ref().map(|it| it.head), restored.as_ref().map(|it| it.meta.id));
     let mut change = Change::after(graph, restored, config.checkpoint.is_none())?;
     change.add(graph, node, update)?;

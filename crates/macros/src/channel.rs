@@ -1,8 +1,11 @@
 //! What the user says about a channel: a field and its `#[channel(..)]`.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote_spanned};
-use syn::{Attribute, Error, Field, Path, Result, Type, ext::IdentExt, meta::ParseNestedMeta};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{
+    Attribute, Error, Field, LitInt, LitStr, Path, Result, Type, ext::IdentExt, meta::ParseNestedMeta,
+    parse::Parser, spanned::Spanned,
+};
 
 use crate::home::Home;
 
@@ -25,6 +28,12 @@ pub(crate) struct Channel {
     pub(crate) name: String,
     /// The field's type.
     pub(crate) ty: Type,
+    /// The names it had before.
+    pub(crate) was: Vec<LitStr>,
+    /// The version of what is stored of it, with the function that migrates older ones.
+    version: Option<(LitInt, Path)>,
+    /// Whether a thread cannot do without it.
+    required: bool,
     /// How writes fold into it.
     rule: Rule,
 }
@@ -54,8 +63,25 @@ impl Channel {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let rule = parse_rule(&field.attrs)?.unwrap_or_else(|| Rule::last_value(ident.span()));
-        Ok(Self { ident, name, ty: field.ty, rule })
+        let Said { rule, was, version, migrate, required } = Said::parse(&field.attrs)?;
+        let rule = rule.unwrap_or_else(|| Rule::last_value(ident.span()));
+        let version = versioned(version, migrate)?;
+        Ok(Self { ident, name, ty: field.ty, was, version, required, rule })
+    }
+
+    /// The fields of a `Channel` that are about what was stored before.
+    pub(crate) fn history(&self) -> TokenStream {
+        let Self { was, required, .. } = self;
+        let (version, migrate) = match &self.version {
+            None => (quote!(1), quote!(::core::option::Option::None)),
+            Some((version, path)) => {
+                let call = quote_spanned! {path.span()=>
+                    |json, from, stored| #path(json, from, stored).map_err(::core::convert::Into::into)
+                };
+                (quote!(#version), quote!(::core::option::Option::Some(#call)))
+            }
+        };
+        quote!(was: &[#(#was),*], version: #version, migrate: #migrate, required: #required)
     }
 
     /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.
@@ -132,27 +158,94 @@ impl Rule {
     }
 }
 
-/// The reducer that the attributes of a field choose.
-fn parse_rule(attributes: &[Attribute]) -> Result<Option<Rule>> {
-    let mut chosen = None;
-    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
-        let mut empty = true;
-        attribute.parse_nested_meta(|meta| {
-            empty = false;
-            let rule = parse_word(&meta)?;
-            if chosen.replace(rule).is_some() {
-                return Err(meta.error("a channel has one reducer; remove this one or the one before"));
+/// The names of other channels, present or past, that a channel claims to have had.
+pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
+    let mut names: Vec<String> = channels.iter().map(|channel| channel.name.clone()).collect();
+    channels.iter().flat_map(|channel| &channel.was).filter_map(move |was| {
+        let taken = names.contains(&was.value());
+        names.push(was.value());
+        let message =
+            format!("`{}` is the name of a channel already, or was said before; remove it here", was.value());
+        taken.then(|| Error::new_spanned(was, message))
+    })
+}
+
+/// What the attributes of a field say.
+#[derive(Default)]
+struct Said {
+    rule: Option<Rule>,
+    was: Vec<LitStr>,
+    version: Option<LitInt>,
+    migrate: Option<Path>,
+    required: bool,
+}
+
+impl Said {
+    fn parse(attributes: &[Attribute]) -> Result<Self> {
+        let mut said = Self::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
+            let mut empty = true;
+            attribute.parse_nested_meta(|meta| {
+                empty = false;
+                said.word(&meta)
+            })?;
+            if empty {
+                return Err(Error::new_spanned(
+                    attribute,
+                    format!("no reducer is chosen; known are {}", known()),
+                ));
             }
-            Ok(())
-        })?;
-        if empty {
-            return Err(Error::new_spanned(
-                attribute,
-                format!("no reducer is chosen; known are {}", known()),
-            ));
+        }
+        Ok(said)
+    }
+
+    fn word(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        let again = if meta.path.is_ident("was") {
+            self.was.push(name(meta.value()?.parse()?)?);
+            false
+        } else if meta.path.is_ident("version") {
+            self.version.replace(meta.value()?.parse()?).is_some()
+        } else if meta.path.is_ident("migrate") {
+            self.migrate.replace(meta.value()?.parse()?).is_some()
+        } else if meta.path.is_ident("required") {
+            std::mem::replace(&mut self.required, true)
+        } else if self.rule.replace(parse_word(meta)?).is_some() {
+            return Err(meta.error("a channel has one reducer; remove this one or the one before"));
+        } else {
+            false
+        };
+        if again { Err(meta.error("this is said twice; remove one of the two")) } else { Ok(()) }
+    }
+}
+
+/// A name that a channel can have had.
+fn name(was: LitStr) -> Result<LitStr> {
+    let value = was.value();
+    if Ident::parse_any.parse_str(&value).is_err() || value == "clear" {
+        let message = format!("no channel was ever called `{value}`; it takes the name that the field had");
+        return Err(Error::new_spanned(was, message));
+    }
+    Ok(was)
+}
+
+/// A version that is not the first has a migration, and the other way round.
+fn versioned(version: Option<LitInt>, migrate: Option<Path>) -> Result<Option<(LitInt, Path)>> {
+    match (version, migrate) {
+        (None, None) => Ok(None),
+        (Some(version), Some(migrate)) if version.base10_parse::<u32>()? > 1 => Ok(Some((version, migrate))),
+        (Some(version), _) if version.base10_parse::<u32>()? < 2 => Err(Error::new_spanned(
+            version,
+            "a channel is in version 1 when it is new; say 2 when what is stored of it changes",
+        )),
+        (Some(version), _) => {
+            let message = "older versions may be stored; say how they are read with `migrate = path`";
+            Err(Error::new_spanned(version, message))
+        }
+        (None, Some(migrate)) => {
+            let message = "only older versions are migrated; say `version = 2` when what is stored changes";
+            Err(Error::new_spanned(migrate, message))
         }
     }
-    Ok(chosen)
 }
 
 fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
@@ -163,8 +256,10 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
         return Ok(Rule::With(meta.value()?.parse()?));
     }
     let found = BUILT_IN.iter().find(|(known, ..)| word == known);
-    let &(_, reducer, exclusive) =
-        found.ok_or_else(|| meta.error(format!("`{word}` is no reducer; known are {}", known())))?;
+    let &(_, reducer, exclusive) = found.ok_or_else(|| {
+        let beside = "`was`, `version`, `migrate` and `required` may stand beside one";
+        meta.error(format!("`{word}` is no reducer; known are {}; {beside}", known()))
+    })?;
     Ok(Rule::BuiltIn { ident: Ident::new(reducer, word.span()), exclusive })
 }
 

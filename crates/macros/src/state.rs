@@ -61,6 +61,7 @@ fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
         }
     }
     problems.extend(channel::same_methods(&channels));
+    problems.extend(channel::same_names(&channels));
     if let Some(problem) = problems.into_iter().reduce(crate::combine) {
         return Err(problem);
     }
@@ -81,6 +82,8 @@ struct Code<'a> {
     writes: Vec<TokenStream>,
     /// The default values of the types.
     defaults: Vec<TokenStream>,
+    /// The names they had, their versions and migrations, and whether they are required.
+    history: Vec<TokenStream>,
 }
 
 impl<'a> Code<'a> {
@@ -93,6 +96,7 @@ impl<'a> Code<'a> {
             reducers: channels.iter().map(|channel| channel.reducer(&home)).collect(),
             writes: channels.iter().map(|channel| channel.write(&home)).collect(),
             defaults: channels.iter().map(Channel::default).collect(),
+            history: channels.iter().map(Channel::history).collect(),
             home,
         }
     }
@@ -110,9 +114,11 @@ impl Input {
             let doc = format!("The write to `{name}`, if there is one.");
             // What the derives below demand of the field is demanded of the type that the user wrote.
             let some = LitStr::new(&some, place);
+            let aliases = channel.was.iter().map(|was| quote!(#[serde(alias = #was)]));
             quote_spanned! {place=>
                 #[doc = #doc]
                 #[serde(skip_serializing_if = "::core::option::Option::is_none", deserialize_with = #some)]
+                #(#aliases)*
                 #vis #ident: ::core::option::Option<#write>,
             }
         });
@@ -176,7 +182,7 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, names, types, positions, reducers, defaults, .. } = code;
+        let Code { home, idents, names, types, positions, reducers, defaults, history, .. } = code;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
         let count = positions.len();
@@ -187,7 +193,7 @@ impl Input {
                 type Update = #update;
 
                 const CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL }),*];
+                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
 
                 fn clear_ephemeral(&mut self) {
                     #(
@@ -232,11 +238,13 @@ impl Input {
     }
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
-        let Self { update, .. } = self;
+        let Self { ident, update, .. } = self;
         let Code { home, idents, positions, reducers, .. } = code;
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
+                type State = #ident;
+
                 fn written(&self) -> #home::__private::ChannelSet {
                     let mut channels = self.clear.channels();
                     #(

@@ -100,7 +100,7 @@ fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
         tool_mode: ToolMode::Parallel { max: 8 },
         ..config
     });
-    let ran = scenario.play();
+    let ran = scenario.play_here();
     assert_eq!(
         ran.events(),
         concat!(
@@ -139,7 +139,7 @@ fn a3_no_more_tools_run_at_once_than_may() {
         tool_mode: ToolMode::Parallel { max: 2 },
         ..config
     });
-    let ran = scenario.play();
+    let ran = scenario.play_here();
     assert_eq!(ran.kit.most_at_once(), 2);
     assert_eq!(ran.turn().times("tool_start"), [0, 0, 100]);
     assert_eq!(ran.turn().times("tool_end"), [100, 110, 300]);

@@ -9,6 +9,7 @@ mod errors;
 mod failures;
 mod fan_out;
 mod forks;
+mod interrupts;
 mod panics;
 mod retries;
 mod state;

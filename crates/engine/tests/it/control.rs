@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, Report, RestoreError, Run, Target};
+use superstep_engine::{Control, Records, Report, RestoreError, Run, RunLimits, Target};
 
 use crate::support::graph;
 
@@ -40,7 +40,9 @@ fn an_input_follows_the_last_superstep() {
 
 fn refused(control: &Control, finished: Vec<(u32, Report)>, failed: Vec<(u32, u32)>) -> RestoreError {
     let topology = Arc::new(graph("START -> a; a -Go-> b; b -> END"));
-    Run::restore(topology, control, finished, failed, 9).expect_err("the record does not fit")
+    let records = Records { finished, failed, ..Records::default() };
+    Run::restore(topology, control, records, RunLimits { supersteps: 9, ..RunLimits::default() })
+        .expect_err("the record does not fit")
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use superstep_engine::{
     ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeSpec, OnCancel,
-    Output, Report, RetryPolicy, Run, Target, Task, TaskId, Topology, TopologyBuilder,
+    Output, Records, Report, RetryPolicy, Run, RunLimits, Target, Task, TaskId, Topology, TopologyBuilder,
 };
 
 /// What the nodes of a random graph do: all of it depends on who runs when, and on nothing else.
@@ -96,8 +96,9 @@ fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
     let mut picks = picks.iter();
     'process: loop {
         let used = u32::try_from(commits.len().saturating_sub(1)).unwrap();
-        let records = (finished.clone(), failed.clone());
-        let run = Run::restore(topology.clone(), &control, records.0, records.1, LIMIT - used);
+        let records = Records { finished: finished.clone(), failed: failed.clone(), ..Records::default() };
+        let limits = RunLimits { supersteps: LIMIT - used, ..RunLimits::default() };
+        let run = Run::restore(topology.clone(), &control, records, limits);
         let mut run = run.expect("what was recorded fits");
         let mut running: Vec<Task> = Vec::new();
         loop {
@@ -170,7 +171,11 @@ proptest! {
                 Report { written: set(written).union(exclusive), exclusive, targets: Vec::new() }
             })
             .collect();
-        let mut run = Run::restore(world.topology(), &Control::input(None), [(0, Report::default())], [], 9).unwrap();
+        let mut run = {
+            let records = Records { finished: vec![(0, Report::default())], ..Records::default() };
+            let limits = RunLimits { supersteps: 9, ..RunLimits::default() };
+            Run::restore(world.topology(), &Control::input(None), records, limits).unwrap()
+        };
         let mut end = None;
         let mut left: Vec<usize> = Vec::new();
         loop {

@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use superstep_engine::{
     ChannelSet, Control, Edge, EdgeKind, Endpoint, EngineError, Failure, Finished, Input, NodeSpec, OnCancel,
-    Output, Report, RetryPolicy, Run, Target, TaskId, Topology, TopologyBuilder,
+    Output, Records, Report, RetryPolicy, Run, RunLimits, Target, TaskId, Topology, TopologyBuilder,
 };
 
 /// A graph in one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`.
@@ -89,7 +89,10 @@ impl Machine {
         failed: impl IntoIterator<Item = (u32, u32)>,
         limit: u32,
     ) -> Self {
-        let run = Run::restore(topology.clone(), control, finished, failed, limit).expect("the record fits");
+        let (finished, failed) = (finished.into_iter().collect(), failed.into_iter().collect());
+        let records = Records { finished, failed, ..Records::default() };
+        let limits = RunLimits { supersteps: limit, ..RunLimits::default() };
+        let run = Run::restore(topology.clone(), control, records, limits).expect("the record fits");
         Self { topology: topology.clone(), run }
     }
 

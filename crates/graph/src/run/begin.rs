@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, END, NodeName, Report, START, Target, TaskId, Topology};
+use superstep_engine::{ChannelSet, Control, END, NodeName, Report, START, Target, TaskId, Topology};
 
-use super::{Begin, Done, Driver};
+use super::{
+    Begin, Done, Driver,
+    interrupts::{Waiting, fresh},
+};
 use crate::{
     Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State, TaskRecord,
     Update,
-    load::{Restored, RestoredTask, load},
+    load::{Restored, RestoredTask, load, require},
     node::Targets,
     store::{NewCheckpoint, Store},
 };
@@ -20,7 +23,10 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         match input {
-            Some(input) if config.checkpoint.is_none() => self.accept(input, Control::input(None)),
+            Some(input) if config.checkpoint.is_none() => {
+                require::<S>(input.written(), None)?;
+                self.accept(input, Control::input(None))
+            }
             _ => Err(RunError::NoCheckpointer { graph: self.graph.name.clone() }),
         }
     }
@@ -31,20 +37,25 @@ impl<S: State> Driver<S> {
         input: Option<S::Update>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
+        if input.is_some() && !config.answers.is_empty() {
+            return Err(RunError::InputAndAnswers);
+        }
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
-        let restored = load::<S>(&checkpointer, &thread, config.checkpoint).await?;
+        let given = input.as_ref().map_or(ChannelSet::EMPTY, Update::written);
+        let restored = load::<S>(&checkpointer, &thread, config.checkpoint, given).await?;
         let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
-        let Some(Restored { meta, head, state, tasks, since_snapshot }) = restored else {
+        let Some(Restored { meta, head, state, tasks, since_snapshot, kept }) = restored else {
             self.store = Some(store);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
+            require::<S>(given, None)?;
             return self.accept_and_store(input, None, config).await;
         };
-        store.stand_at(head, meta.id, since_snapshot);
+        store.stand_at(head, meta.id, since_snapshot, kept);
         (self.store, self.state) = (Some(store), state);
         let Some(input) = input else {
-            return Ok(self.go_on(meta.control, tasks, config));
+            return self.go_on(meta.control, tasks, config);
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {
@@ -65,7 +76,9 @@ impl<S: State> Driver<S> {
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, true)?;
         let led = self.graph.topology.after(&[(node, report.targets.clone())]);
         led.map_err(|error| RunError::Route { step, error })?;
-        Ok(Begin { control, fork: None, finished: vec![(0, report)], failed: Vec::new() })
+        let mut begin = fresh(control);
+        begin.records.finished.push((0, report));
+        Ok(begin)
     }
 
     async fn accept_and_store(
@@ -75,7 +88,8 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let begin = self.accept(input, Control::input(last))?;
-        let records = begin.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
+        let records =
+            begin.records.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
         let records = records.collect();
         self.mark_recorded(0);
         let (control, metadata) = (begin.control.clone(), config.metadata.clone());
@@ -91,7 +105,12 @@ impl<S: State> Driver<S> {
     }
 
     /// Goes on from the head of the thread, or on a fork from an older checkpoint.
-    fn go_on(&mut self, mut control: Control, mut tasks: Vec<RestoredTask<S>>, config: &RunConfig) -> Begin {
+    fn go_on(
+        &mut self,
+        mut control: Control,
+        mut tasks: Vec<RestoredTask<S>>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
         let fork = config.checkpoint.is_some().then(|| {
             // A fork runs its tasks afresh; only an input is no task that could run again.
             tasks.retain(|task| {
@@ -103,27 +122,34 @@ impl<S: State> Driver<S> {
             NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
         });
         self.items.clone_from(&control.items);
-        let mut begin = Begin { control, fork, finished: Vec::new(), failed: Vec::new() };
+        let mut begin = Begin { fork, ..fresh(control) };
+        let mut waiting = Vec::new();
         for task in tasks {
+            let name = begin.control.next.get(task.slot as usize);
             match (task.record, task.update) {
                 (TaskRecord::Finished { update: json, targets }, Some(update)) => {
-                    let name = begin.control.next.get(task.slot as usize);
                     // The engine reports nodes that the graph lost.
                     let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
                         continue;
                     };
                     let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
                     let (written, exclusive) = (update.written(), update.exclusive());
-                    begin.finished.push((task.slot, Report { written, exclusive, targets: ends }));
+                    begin.records.finished.push((task.slot, Report { written, exclusive, targets: ends }));
                     let json = json.into_bytes();
                     let update = Some(update);
                     self.put(task.slot, Done { node, update, json, items, recorded: true });
                 }
-                (TaskRecord::Failed { attempts, .. }, _) => begin.failed.push((task.slot, attempts)),
+                (TaskRecord::Failed { attempts, .. }, _) => begin.records.failed.push((task.slot, attempts)),
+                (TaskRecord::Interrupted { questions, answers, attempts, .. }, _) => {
+                    begin.records.failed.push((task.slot, attempts));
+                    let Some(node) = name.cloned() else { continue };
+                    waiting.push(Waiting { slot: task.slot, node, questions, answers });
+                }
                 (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
             }
         }
-        begin
+        self.answer(&mut begin, waiting, config)?;
+        Ok(begin)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is kept of tasks whose superstep is not over, so that they need not run again.
 
-use superstep_engine::{NodeIndex, Report, Run, Target, Task};
+use superstep_engine::{NodeIndex, Report, Run, Target, Task, TaskId};
 
 use super::Driver;
 use crate::{RecordedTarget, RunError, State, TaskRecord, error::chain};
@@ -11,7 +11,7 @@ impl<S: State> Driver<S> {
         let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
             return Ok(());
         };
-        let record = TaskRecord::Failed { attempts: failed.attempt, error: chain(&*source) };
+        let record = self.failed_record(failed.id, failed.attempt, chain(&*source));
         self.store_record(failed.id.slot, record).await
     }
 
@@ -24,9 +24,13 @@ impl<S: State> Driver<S> {
         dropped: &[Task],
     ) -> Result<(), RunError> {
         for &slot in blamed {
-            self.store_record(slot, TaskRecord::Failed { attempts: 0, error: error.to_owned() }).await?;
+            let record = self.failed_record(run.task(slot), 0, error.to_owned());
+            self.store_record(slot, record).await?;
         }
-        for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
+        // The record of a task that was answered has the answers, and says that it is to run again.
+        let plain =
+            |task: &&Task| !blamed.contains(&task.id.slot) && self.cx.desk.answers_of(task.id).is_empty();
+        for task in dropped.iter().filter(plain) {
             self.store_record(task.id.slot, TaskRecord::Cancelled).await?;
         }
         for slot in 0..self.done.len() {
@@ -47,6 +51,15 @@ impl<S: State> Driver<S> {
             self.mark_recorded(slot);
         }
         Ok(())
+    }
+
+    /// The record of a failure, with the answers that the task had been given.
+    fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
+        let answers = self.cx.desk.answers_of(task);
+        if answers.is_empty() {
+            return TaskRecord::Failed { attempts, error };
+        }
+        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error) }
     }
 
     pub(super) async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {

@@ -1,0 +1,431 @@
+//! Reads what programs stored that had other versions of the state.
+//!
+//! An update and a snapshot are stored as objects with an entry for each channel. Names that begin with `$` are no
+//! channels': `$v` has the versions of those channels whose version is not 1, and `$kept`, in a snapshot, what is stored
+//! of channels that the program did not know which made the snapshot.
+//!
+//! Start at [`Reader`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::value::{RawValue, to_raw_value};
+use superstep_engine::ChannelSet;
+
+use crate::{
+    AppliedTask, Channel, ChannelValue, Panicked, Source, State, Stored, TaskRecord, Update, state::fold,
+};
+
+const VERSIONS: &str = "$v";
+const KEPT: &str = "$kept";
+const CLEAR: &str = "clear";
+
+/// How an update begins that has versions, as [`write_versions`] writes it.
+const WITH_VERSIONS: &[u8] = b"{\"$v\":";
+
+type Versions = BTreeMap<String, u32>;
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// Reads a thread, part by part in the order in which the parts were stored.
+pub(crate) struct Reader<S> {
+    pub(crate) state: S,
+    /// What the state does not know.
+    pub(crate) kept: Kept,
+    /// The channels that have a value, or that a finished task gave one.
+    pub(crate) present: ChannelSet,
+    /// The channels whose version is not 1.
+    versioned: ChannelSet,
+}
+
+/// Why something stored cannot be read.
+pub(crate) enum Unfit {
+    /// A program with a later version of the channel stored it.
+    Newer { channel: &'static str, stored: u32, known: u32 },
+    /// It does not fit the types, or cannot be migrated or folded.
+    Decode(Cause),
+}
+
+/// What was stored in an older version and cannot be brought to the present one.
+#[derive(Debug, thiserror::Error)]
+#[error("channel `{channel}` cannot be migrated from version {from} to {to}")]
+struct MigrateError {
+    channel: &'static str,
+    from: u32,
+    to: u32,
+    source: Cause,
+}
+
+impl<S: State> Reader<S> {
+    pub(crate) fn new() -> Self {
+        let versioned = S::CHANNELS.iter().enumerate().filter(|(_, channel)| channel.version != 1);
+        Self {
+            state: S::default(),
+            kept: Kept::default(),
+            present: ChannelSet::EMPTY,
+            versioned: versioned.map(|(position, _)| position).collect(),
+        }
+    }
+
+    /// Takes the state from a snapshot. On failure, names the channel that is to blame.
+    pub(crate) fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unfit)> {
+        let (mut versions, mut kept) = (Versions::new(), Kept::default());
+        let mut values = Vec::with_capacity(channels.len());
+        for ChannelValue { channel, json } in channels {
+            let read = match channel.as_str() {
+                VERSIONS => serde_json::from_slice(&json).map(|read| versions = read),
+                KEPT => serde_json::from_slice(&json).map(|read| kept = read),
+                name if name.starts_with('$') => Err(unknown_entry(name)),
+                _ => {
+                    values.push((channel, json));
+                    continue;
+                }
+            };
+            read.map_err(|cause| (channel, cause.into()))?;
+        }
+        self.values(&versions, values, false)?;
+        let values = kept.values.entries.into_iter();
+        let values = values.map(|(name, json)| (name, String::from(Box::<str>::from(json)).into_bytes()));
+        self.values(&kept.values.versions, values.collect(), true)?;
+        for update in kept.updates {
+            let folded = self.split(update, true).and_then(|(update, rest)| self.fold(update, rest));
+            folded.map_err(|unfit| (KEPT.to_owned(), unfit))?;
+        }
+        Ok(())
+    }
+
+    /// Folds an update of a superstep that is over.
+    pub(crate) fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
+        let (update, rest) = self.read(json)?;
+        self.fold(update, rest)
+    }
+
+    /// Reads the update of a finished task whose superstep is not over.
+    pub(crate) fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
+        let (update, rest) = self.read(json)?;
+        self.present = self.present.union(update.written());
+        if !rest.is_empty() {
+            self.kept.tasks.insert(slot, rest);
+        }
+        Ok(update)
+    }
+
+    fn fold(&mut self, update: S::Update, rest: Object) -> Result<(), Unfit> {
+        self.present = self.present.union(update.written());
+        if !rest.is_empty() {
+            self.kept.updates.push(rest);
+        }
+        fold(&mut self.state, update).map_err(|error| Unfit::Decode(error.into()))
+    }
+
+    /// Decodes the values of a snapshot. With `late`, they were kept by a program that did not know their channels: what
+    /// was ephemeral is over.
+    fn values(
+        &mut self,
+        versions: &Versions,
+        values: Vec<(String, Vec<u8>)>,
+        late: bool,
+    ) -> Result<(), (String, Unfit)> {
+        // A channel may be there under two names, if an older program went on after it was renamed. The present name
+        // counts, and the other one is kept.
+        let is_present = |(name, _): &(String, _)| position(S::CHANNELS, name).is_some();
+        let (now, before): (Vec<_>, Vec<_>) = values.into_iter().partition(is_present);
+        for (name, json) in now.into_iter().chain(before) {
+            let version = version_of(versions, &name);
+            match find(S::CHANNELS, &name) {
+                Some((_, channel)) if late && channel.ephemeral => {}
+                Some((position, channel)) if !self.present.contains(position) => {
+                    self.value(position, channel, version, &json).map_err(|unfit| (name, unfit))?;
+                }
+                _ => match serde_json::from_slice(&json) {
+                    Ok(json) => self.kept.values.put(name, version, json),
+                    Err(error) => return Err((name, error.into())),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        position: usize,
+        channel: &'static Channel,
+        version: u32,
+        json: &[u8],
+    ) -> Result<(), Unfit> {
+        if version == channel.version {
+            self.state.decode(position, json)?;
+        } else {
+            let json = migrate(channel, version, Stored::Value, serde_json::from_slice(json)?)?;
+            self.state.decode(position, json.get().as_bytes())?;
+        }
+        self.present.insert(position);
+        Ok(())
+    }
+
+    /// The update, and what of it the state does not know.
+    fn read(&self, json: &[u8]) -> Result<(S::Update, Object), Unfit> {
+        let direct = match self.without_versions(json)? {
+            Some((listed, json)) => self.read_present(listed, &json),
+            None if json.starts_with(WITH_VERSIONS) => Ok(None),
+            None => self.read_present(ChannelSet::EMPTY, json),
+        };
+        if let Ok(Some(update)) = direct {
+            return Ok((update, Object::default()));
+        }
+        let object: Object = serde_json::from_slice(json)?;
+        let is_present = |name: &String| name == CLEAR || position(S::CHANNELS, name).is_some();
+        let of_today = object.versions.is_empty() && object.entries.keys().all(is_present);
+        match (self.split(object, false), direct) {
+            // It tells the place in what is stored.
+            (Err(Unfit::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
+                Err(error.into())
+            }
+            (split, _) => split,
+        }
+    }
+
+    /// Reads an update in which the channels of `listed` are in their present version, and all others in version 1.
+    /// `None` if that is not the present version of each.
+    fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
+        let update: S::Update = serde_json::from_slice(json)?;
+        Ok((update.written().intersection(self.versioned) == listed).then_some(update))
+    }
+
+    /// The channels whose versions an update begins with, and the update without that. `None` if it does not begin with
+    /// versions, or not all of them are those of this program.
+    fn without_versions(&self, json: &[u8]) -> Result<Option<(ChannelSet, Vec<u8>)>, Unfit> {
+        let Some(json) = json.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
+        let mut versions = serde_json::Deserializer::from_slice(json).into_iter::<Versions>();
+        let Some(read) = versions.next().transpose()? else { return Ok(None) };
+        let mut rest = json[versions.byte_offset()..].to_vec();
+        let mut listed = ChannelSet::EMPTY;
+        for (name, version) in read {
+            match position(S::CHANNELS, &name) {
+                Some(position) if S::CHANNELS[position].version == version => listed.insert(position),
+                _ => return Ok(None),
+            }
+        }
+        match rest.first_mut() {
+            Some(comma) if *comma == b',' => *comma = b'{',
+            _ => return Ok(None),
+        }
+        Ok(Some((listed, rest)))
+    }
+
+    /// Takes an update apart: what the state knows of it, in its present form, and what it does not.
+    fn split(&self, update: Object, late: bool) -> Result<(S::Update, Object), Unfit> {
+        let Object { versions, mut entries } = update;
+        let (mut known, mut rest) = (BTreeMap::new(), Object::default());
+        if let Some(cleared) = entries.remove(CLEAR) {
+            let names: Vec<String> = serde_json::from_str(cleared.get())?;
+            let names = names.into_iter().map(|name| (find(S::CHANNELS, &name), name));
+            let names =
+                names.filter(|(found, _)| !found.is_some_and(|(_, channel)| late && channel.ephemeral));
+            let (ours, others): (Vec<_>, Vec<_>) = names.partition(|(found, _)| found.is_some());
+            for (names, entries) in [(ours, &mut known), (others, &mut rest.entries)] {
+                let names: Vec<_> = names.into_iter().map(|(_, name)| name).collect();
+                if !names.is_empty() {
+                    entries.insert(CLEAR.to_owned(), to_raw_value(&names)?);
+                }
+            }
+        }
+        for (name, json) in entries {
+            let version = version_of(&versions, &name);
+            match find(S::CHANNELS, &name) {
+                Some((_, channel)) if late && channel.ephemeral => {}
+                Some((_, channel)) => {
+                    let json = migrate(channel, version, Stored::Write, json)?;
+                    if known.insert(channel.name.to_owned(), json).is_some() {
+                        let twice = format!("channel `{}` is written under two of its names", channel.name);
+                        return Err(Unfit::Decode(twice.into()));
+                    }
+                }
+                None => rest.put(name, version, json),
+            }
+        }
+        Ok((serde_json::from_slice(&serde_json::to_vec(&known)?)?, rest))
+    }
+}
+
+impl From<serde_json::Error> for Unfit {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Decode(error.into())
+    }
+}
+
+/// What is stored of channels that the state does not know. It goes along from snapshot to snapshot, so that a program
+/// that knows them finds them again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    values: Object,
+    /// What was written to them after the snapshot that had their values, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    updates: Vec<Object>,
+    /// What finished tasks wrote whose superstep is not over, by slot.
+    #[serde(skip)]
+    tasks: BTreeMap<u32, Object>,
+}
+
+impl Kept {
+    /// The names of the channels.
+    pub(crate) fn channels(&self) -> Vec<String> {
+        let objects = [&self.values].into_iter().chain(&self.updates).chain(self.tasks.values());
+        let names: BTreeSet<String> = objects.flat_map(Object::channels).collect();
+        names.into_iter().collect()
+    }
+
+    /// Goes on to the next checkpoint: what its superstep folded in is an update now, and what it left out is not kept.
+    pub(crate) fn commit(&mut self, source: Source, applied: &[AppliedTask], records: &[(u32, TaskRecord)]) {
+        if self.tasks.is_empty() {
+            return;
+        }
+        for task in applied {
+            self.updates.extend(self.tasks.remove(&task.slot));
+        }
+        // A fork takes along records of its parent.
+        self.tasks.retain(|kept, _| source == Source::Fork && records.iter().any(|(slot, _)| slot == kept));
+    }
+
+    /// The entry of a snapshot for it, if there is anything.
+    pub(crate) fn entry(&self) -> Option<ChannelValue> {
+        if self.values.is_empty() && self.updates.is_empty() {
+            return None;
+        }
+        let json = serde_json::to_vec(self).expect("what was read as JSON becomes JSON");
+        Some(ChannelValue { channel: KEPT.to_owned(), json })
+    }
+}
+
+/// An update or the values of a snapshot, with versions.
+#[derive(Clone, Debug, Default)]
+struct Object {
+    versions: Versions,
+    entries: BTreeMap<String, Box<RawValue>>,
+}
+
+impl Object {
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn put(&mut self, name: String, version: u32, json: Box<RawValue>) {
+        if version != 1 {
+            self.versions.insert(name.clone(), version);
+        }
+        self.entries.insert(name, json);
+    }
+
+    fn channels(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.entries.keys().filter(|name| *name != CLEAR).cloned().collect();
+        if let Some(cleared) = self.entries.get(CLEAR) {
+            names.extend(serde_json::from_str::<Vec<String>>(cleared.get()).unwrap_or_default());
+        }
+        names
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let versions = (!self.versions.is_empty()).then(|| to_raw_value(&self.versions));
+        let versions = versions.transpose().map_err(serde::ser::Error::custom)?;
+        let versions = versions.as_ref().map(|versions| (VERSIONS, versions));
+        let entries = self.entries.iter().map(|(name, json)| (name.as_str(), json));
+        serializer.collect_map(versions.into_iter().chain(entries))
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut entries = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        let versions = entries.remove(VERSIONS);
+        let versions = versions.map(|json| serde_json::from_str(json.get()).map_err(D::Error::custom));
+        if let Some(name) = entries.keys().find(|name| name.starts_with('$')) {
+            return Err(D::Error::custom(unknown_entry(name)));
+        }
+        Ok(Self { versions: versions.transpose()?.unwrap_or_default(), entries })
+    }
+}
+
+/// Whether any channel has a version that has to be stored.
+pub(crate) const fn any_version(channels: &[Channel]) -> bool {
+    let mut position = 0;
+    while position < channels.len() {
+        if channels[position].version != 1 {
+            return true;
+        }
+        position += 1;
+    }
+    false
+}
+
+/// Begins an object with the versions of the written channels, if any of them is not 1. The object stays open.
+pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>) {
+    let mut begin = WITH_VERSIONS;
+    for channel in written.iter().map(|position| &channels[position]).filter(|channel| channel.version != 1) {
+        json.extend_from_slice(begin);
+        json.extend_from_slice(if begin == WITH_VERSIONS { b"{\"" } else { b"\"" });
+        json.extend_from_slice(channel.name.as_bytes());
+        json.extend_from_slice(b"\":");
+        json.extend_from_slice(channel.version.to_string().as_bytes());
+        begin = b",";
+    }
+    if begin != WITH_VERSIONS {
+        json.push(b'}');
+    }
+}
+
+/// The entry of a snapshot with the versions of all channels, if any of them is not 1.
+pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
+    let versions = channels.iter().filter(|channel| channel.version != 1);
+    let versions: BTreeMap<_, _> = versions.map(|channel| (channel.name, channel.version)).collect();
+    let json = || serde_json::to_vec(&versions).expect("names and numbers become JSON");
+    (!versions.is_empty()).then(|| ChannelValue { channel: VERSIONS.to_owned(), json: json() })
+}
+
+fn version_of(versions: &Versions, name: &str) -> u32 {
+    versions.get(name).copied().unwrap_or(1)
+}
+
+/// The channel that has this name now.
+fn position(channels: &[Channel], name: &str) -> Option<usize> {
+    channels.iter().position(|channel| channel.name == name)
+}
+
+/// The channel that has or had this name.
+fn find<'a>(channels: &'a [Channel], name: &str) -> Option<(usize, &'a Channel)> {
+    channels.iter().enumerate().find(|(_, channel)| channel.is_called(name))
+}
+
+/// The JSON in the present version of the channel. A migration that panics fails.
+fn migrate(
+    channel: &Channel,
+    from: u32,
+    stored: Stored,
+    json: Box<RawValue>,
+) -> Result<Box<RawValue>, Unfit> {
+    let to = channel.version;
+    if from == to {
+        return Ok(json);
+    }
+    if from > to {
+        return Err(Unfit::Newer { channel: channel.name, stored: from, known: to });
+    }
+    let failed =
+        |source: Cause| Unfit::Decode(MigrateError { channel: channel.name, from, to, source }.into());
+    let migrate = channel.migrate.ok_or_else(|| failed("it has no `migrate`".into()))?;
+    let json = serde_json::from_str(json.get())?;
+    let migrated = catch_unwind(AssertUnwindSafe(|| migrate(json, from, stored)));
+    let migrated = migrated.unwrap_or_else(|panic| Err(Box::new(Panicked::from_payload(&*panic))));
+    Ok(to_raw_value(&migrated.map_err(failed)?)?)
+}
+
+fn unknown_entry(name: &str) -> serde_json::Error {
+    let message = format!("the entry `{name}` is not of this version of superstep; use a newer one");
+    serde_json::Error::custom(message)
+}

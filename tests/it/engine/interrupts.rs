@@ -1,0 +1,262 @@
+//! D: asking someone outside, breakpoints.
+
+use serde_json::{Value, json};
+use superstep::{
+    Answers, Breakpoints, CompiledGraph, Cx, END, Event, RunConfig, RunError, START, State, StateGraph,
+    Status, StreamMode,
+};
+
+use crate::support::{Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+
+/// `START → pre → ask → end`; `ask` asks `q` and says the answer.
+fn asking(calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let pre = sayer(&mut graph, "pre");
+    let ask = graph.add_node_with("ask", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        let answer: String = cx.interrupt("q", json!({ "q": 1 })).await;
+        say(&answer)
+    });
+    let end = sayer(&mut graph, "end");
+    graph.add_edge(START, pre);
+    graph.add_edge(pre, ask);
+    graph.add_edge(ask, end);
+    graph.add_edge(end, END);
+    graph.compile().unwrap()
+}
+
+fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+    RunConfig { answers: Answers::new().answer(name, value), ..t() }
+}
+
+fn stop(before: &[&str], after: &[&str]) -> RunConfig {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    RunConfig { breakpoints: Breakpoints { before: names(before), after: names(after) }, ..t() }
+}
+
+on_every_store! {
+    async fn d1_a_node_asks_and_runs_again_with_the_answer(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(asking(&calls));
+        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "pre"));
+        let [interrupt] = &asked.interrupts[..] else { panic!("{:?}", asked.interrupts) };
+        assert_eq!((interrupt.id.as_str(), interrupt.key.as_str()), ("ask:0:q", "q"));
+        assert_eq!((interrupt.node.as_str(), &interrupt.question), ("ask", &json!({ "q": 1 })));
+        let waiting = head(&graph).await;
+        assert_eq!(names(&waiting.next), "ask");
+        assert_eq!(waiting.tasks[0].interrupts, asked.interrupts);
+        assert_eq!(h(&graph).await.len(), 3);
+
+        // Another process.
+        let end = backend.keep(asking(&calls)).resume(answer("q", "yes")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "pre yes end"));
+        assert_eq!(calls.named("ask"), 2);
+    }
+
+    async fn d2_going_on_without_an_answer_asks_the_same_again(backend: Backend) {
+        let graph = backend.keep(asking(&Calls::default()));
+        let first = graph.invoke(Plain::update(), t()).await.unwrap();
+        let again = graph.resume(t()).await.unwrap();
+        assert_eq!((again.status, &again.interrupts), (Status::Interrupted, &first.interrupts));
+        assert_eq!(graph.resume(answer("ask:0:q", "by id")).await.unwrap().state.said(), "pre by id end");
+    }
+
+    async fn d3_a_new_input_while_somebody_is_asked_is_the_callers_choice(backend: Backend) {
+        let graph = backend.keep(asking(&Calls::default()));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        let error = failed(graph.invoke(say("new"), t()).await);
+        assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "ask"), "{error}");
+        let both = failed(graph.invoke(say("new"), answer("q", "yes")).await);
+        assert!(matches!(both, RunError::InputAndAnswers), "{both}");
+    }
+
+    async fn d4_two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let a: String = cx.interrupt("q1", ()).await;
+                let b: String = cx.interrupt("q2", ()).await;
+                say(&format!("{a}{b}"))
+            });
+            graph.add_edge(START, ask);
+            graph.compile().unwrap()
+        };
+        let keys = |asked: &[superstep::Interrupt]| asked.iter().map(|asked| asked.key.clone()).collect::<Vec<_>>();
+        let first = backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(keys(&first.interrupts), ["q1"]);
+        let second = backend.keep(make()).resume(answer("q1", "A")).await.unwrap();
+        assert_eq!(keys(&second.interrupts), ["q2"]);
+        let stale = failed(backend.keep(make()).resume(answer("q1", "X")).await);
+        assert_eq!(stale.to_string(), "SS118: nothing waits for an answer to `q1`; what waits is `ask:0:q2`");
+        assert_eq!(backend.keep(make()).resume(answer("q2", "B")).await.unwrap().state.said(), "AB");
+    }
+
+    async fn d5_answers_that_nobody_waits_for_are_refused_and_change_nothing(backend: Backend) {
+        let graph = backend.keep(asking(&Calls::default()));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        for name in ["other", "ask:1:q", ""] {
+            let error = failed(graph.resume(answer(name, "yes")).await);
+            let wanted = format!("SS118: nothing waits for an answer to `{name}`; what waits is `ask:0:q`");
+            assert_eq!(error.to_string(), wanted);
+        }
+        let twice = Answers::new().answer("q", "a").answer("ask:0:q", "b");
+        let error = failed(graph.resume(RunConfig { answers: twice, ..t() }).await);
+        assert!(matches!(error, RunError::AmbiguousAnswer { .. }), "{error}");
+        assert_eq!(head(&graph).await.tasks[0].interrupts.len(), 1);
+        graph.resume(answer("q", "yes")).await.unwrap();
+        let late = failed(graph.resume(answer("q", "yes")).await);
+        assert_eq!(late.to_string(), "SS118: nothing waits for an answer to `q`; the thread waits for none");
+    }
+
+    async fn d12_an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
+        let error = failed(backend.keep(asking(&Calls::default())).resume(answer("q", "yes")).await);
+        assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
+    }
+
+    async fn d12_falsy_answers_are_answers(backend: Backend) {
+        for (n, value) in [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].into_iter().enumerate() {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let answer: Value = cx.interrupt("q", ()).await;
+                say(&answer.to_string())
+            });
+            graph.add_edge(START, ask);
+            let graph = backend.keep(graph.compile().unwrap());
+            let on = RunConfig::thread(format!("t{n}"));
+            graph.invoke(Plain::update(), on.clone()).await.unwrap();
+            let answers = Answers::new().answer("q", value.clone());
+            assert_eq!(graph.resume(RunConfig { answers, ..on }).await.unwrap().state.said(), value.to_string());
+        }
+    }
+
+    async fn d14_an_answer_of_the_wrong_type_is_refused_and_the_question_still_waits(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let (a, b): (bool, bool) = (cx.interrupt("a", ()).await, cx.interrupt("b", ()).await);
+                say(&format!("{a} {b}"))
+            });
+            graph.add_edge(START, ask);
+            graph.compile().unwrap()
+        };
+        let graph = backend.keep(make());
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        graph.resume(answer("a", true)).await.unwrap();
+        let error = failed(graph.resume(answer("b", "maybe")).await);
+        assert_eq!(
+            superstep::chain(&error),
+            "SS120: superstep 1: the answer to `b` is not what node `ask` asked for; answer it again: invalid type: \
+             string \"maybe\", expected a boolean"
+        );
+        let waiting = head(&graph).await;
+        assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));
+        assert_eq!(backend.keep(make()).resume(answer("b", false)).await.unwrap().state.said(), "true false");
+    }
+
+    async fn d17_a_fork_from_before_the_question_asks_again(backend: Backend) {
+        let graph = backend.keep(asking(&Calls::default()));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        let before = head(&graph).await.checkpoint.unwrap().id;
+        graph.resume(answer("q", "old")).await.unwrap();
+        let asked = graph.resume(RunConfig { checkpoint: Some(before), ..t() }).await.unwrap();
+        assert_eq!(asked.status, Status::Interrupted);
+        assert_eq!(graph.resume(answer("q", "new")).await.unwrap().state.said(), "pre new end");
+        let said: Vec<_> = graph.get_state_history(&"t".into(), Default::default()).await.unwrap();
+        assert!(said.iter().any(|snapshot| snapshot.values.said() == "pre old end"));
+    }
+
+    async fn d20_several_questions_are_answered_in_any_order_and_siblings_do_not_run_again(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            for name in ["a", "b"] {
+                let node = graph.add_node_with(name, calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                    calls.add(&cx);
+                    let answer: String = cx.interrupt("q", ()).await;
+                    say(&answer)
+                });
+                graph.add_edge(START, node);
+            }
+            let free = graph.add_node_with("free", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                say("free")
+            });
+            graph.add_edge(START, free);
+            graph.compile().unwrap()
+        };
+        let asked = backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(asked.interrupts.iter().map(|asked| asked.id.as_str()).collect::<Vec<_>>(), ["a:0:q", "b:1:q"]);
+        let unclear = failed(backend.keep(make()).resume(answer("q", "?")).await);
+        assert_eq!(
+            unclear.to_string(),
+            "SS119: it is not clear which interrupt the answer `q` is for; answer once, by the id: `a:0:q`, `b:1:q`"
+        );
+        let half = backend.keep(make()).resume(answer("b:1:q", "B")).await.unwrap();
+        assert_eq!((half.status, half.interrupts.len()), (Status::Interrupted, 1));
+        let end = backend.keep(make()).resume(answer("q", "A")).await.unwrap();
+        assert_eq!(end.state.said(), "A B free");
+        assert_eq!([calls.named("a"), calls.named("b"), calls.named("free")], [2, 2, 1]);
+    }
+
+    async fn answers_outlive_a_failure_of_the_node_that_got_them(backend: Backend) {
+        let make = |repaired: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", move |_: Plain, cx: Cx| async move {
+                let answer: String = cx.interrupt("q", ()).await;
+                if repaired { Ok(say(&answer)) } else { Err(superstep::NodeError::new("no")) }
+            });
+            graph.add_edge(START, ask);
+            graph.compile().unwrap()
+        };
+        backend.keep(make(false)).invoke(Plain::update(), t()).await.unwrap();
+        failed(backend.keep(make(false)).resume(answer("q", "yes")).await);
+        let failed = head(&backend.keep(make(false))).await;
+        assert_eq!(failed.tasks[0].error.as_deref(), Some("SS101: superstep 1: node `ask` failed after 1 attempt: no"));
+        assert_eq!(backend.keep(make(true)).resume(t()).await.unwrap().state.said(), "yes");
+    }
+
+    async fn d8_a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b", "c"]));
+        let at_b = graph.invoke(Plain::update(), stop(&["b"], &[])).await.unwrap();
+        assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
+        assert_eq!(names(&head(&graph).await.next), "b");
+        let after_b = graph.resume(stop(&["b"], &["b"])).await.unwrap();
+        assert_eq!((after_b.status, after_b.state.said().as_str()), (Status::Interrupted, "a b"));
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c"));
+
+        // After `a` and before `b` is one stop, and the end of the graph is none.
+        let once = RunConfig { thread: Some("u".into()), ..stop(&["b"], &["a", "c"]) };
+        assert_eq!(graph.invoke(Plain::update(), once.clone()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.resume(once).await.unwrap().status, Status::Completed);
+
+        let each = RunConfig { thread: Some("v".into()), ..stop(&["*"], &[]) };
+        assert_eq!(graph.invoke(Plain::update(), each.clone()).await.unwrap().state.said(), "");
+        assert_eq!(graph.resume(each.clone()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.resume(each).await.unwrap().state.said(), "a b");
+        let unknown = failed(graph.invoke(Plain::update(), stop(&["nope"], &[])).await);
+        assert!(matches!(&unknown, RunError::UnknownNode { node, .. } if node == "nope"), "{unknown}");
+        assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
+    }
+}
+
+#[tokio::test]
+async fn d11_asking_without_a_checkpointer_is_an_error() {
+    let error = failed(asking(&Calls::default()).invoke(Plain::update(), RunConfig::default()).await);
+    assert_eq!(
+        error.to_string(),
+        "SS121: superstep 2: node `ask` asked `q`, but the graph has no checkpointer to wait in; add one with \
+         `with_checkpointer`"
+    );
+}
+
+#[tokio::test]
+async fn an_interrupt_is_an_event_in_every_mode() {
+    use futures::StreamExt;
+    let graph = asking(&Calls::default());
+    let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
+    let events: Vec<_> = graph.stream(Plain::update(), t(), &[StreamMode::Updates]).collect().await;
+    let [Event::Update { .. }, Event::Interrupt(asked)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(asked.id, "ask:0:q");
+}
