@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, Input, OnCancel, Report, Target};
+use superstep_engine::{Breakpoints, Control, Input, OnCancel, Records, Report, RunLimits, Target};
 
 use crate::support::{Machine, build, finished, graph, retry, task, wrote};
 
@@ -177,4 +177,45 @@ fn a_cancel_during_a_commit_takes_effect_after_it() {
     assert_eq!(run.poll().len(), 1, "the commit of the input");
     assert_eq!(run.say(Input::Cancel), [""; 0]);
     assert_eq!(run.say(Input::Committed), ["cancelled"]);
+}
+
+#[test]
+fn a_run_is_suspended_when_only_interrupted_tasks_are_left() {
+    let topology = Arc::new(graph("START -> a; START -> b; a -> c"));
+    let control = Control::new(0, vec!["a".into(), "b".into()]);
+    let mut run = Machine::restore(&topology, &control, [], [], 9);
+    run.log();
+    assert_eq!(run.ask(1, 0), [""; 0]);
+    assert_eq!(run.finish(1, 1), ["suspended"]);
+
+    let limits = || RunLimits { supersteps: 9, ..RunLimits::default() };
+    let finished = vec![(1, Report::default())];
+    let records = Records { finished: finished.clone(), interrupted: vec![0], ..Records::default() };
+    let mut run = Machine::restore_from(&topology, &control, records, limits());
+    assert_eq!(run.log(), ["suspended"]);
+
+    let answered = Records { finished, ..Records::default() };
+    let mut run = Machine::restore_from(&topology, &control, answered, limits());
+    assert_eq!(run.log(), ["execute 1.0 a #1"]);
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 1.1 -> [c]", "execute 2.0 c #1"]);
+}
+
+#[test]
+fn a_run_stops_at_a_breakpoint_it_comes_to_and_not_at_one_it_begins_at() {
+    let topology = Arc::new(graph("START -> a; a -> b; b -> c"));
+    let at = |name: &str| topology.find(name).into_iter().collect::<Vec<_>>();
+    let limits = |before: &str, after: &str| RunLimits {
+        supersteps: 9,
+        breakpoints: Breakpoints { before: at(before), after: at(after) },
+    };
+    let from = |step, node: &str| Control::new(step, vec![node.into()]);
+    let mut run = Machine::restore_from(&topology, &from(0, "a"), Records::default(), limits("a", ""));
+    run.log();
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> [b]", "execute 2.0 b #1"]);
+    let mut run = Machine::restore_from(&topology, &from(0, "a"), Records::default(), limits("b", "a"));
+    run.log();
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> [b]", "suspended"]);
+    let mut run = Machine::restore_from(&topology, &from(2, "c"), Records::default(), limits("", "c"));
+    run.log();
+    assert_eq!(run.finish(3, 0), ["commit 3: 3.0 -> []", "done"]);
 }

@@ -91,9 +91,28 @@ impl Machine {
     ) -> Self {
         let (finished, failed) = (finished.into_iter().collect(), failed.into_iter().collect());
         let records = Records { finished, failed, ..Records::default() };
-        let limits = RunLimits { supersteps: limit, ..RunLimits::default() };
+        Self::restore_from(
+            topology,
+            control,
+            records,
+            RunLimits { supersteps: limit, ..RunLimits::default() },
+        )
+    }
+
+    pub(crate) fn restore_from(
+        topology: &Arc<Topology>,
+        control: &Control,
+        records: Records,
+        limits: RunLimits,
+    ) -> Self {
         let run = Run::restore(topology.clone(), control, records, limits).expect("the record fits");
         Self { topology: topology.clone(), run }
+    }
+
+    /// Reports that a task asks, and what that leads to.
+    pub(crate) fn ask(&mut self, step: i64, slot: u32) -> Vec<String> {
+        self.run.handle(Input::Interrupted(TaskId { step, slot })).expect("the task is running");
+        self.log()
     }
 
     /// Everything that the engine asks for now.
@@ -158,6 +177,7 @@ impl Machine {
             Output::Drop(task) => format!("drop {}", id(task)),
             Output::Done => "done".to_owned(),
             Output::Cancelled => "cancelled".to_owned(),
+            Output::Suspended => "suspended".to_owned(),
             Output::Fail(Failure::Task(task)) => format!("fail {}", id(task)),
             Output::Fail(Failure::Conflict { channel, first, second }) => {
                 format!("conflict on {channel}: {} {}", id(first), id(second))
