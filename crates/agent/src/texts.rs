@@ -40,6 +40,10 @@ pub(crate) fn panic(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
+pub(crate) fn tool_panicked(payload: &(dyn Any + Send)) -> String {
+    format!("the tool panicked: {}", panic(payload))
+}
+
 pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
 
 pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";

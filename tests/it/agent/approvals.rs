@@ -93,3 +93,15 @@ fn parallel_calls_are_asked_about_one_after_the_other() {
     assert_eq!(ran.kit.n("send"), 2);
     assert_eq!(ran.result("c2"), "Error: Permission denied: not b");
 }
+
+#[test]
+fn a_call_is_not_executed_if_the_question_about_it_panics() {
+    let ran = asking(Some(|_| std::panic::resume_unwind(Box::new("gone")))).play();
+    assert_eq!(ran.result("c1"), "Error: Permission denied: whoever was asked panicked: gone");
+    assert_eq!((ran.kit.n("send"), ran.result("c2"), ran.reply()), (0, "r:1", "ok"));
+
+    let two = calls([("c1", "unsure", "{}"), ("c2", "echo", r#"{"x":"1"}"#)]);
+    let ran = Scenario::new([two, txt("ok")]).tools(&["echo", "unsure"]).play();
+    assert_eq!(ran.result("c1"), "Error executing 'unsure': the tool panicked: what to ask?");
+    assert_eq!((ran.kit.n("unsure"), ran.result("c2"), ran.reply()), (0, "r:1", "ok"));
+}

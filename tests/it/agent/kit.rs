@@ -100,7 +100,7 @@ impl Scripted {
             "big" | "accents" => vec![("n", number)],
             "send" => vec![("to", text)],
             "search" | "find" => vec![("q", text)],
-            "boom" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
+            "boom" | "unsure" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
             name => panic!("no scenario has a tool `{name}`"),
         };
         let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
@@ -116,6 +116,9 @@ impl Tool for Scripted {
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
+        if self.spec.name == "unsure" {
+            std::panic::resume_unwind(Box::new("what to ask?"));
+        }
         (self.spec.name == "send").then(|| format!("Send to {}?", args["to"].as_str().unwrap_or_default()))
     }
 
@@ -197,6 +200,8 @@ pub(crate) enum Memory {
     Fails,
     Panics,
     Hangs,
+    /// Panics already when it is to say whether a message is for it.
+    Puzzled,
 }
 
 pub(crate) struct Store {
@@ -209,7 +214,7 @@ impl MemoryStore for Store {
         self.kit.0.lock().unwrap().remembered.push((messages, user_id.to_owned()));
         Box::pin(async move {
             match self.how {
-                Memory::Works => Ok(()),
+                Memory::Works | Memory::Puzzled => Ok(()),
                 Memory::Fails => Err(MemoryError("LLMError: no key".to_owned())),
                 Memory::Panics => std::panic::resume_unwind(Box::new("the store is broken")),
                 Memory::Hangs => std::future::pending().await,

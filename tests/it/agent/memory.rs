@@ -72,6 +72,13 @@ fn x2_a_store_that_panics_does_not_reach_the_run() {
 }
 
 #[test]
+fn x2_a_trigger_that_panics_does_not_reach_the_run() {
+    let ran = remembering(Memory::Puzzled, "remember that I like tea").play_here();
+    assert_eq!(memory_events(&ran), ["+memory_failed{the trigger panicked: what is this?}"]);
+    the_turn_is_not_touched(&ran);
+}
+
+#[test]
 fn x2_a_store_that_hangs_delays_nobody() {
     let scenario = remembering(Memory::Hangs, "remember that I like tea");
     let ran = scenario.play_here();

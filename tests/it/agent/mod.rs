@@ -175,7 +175,11 @@ impl Scenario {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
         }
         if let Some(how) = self.memory {
-            agent = agent.memory(MemoryTrigger::new(Arc::new(Store { kit: kit.clone(), how })));
+            let mut trigger = MemoryTrigger::new(Arc::new(Store { kit: kit.clone(), how }));
+            if how == Memory::Puzzled {
+                trigger.asks = Arc::new(|_| std::panic::resume_unwind(Box::new("what is this?")));
+            }
+            agent = agent.memory(trigger);
         }
         agent
     }

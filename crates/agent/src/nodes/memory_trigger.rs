@@ -1,6 +1,6 @@
 //! The second node: what the user wants remembered is handed to the memory.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use superstep_graph::{Cx, ThreadId};
@@ -14,8 +14,12 @@ use crate::{AgentDeps, AgentState, ReactConfig, events, texts};
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(trigger) = deps.memory else { return };
     let Some(message) = state.messages.last().filter(|last| last.role == Role::User) else { return };
-    if !(trigger.asks)(&message.content) {
-        return;
+    match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&message.content))) {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(panic) => {
+            return events::memory_failed(&cx, &format!("the trigger panicked: {}", texts::panic(&*panic)));
+        }
     }
     let messages = vec![message.clone()];
     let user_id = match state.user_id.as_str() {

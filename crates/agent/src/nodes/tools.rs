@@ -1,8 +1,14 @@
 //! The fourth node: runs the tools that the model called. It calls no model.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use superstep_graph::{Cx, State, ThreadId};
 use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
@@ -167,15 +173,16 @@ impl Executor {
             None => return (texts::unknown_tool(&call.name, self.deps.tools.names()), false),
         };
         match self.approved(tool, call, &args).await {
-            Some(Approval::Approve) => self.run(tool.clone(), call, args).await,
-            Some(Approval::Deny(reason)) => (texts::denied(&reason), false),
-            None => (texts::INTERRUPTED.to_owned(), false),
+            Ok(()) => self.run(tool.clone(), call, args).await,
+            Err(refusal) => (refusal, false),
         }
     }
 
-    /// `None` if the run was cancelled before anybody decided.
-    async fn approved(&self, tool: &Arc<dyn Tool>, call: &ToolCall, args: &Value) -> Option<Approval> {
-        let Some(question) = tool.approval(args) else { return Some(Approval::Approve) };
+    /// Whether the call may run; if not, what the model reads. Who panics does not approve.
+    async fn approved(&self, tool: &Arc<dyn Tool>, call: &ToolCall, args: &Value) -> Result<(), String> {
+        let question = catch_unwind(AssertUnwindSafe(|| tool.approval(args)))
+            .map_err(|panic| texts::failed(&call.name, &texts::tool_panicked(&*panic)))?;
+        let Some(question) = question else { return Ok(()) };
         let (call_id, tool) = (call.id.clone(), call.name.clone());
         let request = ApprovalRequest { call_id, tool, args: args.clone(), question };
         let decision = async {
@@ -184,8 +191,14 @@ impl Executor {
         };
         tokio::select! {
             biased;
-            () = self.cx.cancel().cancelled() => None,
-            decision = decision => Some(decision),
+            () = self.cx.cancel().cancelled() => Err(texts::INTERRUPTED.to_owned()),
+            decision = AssertUnwindSafe(decision).catch_unwind() => match decision {
+                Ok(Approval::Approve) => Ok(()),
+                Ok(Approval::Deny(reason)) => Err(texts::denied(&reason)),
+                Err(panic) => {
+                    Err(texts::denied(&format!("whoever was asked panicked: {}", texts::panic(&*panic))))
+                }
+            },
         }
     }
 
@@ -231,7 +244,7 @@ fn result_text(name: &str, ended: Result<Result<String, ToolError>, JoinError>) 
         Ok(Err(error)) => texts::failed(name, &error.to_string()),
         Err(ended) => {
             let why = match ended.try_into_panic() {
-                Ok(panic) => format!("the tool panicked: {}", texts::panic(&*panic)),
+                Ok(panic) => texts::tool_panicked(&*panic),
                 // Nobody aborts the task while its result is awaited, except a runtime that shuts down.
                 Err(_) => "the program is shutting down".to_owned(),
             };
