@@ -312,16 +312,17 @@ async fn refusal(mut response: Response, idle: Duration, now_ms: u64) -> ModelEr
     error
 }
 
-/// The same response, with an end to silence and with its faults written down.
+/// The same response, with an end to silence, without a byte order mark and with its faults written down.
 fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
-    let bytes = stream::unfold(Some((response, watch)), move |open| async move {
-        let (mut response, watch) = open?;
+    let bytes = stream::unfold(Some((response, watch, 0)), move |open| async move {
+        let (mut response, watch, mut marked) = open?;
         let fault = match timeout(idle, response.chunk()).await {
             Ok(Ok(Some(bytes))) => {
+                let bytes = bytes.slice(skip_mark(&mut marked, &bytes)..);
                 let head = &mut watch.seen().head;
                 let room = HEAD.saturating_sub(head.len());
                 head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                return Some((Ok(bytes), Some((response, watch.clone()))));
+                return Some((Ok(bytes), Some((response, watch.clone(), marked))));
             }
             Ok(Ok(None)) => return None,
             Ok(Err(cause)) => {
@@ -341,10 +342,33 @@ fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
     Response::from(http::Response::new(Body::wrap_stream(bytes)))
 }
 
+/// How many of the first bytes of a stream are its byte order mark, read by read; `marked` counts those that were.
+///
+/// Streams may begin with one, and the reader of events panics over it.
+fn skip_mark(marked: &mut usize, bytes: &[u8]) -> usize {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    let same = MARK[*marked..].iter().zip(bytes).take_while(|(mark, byte)| mark == byte).count();
+    *marked = if same < bytes.len() { MARK.len() } else { *marked + same };
+    same
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ApiKey;
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_at_the_beginning_only_and_wherever_it_is_cut() {
+        let skipped = |reads: &[&[u8]]| {
+            let mut marked = 0;
+            reads.iter().map(|bytes| skip_mark(&mut marked, bytes)).collect::<Vec<_>>()
+        };
+        let mark = "\u{feff}".as_bytes();
+        assert_eq!(skipped(&[b"\xef\xbb\xbfd", mark]), [3, 0]);
+        assert_eq!(skipped(&[b"\xef", b"", b"\xbb", b"\xbfd", mark]), [1, 0, 1, 1, 0]);
+        assert_eq!(skipped(&[mark, mark]), [3, 0]);
+        assert_eq!(skipped(&[b"data", mark]), [0, 0]);
+    }
 
     #[test]
     fn a_key_is_never_shown() {

@@ -128,6 +128,15 @@ async fn a_silent_server_is_a_timeout() {
 }
 
 #[tokio::test]
+async fn a_stream_may_begin_with_a_byte_order_mark() {
+    let body = String::from_utf8(txt("hello").bytes()).unwrap();
+    let marked = http(200, &[("content-type", "text/event-stream")], &format!("\u{feff}{body}"));
+    let (_server, model) = served([marked]).await;
+    let answer = complete(&model, Request::default()).await.unwrap();
+    assert_eq!(answer.message.content, "hello");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_no_stream_says_so() {
     let error = refused(http(200, &[("content-type", "text/html")], "<html>\nWelcome")).await;
     assert_eq!(error.kind, ModelErrorKind::Malformed);
