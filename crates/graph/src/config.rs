@@ -21,7 +21,7 @@ pub struct RunConfig {
     pub checkpoint: Option<CheckpointId>,
     /// How many supersteps may run nodes, from 1.
     pub step_limit: u32,
-    /// How many tasks may run at the same time; `None` for all.
+    /// How many tasks may run at the same time; `None` for all, and 0 counts as 1.
     pub max_concurrency: Option<usize>,
     /// What to do with a new input if the thread still has tasks to run.
     pub on_unfinished: OnUnfinished,

@@ -95,8 +95,10 @@ impl Cx {
         StdRng::seed_from_u64(self.run.seed ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// An id for something this task makes: the same for every attempt of this task, different for any other task of
-    /// the thread. `name` tells apart what one task makes.
+    /// An id for something this task makes: the same for every attempt of this task, different for any other task on
+    /// its branch of the thread. `name` tells apart what one task makes.
+    ///
+    /// Forks of one checkpoint count their supersteps alike, so their tasks may make the same ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
         format!("{}.{}.{name}", self.task.step, self.task.slot)
     }
