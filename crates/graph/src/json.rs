@@ -17,8 +17,8 @@ pub(crate) fn encode<U: Update>(
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
     scratch.clear();
-    if const { evolve::any_version(U::State::CHANNELS) } {
-        evolve::write_versions(U::State::CHANNELS, update.written(), scratch);
+    if const { evolve::any_version(U::CHANNELS) } {
+        evolve::write_versions(U::CHANNELS, update.written(), scratch);
     }
     let versions = scratch.len();
     let nulls = Cell::new(false);

@@ -23,7 +23,7 @@ use crate::{Panicked, ReduceError};
 /// Derive it. The derive also makes the update type, named after the state: `ChatUpdate` for `Chat`.
 pub trait State: Clone + Default + Send + Sync + 'static {
     /// A partial state: for each channel a write or nothing.
-    type Update: Update<State = Self>;
+    type Update: Update;
 
     /// The channels, in the order of the fields.
     const CHANNELS: &'static [Channel];
@@ -63,8 +63,8 @@ pub trait State: Clone + Default + Send + Sync + 'static {
 pub trait Update:
     Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The state that it changes.
-    type State: State<Update = Self>;
+    /// The channels of the state that it changes.
+    const CHANNELS: &'static [Channel];
 
     /// The channels it writes or clears.
     fn written(&self) -> ChannelSet;

@@ -243,7 +243,7 @@ impl Input {
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
-                type State = #ident;
+                const CHANNELS: &'static [#home::Channel] = <#ident as #home::State>::CHANNELS;
 
                 fn written(&self) -> #home::__private::ChannelSet {
                     let mut channels = self.clear.channels();

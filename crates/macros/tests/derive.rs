@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use superstep_graph::{
-    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, UnknownId, Update, reduce,
+    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, Stored, UnknownId, Update, reduce,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ fn full_state() -> Every {
     reduce(&Every::default(), [full_update()]).expect("every write fits")
 }
 
-fn json(update: &EveryUpdate) -> String {
+fn text(update: &EveryUpdate) -> String {
     serde_json::to_string(update).expect("an update has a JSON form")
 }
 
@@ -164,29 +165,29 @@ fn reduce_leaves_the_old_state_as_it_was_and_clears_ephemerals() {
 #[test]
 fn a_second_call_replaces_the_write_of_the_first() {
     let update = Every::update().turns(1).turns(2).log(["a".to_owned()]).log(["b".to_owned()]);
-    assert_eq!(json(&update), r#"{"log":["b"],"turns":2}"#);
+    assert_eq!(text(&update), r#"{"log":["b"],"turns":2}"#);
 }
 
 #[test]
 fn an_update_has_one_json_entry_per_written_channel() {
-    assert_eq!(json(&Every::update()), "{}");
-    assert_eq!(json(&Every::update().log(["a".to_owned()]).clear_log()), r#"{"log":["a"],"clear":["log"]}"#);
+    assert_eq!(text(&Every::update()), "{}");
+    assert_eq!(text(&Every::update().log(["a".to_owned()]).clear_log()), r#"{"log":["a"],"clear":["log"]}"#);
     assert_eq!(
-        json(&Every::update().r#type(1).clear_turns().clear_log()),
+        text(&Every::update().r#type(1).clear_turns().clear_log()),
         r#"{"type":1,"clear":["log","turns"]}"#
     );
-    let all = json(&full_update());
+    let all = text(&full_update());
     assert_eq!(
         all,
         r#"{"answer":"yes","log":["a","b"],"text":"t","notes":[{"id":"1","text":"one"}],"turns":2,"best":0.5,"tags":["x"],"counts":{"k":1},"hint":"psst","type":7,"small":9,"flash":true}"#
     );
     let read: EveryUpdate = serde_json::from_str(&all).unwrap();
-    assert_eq!(json(&read), all);
+    assert_eq!(text(&read), all);
 }
 
 #[test]
 fn a_written_null_survives_a_round_trip() {
-    let written = json(&Every::update().answer(None));
+    let written = text(&Every::update().answer(None));
     assert_eq!(written, r#"{"answer":null}"#);
     let update: EveryUpdate = serde_json::from_str(&written).unwrap();
     assert_eq!(update.answer, Some(None));
@@ -353,4 +354,44 @@ fn routes_are_the_variants_in_their_order() {
         assert_eq!(route.index(), position);
     }
     assert_eq!(Next::ALL.iter().map(|route| route.label()).collect::<Vec<_>>(), ["Tools", "Finalize", "try"]);
+}
+
+/// Hours that were once minutes.
+fn hours(minutes: Value, from: u32, _: Stored) -> Result<Value, String> {
+    match (from, minutes.as_i64()) {
+        (1, Some(minutes)) => Ok(json!(minutes / 60)),
+        (_, None) => Err(format!("`{minutes}` is no number")),
+        (from, _) => Err(format!("there was no version {from}")),
+    }
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Older {
+    #[channel(append, was = "texts", was = "lines")]
+    messages: Log<String>,
+    #[channel(sum, version = 2, migrate = hours, required)]
+    worked: i64,
+}
+
+#[test]
+fn a_channel_tells_its_history() {
+    let [messages, worked] = Older::CHANNELS else { panic!("two channels") };
+    assert_eq!(
+        (messages.was, messages.version, messages.required),
+        (["texts", "lines"].as_slice(), 1, false)
+    );
+    assert!(messages.migrate.is_none());
+    assert_eq!((worked.was, worked.version, worked.required), ([].as_slice(), 2, true));
+    let migrate = worked.migrate.expect("it has a version");
+    assert_eq!(migrate(json!(120), 1, Stored::Write).unwrap(), json!(2));
+    assert_eq!(migrate(json!("x"), 1, Stored::Value).unwrap_err().to_string(), "`\"x\"` is no number");
+}
+
+#[test]
+fn an_update_is_read_under_the_old_names_of_its_channels_and_written_under_the_new_ones() {
+    for old in [r#"{"texts":["a"],"clear":["texts"]}"#, r#"{"lines":["a"],"clear":["lines"]}"#] {
+        let update: OlderUpdate = serde_json::from_str(old).unwrap();
+        let new = serde_json::to_string(&update).unwrap();
+        assert_eq!(new, r#"{"messages":["a"],"clear":["messages"]}"#);
+    }
 }
