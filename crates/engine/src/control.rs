@@ -16,6 +16,12 @@ pub struct Control {
     /// The items of tasks that have one, by slot, as JSON. Opaque to the engine; the driver fills them in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub items: BTreeMap<u32, String>,
+    /// For each join that some of its sources have reached, which.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arrived: BTreeMap<String, Vec<NodeName>>,
+    /// Deferred nodes that run once nothing else is left to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<NodeName>,
 }
 
 impl Control {
@@ -26,9 +32,9 @@ impl Control {
         Self::new(last.map_or(-1, |step| step + 1), vec![START.into()])
     }
 
-    /// A record without items.
+    /// A record of nothing but nodes to run.
     pub fn new(step: i64, next: Vec<NodeName>) -> Self {
-        Self { step, next, items: BTreeMap::new() }
+        Self { step, next, items: BTreeMap::new(), arrived: BTreeMap::new(), deferred: Vec::new() }
     }
 
     /// Whether nothing is left to run.

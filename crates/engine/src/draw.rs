@@ -73,6 +73,7 @@ impl Topology {
                 .edges
                 .iter()
                 .chain(&node.fan_outs)
+                .chain(node.joins.iter().map(|&join| &self.joins[join].to))
                 .copied()
                 .chain(node.routes.iter().filter_map(|(_, to)| *to));
             for to in targets {
@@ -96,6 +97,7 @@ impl Topology {
             if node.ends {
                 arrows.push((from, None, None));
             }
+            arrows.extend(node.joins.iter().map(|&join| (from, Some(self.joins[join].to), Some("join"))));
             arrows.extend(node.fan_outs.iter().map(|to| (from, Some(*to), Some("each item"))));
             arrows.extend(node.routes.iter().map(|(route, to)| (from, *to, Some(route.as_str()))));
         }

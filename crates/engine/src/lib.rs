@@ -22,6 +22,7 @@
 mod control;
 mod draw;
 mod ids;
+mod plan;
 mod retry;
 mod run;
 mod topology;
@@ -34,5 +35,6 @@ pub use run::{
     Target, Task,
 };
 pub use topology::{
-    Edge, EdgeKind, Endpoint, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology, TopologyBuilder,
+    Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology,
+    TopologyBuilder,
 };

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use crate::{
     ChannelSet, Control, NodeIndex, NodeName, OnCancel, RestoreError, TaskId, Topology,
-    topology::TopologyNode,
+    plan::{Waiting, check_targets, plan},
 };
 
 /// What the driver has to do next.
@@ -178,6 +178,7 @@ pub struct Run {
     breakpoints: Breakpoints,
     /// What runs after the pending commit.
     next: Vec<NodeIndex>,
+    waiting: Waiting,
     outputs: VecDeque<Output>,
     steps_left: u32,
     phase: Phase,
@@ -256,6 +257,8 @@ impl Run {
                 None => missing.push(name.clone()),
             }
         }
+        let (waiting, lost) = Waiting::restore(&topology, control);
+        missing.extend(lost);
         if !missing.is_empty() {
             return Err(RestoreError::UnknownNodes { step: control.step, nodes: missing });
         }
@@ -278,10 +281,10 @@ impl Run {
         {
             return Err(bad(u32::try_from(slot).unwrap_or(u32::MAX), "the input is missing"));
         }
-        let mut waiting = 0;
+        let mut asking = 0;
         for slot in interrupted {
             let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
-            waiting += usize::from(!entry.interrupted && entry.report.is_none());
+            asking += usize::from(!entry.interrupted && entry.report.is_none());
             entry.interrupted = entry.report.is_none();
         }
         let mut run = Self {
@@ -289,9 +292,10 @@ impl Run {
             step,
             slots,
             unfinished,
-            interrupted: waiting,
+            interrupted: asking,
             breakpoints: limits.breakpoints,
             next: Vec::new(),
+            waiting,
             outputs: VecDeque::new(),
             steps_left: limits.supersteps,
             phase: Phase::Executing,
@@ -358,9 +362,7 @@ impl Run {
 
     /// Where the thread stands once the pending commit is stored; `None` if none is pending.
     pub fn control(&self) -> Option<Control> {
-        let name = |&node: &NodeIndex| self.topology.name(node).clone();
-        (self.phase == Phase::Committing)
-            .then(|| Control::new(self.step, self.next.iter().map(name).collect()))
+        (self.phase == Phase::Committing).then(|| self.waiting.control(&self.topology, self.step, &self.next))
     }
 
     /// The task at `slot` of the present superstep.
@@ -452,7 +454,7 @@ impl Run {
             let report = slot.report.as_ref().expect("every task of an ending superstep is finished");
             (slot.node, report.targets.as_slice())
         });
-        plan(&self.topology, finished, &mut self.next);
+        plan(&self.topology, finished, &mut self.waiting, &mut self.next);
         self.phase = Phase::Committing;
         let (width, next) = (slot_number(self.slots.len()), slot_number(self.next.len()));
         self.outputs.push_back(Output::Commit(Commit { step: self.step, width, next }));
@@ -537,65 +539,6 @@ impl Run {
     }
 }
 
-impl Topology {
-    /// The nodes that run once these tasks are finished, in task order; for supersteps made by hand.
-    ///
-    /// # Errors
-    /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
-    pub fn after(&self, finished: &[(NodeIndex, Vec<Target>)]) -> Result<Vec<NodeName>, EngineError> {
-        for (node, targets) in finished {
-            check_targets(self, *node, targets)?;
-        }
-        let mut next = Vec::new();
-        plan(self, finished.iter().map(|(node, targets)| (*node, targets.as_slice())), &mut next);
-        Ok(next.into_iter().map(|node| self.name(node).clone()).collect())
-    }
-}
-
 fn slot_number(slot: usize) -> u32 {
     u32::try_from(slot).expect("slots are counted in 32 bits")
-}
-
-/// Collects where the finished nodes lead into `next`: first each node that an edge leads to, once, in name order; then
-/// a worker for each item, in the order in which the items were sent.
-fn plan<'a>(
-    topology: &Topology,
-    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
-    next: &mut Vec<NodeIndex>,
-) {
-    next.clear();
-    let mut sent = Vec::new();
-    for (node, targets) in finished {
-        next.extend_from_slice(&topology.nodes[node.position()].edges);
-        for target in targets {
-            match target {
-                Target::Node(node) => next.push(*node),
-                Target::Send(node) => sent.push(*node),
-                Target::End => {}
-            }
-        }
-    }
-    next.sort_unstable();
-    next.dedup();
-    next.extend(sent);
-}
-
-fn check_targets(topology: &Topology, node: NodeIndex, targets: &[Target]) -> Result<(), EngineError> {
-    let TopologyNode { name, routes, fan_outs, .. } = &topology.nodes[node.position()];
-    if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
-        return Err(EngineError::NoRoute(name.clone()));
-    }
-    for &target in targets {
-        let (known, to) = match target {
-            Target::Node(to) => {
-                (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str())
-            }
-            Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
-            Target::Send(to) => (fan_outs.contains(&to), topology.name(to).as_str()),
-        };
-        if !known {
-            return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });
-        }
-    }
-    Ok(())
 }

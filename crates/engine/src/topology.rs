@@ -22,6 +22,8 @@ pub struct NodeSpec {
     pub on_cancel: OnCancel,
     /// Whether each of its tasks takes an item, so that only a fan-out can lead to it.
     pub worker: bool,
+    /// Whether it waits until nothing else is left to run.
+    pub deferred: bool,
     /// Where it was declared.
     pub place: Place,
 }
@@ -62,6 +64,17 @@ pub struct Edge {
     pub place: Place,
 }
 
+/// A node that waits for several others.
+#[derive(Clone, Debug)]
+pub struct JoinSpec {
+    /// What it waits for.
+    pub sources: Vec<Endpoint>,
+    /// The node that runs once all of them have.
+    pub to: Endpoint,
+    /// Where it was declared.
+    pub place: Place,
+}
+
 /// When an edge is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeKind {
@@ -80,15 +93,26 @@ pub struct TopologyBuilder {
     pub nodes: Vec<NodeSpec>,
     /// The edges, in the order of their declaration.
     pub edges: Vec<Edge>,
+    /// The joins, in the order of their declaration.
+    pub joins: Vec<JoinSpec>,
 }
 
 /// The immutable shape of a compiled graph. Nodes are numbered in the order of their names; [`START`] is one of them.
 #[derive(Debug)]
 pub struct Topology {
     pub(crate) nodes: Vec<TopologyNode>,
+    pub(crate) joins: Vec<Join>,
     start: NodeIndex,
     /// For each declared node, its index.
     declared: Vec<NodeIndex>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Join {
+    /// Its sources and its target, by which checkpoints know it.
+    pub(crate) name: String,
+    pub(crate) sources: Vec<NodeIndex>,
+    pub(crate) to: NodeIndex,
 }
 
 #[derive(Debug)]
@@ -103,6 +127,9 @@ pub(crate) struct TopologyNode {
     pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
     /// The workers it can send items to.
     pub(crate) fan_outs: Vec<NodeIndex>,
+    /// The joins that wait for it.
+    pub(crate) joins: Vec<usize>,
+    pub(crate) deferred: bool,
 }
 
 /// Something wrong with a graph, found when it is compiled.
@@ -143,6 +170,9 @@ pub enum ProblemKind {
     /// An edge enters [`START`].
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
+    /// A join of less than two nodes.
+    #[error("SS010: a join to `{0}` waits for less than two nodes; use `add_edge`, or add its other sources")]
+    LonelyJoin(String),
     /// A plain edge or a route leads to a worker.
     #[error(
         "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
@@ -166,6 +196,7 @@ impl ProblemKind {
             | Self::NoStart
             | Self::ForeignNode(_)
             | Self::OutOfEnd
+            | Self::LonelyJoin(_)
             | Self::WorkerWithoutItem(_)
             | Self::IntoStart => false,
         }
@@ -249,6 +280,18 @@ impl TopologyBuilder {
                 (_, Endpoint::End) => {}
             }
         }
+        for join in &self.joins {
+            problems.extend(self.join_problems(join));
+            if let Endpoint::Node(to) = join.to {
+                for source in &join.sources {
+                    match *source {
+                        Endpoint::Start => graph.add_edge(start, nodes[to], ()),
+                        Endpoint::Node(from) => graph.add_edge(nodes[from], nodes[to], ()),
+                        Endpoint::End | Endpoint::Foreign => continue,
+                    };
+                }
+            }
+        }
         if !self.edges.iter().any(|edge| edge.from == Endpoint::Start) {
             problems.push(Problem { kind: ProblemKind::NoStart, place });
             return problems;
@@ -264,6 +307,29 @@ impl TopologyBuilder {
             problems.push(Problem { kind: ProblemKind::Unreachable(node.name.clone()), place: node.place });
         }
         problems
+    }
+
+    fn join_problems(&self, join: &JoinSpec) -> Option<Problem> {
+        let foreign = |end: &&Endpoint| **end == Endpoint::Foreign;
+        let mut sources = join.sources.clone();
+        sources.sort();
+        sources.dedup();
+        let kind = if join.sources.iter().chain([&join.to]).any(|end| foreign(&end)) {
+            ProblemKind::ForeignNode(format!("join -> {}", self.show(join.to)))
+        } else if join.sources.contains(&Endpoint::End) {
+            ProblemKind::OutOfEnd
+        } else if join.to == Endpoint::Start {
+            ProblemKind::IntoStart
+        } else if join.to == Endpoint::End || sources.len() < 2 {
+            ProblemKind::LonelyJoin(self.show(join.to).to_owned())
+        } else if let Endpoint::Node(to) = join.to
+            && self.nodes[to].worker
+        {
+            ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone())
+        } else {
+            return None;
+        };
+        Some(Problem { kind, place: join.place })
     }
 
     fn show(&self, end: Endpoint) -> &str {
@@ -302,6 +368,8 @@ impl TopologyBuilder {
                     ends: false,
                     routes: Vec::new(),
                     fan_outs: Vec::new(),
+                    joins: Vec::new(),
+                    deferred: spec.is_some_and(|node| node.deferred),
                 }
             })
             .collect();
@@ -316,9 +384,22 @@ impl TopologyBuilder {
                 (EdgeKind::Plain, Some(to)) => node.edges.push(to),
             }
         }
+        let mut joins = Vec::new();
+        for join in self.joins {
+            let mut sources: Vec<NodeIndex> = join.sources.into_iter().filter_map(of).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            let to = of(join.to).expect("checked: a join leads to a node");
+            let name = |node: &NodeIndex| nodes[node.position()].name.as_str();
+            let name = format!("{}:{}", sources.iter().map(name).collect::<Vec<_>>().join("|"), name(&to));
+            for source in &sources {
+                nodes[source.position()].joins.push(joins.len());
+            }
+            joins.push(Join { name, sources, to });
+        }
         let start = index[index.len() - 1];
         index.pop();
-        Topology { nodes, start, declared: index }
+        Topology { nodes, joins, start, declared: index }
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use superstep_engine::{Edge, EdgeKind, Endpoint, NodeSpec, Target, TopologyBuilder};
+use superstep_engine::{Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, Target, TopologyBuilder};
 
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
@@ -114,6 +114,7 @@ impl<S: State> StateGraph<S> {
             retry: options.retry,
             on_cancel: options.on_cancel,
             worker,
+            deferred: options.deferred,
             place: Location::caller(),
         });
         self.nodes.push((run, options));
@@ -142,7 +143,7 @@ impl<S: State> StateGraph<S> {
             panic!("only a node of graph `{}` can be configured in it", self.name);
         };
         let spec = &mut self.topology.nodes[declared];
-        (spec.retry, spec.on_cancel) = (options.retry, options.on_cancel);
+        (spec.retry, spec.on_cancel, spec.deferred) = (options.retry, options.on_cancel, options.deferred);
         self.nodes[declared].1 = options;
     }
 
@@ -174,6 +175,20 @@ impl<S: State> StateGraph<S> {
             Ok(())
         });
         self.fan_outs.push((from, fan_out, worker.node));
+    }
+
+    /// Once all of `sources` have run, whichever supersteps that takes, `to` runs, once.
+    ///
+    /// Two plain edges to `to` would run it each time one of them is reached.
+    #[track_caller]
+    pub fn add_join<N: Into<NodeRef>>(
+        &mut self,
+        sources: impl IntoIterator<Item = N>,
+        to: impl Into<NodeRef>,
+    ) {
+        let sources = sources.into_iter().map(|source| self.endpoint(source.into())).collect();
+        let to = self.endpoint(to.into());
+        self.topology.joins.push(JoinSpec { sources, to, place: Location::caller() });
     }
 
     /// After `from`, what runs depends on the state that it left behind.

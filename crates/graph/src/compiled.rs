@@ -192,7 +192,8 @@ impl<S: State> CompiledGraph<S> {
     }
 
     /// Changes the state from outside as if `as_node` had made `update`, on a new checkpoint after `config`'s. What
-    /// follows `as_node` runs next. Use [`resume`](Self::resume) to run it.
+    /// follows `as_node` runs next, beside what was to run already; only `as_node` itself does not run for that any more.
+    /// Use [`resume`](Self::resume) to run it.
     ///
     /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
     /// this one, and what follows them runs next as well.

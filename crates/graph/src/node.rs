@@ -83,12 +83,20 @@ pub struct NodeOptions {
     pub timeout: Option<Duration>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
+    /// Whether it waits, once it is reached, until nothing else is left to run.
+    pub deferred: bool,
 }
 
 impl Default for NodeOptions {
     /// No retries, no timeout, dropped when the run is cancelled.
     fn default() -> Self {
-        Self { retry: None, retry_on: NodeError::is_transient, timeout: None, on_cancel: OnCancel::Drop }
+        Self {
+            retry: None,
+            retry_on: NodeError::is_transient,
+            timeout: None,
+            on_cancel: OnCancel::Drop,
+            deferred: false,
+        }
     }
 }
 

@@ -41,6 +41,10 @@ pub(crate) async fn update_state<S: State>(
 struct Change<S> {
     state: S,
     step: i64,
+    /// What the parent has to run.
+    before: Option<Control>,
+    /// The tasks of it that need not run any more, by slot.
+    done: Vec<u32>,
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
@@ -50,26 +54,40 @@ impl<S: State> Change<S> {
     /// `live` takes along what tasks of the head wrote that were done before their superstep was, so that it is not
     /// lost; a fork from an older checkpoint leaves it to the other branch.
     fn after(graph: &Inner<S>, restored: Option<Restored<S>>, live: bool) -> Result<Self, RunError> {
-        let (applied, finished, items) = (Vec::new(), Vec::new(), Vec::new());
-        let Some(Restored { meta, state, tasks, .. }) = restored else {
-            return Ok(Self { state: S::default(), step: 0, applied, finished, items });
+        let mut change = Self {
+            state: S::default(),
+            step: 0,
+            before: None,
+            done: Vec::new(),
+            applied: Vec::new(),
+            finished: Vec::new(),
+            items: Vec::new(),
         };
-        let mut change = Self { state, step: meta.control.step + 1, applied, finished, items };
+        let Some(Restored { meta, state, tasks, .. }) = restored else {
+            return Ok(change);
+        };
+        (change.state, change.step) = (state, meta.control.step + 1);
         change.state.clear_ephemeral();
-        for task in tasks.into_iter().filter(|_| live) {
+        for task in tasks {
             let (TaskRecord::Finished { update: json, targets }, Some(update)) = (task.record, task.update)
             else {
                 continue;
             };
             let Some(name) = meta.control.next.get(task.slot as usize) else { continue };
             let Some(node) = graph.topology.find(name.as_str()) else { continue };
+            // An input is no task that could run again.
+            if !live && node != graph.topology.start() {
+                continue;
+            }
             let targets = run::recorded_targets(&graph.topology, targets);
             change.fold(graph, node, update)?;
             let (node_name, update) = (name.clone(), json.into_bytes());
+            change.done.push(task.slot);
             change.applied.push(AppliedTask { slot: task.slot, recorded: true, node: node_name, update });
             change.finished.push((node, targets.ends));
             change.items.extend(targets.items);
         }
+        change.before = Some(meta.control);
         Ok(change)
     }
 
@@ -78,8 +96,11 @@ impl<S: State> Change<S> {
         let json = json::encode(&update, self.step, name, &mut Vec::new())?;
         self.fold(graph, node, update)?;
         let targets = run::targets(&graph.nodes[node.position()], &self.state, self.step, name)?;
+        let pending = self.before.iter().flat_map(|before| &before.next);
+        self.done.extend((0..).zip(pending).filter(|(_, pending)| *pending == name).map(|(slot, _)| slot));
         // No task of the parent has this slot.
-        let slot = self.applied.last().map_or(0, |task| task.slot + 1);
+        let slot = self.before.as_ref().map_or(0, |before| before.next.len());
+        let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
         self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
         self.finished.push((node, targets.ends));
         self.items.extend(targets.items);
@@ -101,13 +122,16 @@ impl<S: State> Change<S> {
         parent: Option<CheckpointId>,
         config: &RunConfig,
     ) -> Result<Commit, RunError> {
-        let Self { step, applied, finished, items, .. } = self;
-        let next = graph.topology.after(&finished).map_err(|error| RunError::Route { step, error })?;
-        let items = run::items(next.len(), items);
+        let Self { step, before, done, applied, finished, items, .. } = self;
+        let control = graph.topology.after(before.as_ref(), &done, &finished);
+        let mut control = control.map_err(|error| RunError::Route { step, error })?;
+        let still = before.into_iter().flat_map(|before| before.items);
+        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
+        control.items = run::items(control.next.len(), still.chain(items).collect());
         Ok(Commit {
             parent,
             source: Source::Update,
-            control: Control { step, next, items },
+            control,
             created_ms: config.clock.now_ms(),
             metadata: config.metadata.clone(),
             applied,

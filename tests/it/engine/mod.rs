@@ -10,6 +10,7 @@ mod failures;
 mod fan_out;
 mod forks;
 mod interrupts;
+mod joins;
 mod panics;
 mod retries;
 mod state;

@@ -39,6 +39,7 @@ impl World {
             retry,
             on_cancel: OnCancel::Drop,
             worker: false,
+            deferred: false,
             place,
         });
         let end = |node: usize| node.checked_sub(1).map_or(Endpoint::Start, Endpoint::Node);
@@ -47,7 +48,7 @@ impl World {
         let routes = routes.map(|(number, &edge)| (edge, EdgeKind::Route(number.to_string())));
         let edges = plain.chain(routes);
         let edges = edges.map(|((from, to), kind)| Edge { from: end(from), to: end(to), kind, place });
-        let builder = TopologyBuilder { nodes: nodes.collect(), edges: edges.collect() };
+        let builder = TopologyBuilder { nodes: nodes.collect(), edges: edges.collect(), joins: Vec::new() };
         Arc::new(builder.build(place).expect("random graphs are valid").0)
     }
 

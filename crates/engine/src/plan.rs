@@ -1,0 +1,179 @@
+//! What runs after a superstep.
+//!
+//! Start at [`plan`].
+
+use crate::{Control, EngineError, NodeIndex, NodeName, Target, Topology, topology::TopologyNode};
+
+impl Topology {
+    /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
+    ///
+    /// Of the tasks that `before` has to run, those whose slot is among `done` are among them; the others stay to be run,
+    /// except those of nodes that the topology does not have any more: this is the way to go on without them.
+    ///
+    /// # Errors
+    /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
+    pub fn after(
+        &self,
+        before: Option<&Control>,
+        done: &[u32],
+        finished: &[(NodeIndex, Vec<Target>)],
+    ) -> Result<Control, EngineError> {
+        for (node, targets) in finished {
+            check_targets(self, *node, targets)?;
+        }
+        let (mut waiting, mut pulled, mut sent) = (Waiting::default(), Vec::new(), Vec::new());
+        if let Some(before) = before {
+            waiting = Waiting::restore(self, before).0;
+            for (slot, name) in (0..).zip(&before.next).filter(|(slot, _)| !done.contains(slot)) {
+                let Some(node) = self.find(name.as_str()) else { continue };
+                if before.items.contains_key(&slot) { sent.push(node) } else { pulled.push(node) }
+            }
+        }
+        let mut next = Vec::new();
+        let still: Vec<Target> =
+            pulled.into_iter().map(Target::Node).chain(sent.into_iter().map(Target::Send)).collect();
+        let finished = finished.iter().map(|(node, targets)| (*node, targets.as_slice()));
+        plan_with(self, &still, finished, &mut waiting, &mut next);
+        Ok(waiting.control(self, before.map_or(0, |before| before.step + 1), &next))
+    }
+}
+
+/// What was reached and does not run yet.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// For each join, which of its sources have arrived; empty if none has at any.
+    arrived: Vec<Vec<bool>>,
+    /// Sorted.
+    deferred: Vec<NodeIndex>,
+}
+
+impl Waiting {
+    /// Also returns the deferred nodes that the topology does not have. An arrival at a join that it does not have any
+    /// more leads nowhere.
+    pub(crate) fn restore(topology: &Topology, control: &Control) -> (Self, Vec<NodeName>) {
+        let mut waiting = Self::default();
+        let mut missing = Vec::new();
+        for name in &control.deferred {
+            match topology.find(name.as_str()) {
+                Some(node) => waiting.deferred.push(node),
+                None => missing.push(name.clone()),
+            }
+        }
+        for (position, join) in topology.joins.iter().enumerate() {
+            for name in control.arrived.get(&join.name).into_iter().flatten() {
+                if let Some(node) = topology.find(name.as_str()) {
+                    waiting.arrive(topology, position, node);
+                }
+            }
+        }
+        (waiting, missing)
+    }
+
+    /// Notes that `node` has reached a join; the join's target if it was the last that was missing.
+    fn arrive(&mut self, topology: &Topology, position: usize, node: NodeIndex) -> Option<NodeIndex> {
+        if self.arrived.is_empty() {
+            self.arrived = topology.joins.iter().map(|join| vec![false; join.sources.len()]).collect();
+        }
+        let (join, arrived) = (&topology.joins[position], &mut self.arrived[position]);
+        if let Ok(source) = join.sources.binary_search(&node) {
+            arrived[source] = true;
+        }
+        arrived.iter().all(|arrived| *arrived).then(|| {
+            arrived.fill(false);
+            join.to
+        })
+    }
+
+    pub(crate) fn control(&self, topology: &Topology, step: i64, next: &[NodeIndex]) -> Control {
+        let name = |node: &NodeIndex| topology.name(*node).clone();
+        let mut control = Control::new(step, next.iter().map(name).collect());
+        control.deferred = self.deferred.iter().map(name).collect();
+        for (join, arrived) in topology.joins.iter().zip(&self.arrived) {
+            let arrived = join.sources.iter().zip(arrived).filter(|(_, arrived)| **arrived);
+            let names: Vec<_> = arrived.map(|(source, _)| name(source)).collect();
+            if !names.is_empty() {
+                control.arrived.insert(join.name.clone(), names);
+            }
+        }
+        control
+    }
+}
+
+/// Collects where the finished nodes lead into `next`: first each node that an edge leads to or whose join is complete,
+/// once, in name order; then a worker for each item, in the order in which the items were sent.
+pub(crate) fn plan<'a>(
+    topology: &Topology,
+    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
+    waiting: &mut Waiting,
+    next: &mut Vec<NodeIndex>,
+) {
+    plan_with(topology, &[], finished, waiting, next);
+}
+
+/// The same, with tasks that are to run in any case.
+fn plan_with<'a>(
+    topology: &Topology,
+    still: &[Target],
+    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
+    waiting: &mut Waiting,
+    next: &mut Vec<NodeIndex>,
+) {
+    next.clear();
+    let mut sent = Vec::new();
+    let mut lead = |targets: &[Target], next: &mut Vec<NodeIndex>| {
+        for target in targets {
+            match target {
+                Target::Node(node) => next.push(*node),
+                Target::Send(node) => sent.push(*node),
+                Target::End => {}
+            }
+        }
+    };
+    lead(still, next);
+    for (node, targets) in finished {
+        let TopologyNode { edges, joins, .. } = &topology.nodes[node.position()];
+        next.extend_from_slice(edges);
+        next.extend(joins.iter().filter_map(|&join| waiting.arrive(topology, join, node)));
+        lead(targets, next);
+    }
+    next.sort_unstable();
+    next.dedup();
+    if next.iter().any(|node| topology.nodes[node.position()].deferred) {
+        let deferred = next.extract_if(.., |node| topology.nodes[node.position()].deferred);
+        waiting.deferred.extend(deferred);
+        waiting.deferred.sort_unstable();
+        waiting.deferred.dedup();
+    }
+    next.extend(sent);
+    if next.is_empty() {
+        std::mem::swap(next, &mut waiting.deferred);
+    }
+    if next.is_empty() {
+        // The thread is finished: what waits at a join now would wait for another turn's nodes.
+        waiting.arrived.clear();
+    }
+}
+
+pub(crate) fn check_targets(
+    topology: &Topology,
+    node: NodeIndex,
+    targets: &[Target],
+) -> Result<(), EngineError> {
+    let TopologyNode { name, routes, fan_outs, .. } = &topology.nodes[node.position()];
+    if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
+        return Err(EngineError::NoRoute(name.clone()));
+    }
+    for &target in targets {
+        let (known, to) = match target {
+            Target::Node(to) => {
+                (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str())
+            }
+            Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
+            Target::Send(to) => (fan_outs.contains(&to), topology.name(to).as_str()),
+        };
+        if !known {
+            return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });
+        }
+    }
+    Ok(())
+}

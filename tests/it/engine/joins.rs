@@ -1,0 +1,111 @@
+//! B7 and on: nodes that wait for others.
+
+use superstep::{
+    CompiledGraph, END, NodeOptions, NodeRef, ProblemKind, RunConfig, RunError, START, State, StateGraph,
+};
+
+use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
+
+/// `START → (a, b)`, `b → c`; what `a` and `c` lead to is for the caller to say.
+fn branches(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_edge(START, b);
+    graph.add_edge(b, c);
+    wire(&mut graph, a, c, d);
+    graph.add_edge(d, END);
+    graph.compile().unwrap()
+}
+
+fn edges(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
+    graph.add_edge(a, d);
+    graph.add_edge(c, d);
+}
+
+fn deferred(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
+    edges(graph, a, c, d);
+    graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+}
+
+fn joined(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
+    graph.add_join([a, c], d);
+}
+
+on_every_store! {
+    async fn b7_a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
+        let graph = backend.keep(branches(deferred));
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d");
+        let graph = backend.keep(branches(edges));
+        let twice = graph.invoke(Plain::update(), RunConfig::thread("u")).await.unwrap();
+        assert_eq!(twice.state.said(), "a b c d d");
+    }
+
+    async fn a_join_runs_once_after_all_its_sources(backend: Backend) {
+        let graph = backend.keep(branches(joined));
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d");
+        // And again in the next turn.
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d a b c d");
+    }
+
+    async fn what_waits_is_in_the_checkpoint(backend: Backend) {
+        for (wire, thread) in [(joined as fn(&mut _, _, _, _), "joined"), (deferred, "deferred")] {
+            let on = || RunConfig::thread(thread);
+            let one = RunConfig { step_limit: 1, ..on() };
+            failed(backend.keep(branches(wire)).invoke(Plain::update(), one).await);
+            let end = backend.keep(branches(wire)).resume(on()).await.unwrap();
+            assert_eq!(end.state.said(), "a b c d", "{thread}");
+        }
+    }
+
+    async fn an_update_leaves_what_is_still_to_run(backend: Backend) {
+        let graph = backend.keep(branches(joined));
+        failed(graph.invoke(Plain::update(), RunConfig { step_limit: 1, ..t() }).await);
+        assert_eq!(names(&head(&graph).await.next), "c");
+        graph.update_state(t(), say("by hand"), "d").await.unwrap();
+        assert_eq!(names(&head(&graph).await.next), "c");
+        graph.update_state(t(), say("for c"), "c").await.unwrap();
+        assert_eq!(names(&head(&graph).await.next), "d");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b by hand for c d");
+    }
+
+    async fn an_update_after_an_input_that_waits_takes_it_along(backend: Backend) {
+        let graph = backend.keep(branches(joined));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let first = graph.get_history(&"t".into(), Default::default()).await.unwrap().pop().unwrap();
+        let on_it = RunConfig { checkpoint: Some(first.id), ..t() };
+        graph.update_state(on_it, say("by hand"), "c").await.unwrap();
+        assert_eq!(names(&head(&graph).await.next), "a b");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in by hand a b c d");
+    }
+}
+
+#[test]
+fn err_a_join_of_less_than_two_nodes() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_join([a, a], b);
+    graph.add_join([a, b], END);
+    let problems = graph.compile().err().unwrap().problems;
+    assert!(
+        problems.iter().all(|problem| matches!(problem.kind, ProblemKind::LonelyJoin(_))),
+        "{problems:?}"
+    );
+    assert_eq!(
+        problems[0].kind.to_string(),
+        "SS010: a join to `b` waits for less than two nodes; use `add_edge`, or add its other sources"
+    );
+}
+
+#[tokio::test]
+async fn a_join_whose_source_is_never_reached_ends_with_the_run() {
+    let graph = branches(|graph, a, c, d| {
+        graph.add_join([a, c, d], d);
+    });
+    let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
+    let end = graph.invoke(Plain::update(), t()).await.unwrap();
+    assert_eq!(end.state.said(), "a b c");
+    assert!(head(&graph).await.checkpoint.unwrap().control.arrived.is_empty());
+    assert!(!matches!(graph.resume(t()).await, Err(RunError::Restore { .. })));
+}
