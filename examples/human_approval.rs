@@ -1,0 +1,68 @@
+//! A refund that somebody has to approve.
+//!
+//! See: the run ends with a question; another run, as it could be of another process days later, brings the answer and
+//! goes on where the first one stopped.
+//!
+//! `cargo run -p superstep --example human_approval`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{error::Error, sync::Arc};
+
+use superstep::{Answers, Status, prelude::*};
+
+#[derive(State, Clone, Debug, Default)]
+struct Refund {
+    euros: u32,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+#[derive(Route, Clone, Copy)]
+enum Size {
+    Small,
+    Large,
+}
+
+async fn approve(refund: Refund, cx: Cx) -> RefundUpdate {
+    let question = format!("refund {} €?", refund.euros);
+    let approved: bool = cx.interrupt("approve", &question).await;
+    Refund::update().log([format!("{question} {}", if approved { "yes" } else { "no" })])
+}
+
+async fn pay(refund: Refund, _: Cx) -> RefundUpdate {
+    let refused = refund.log.iter().any(|line| line.ends_with("no"));
+    Refund::update().log([if refused {
+        "nothing is paid".to_owned()
+    } else {
+        format!("paid {} €", refund.euros)
+    }])
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut graph = StateGraph::new("refund");
+    let approve = graph.add_node("approve", approve);
+    let pay = graph.add_node("pay", pay);
+    let size = |refund: &Refund| if refund.euros > 50 { Size::Large } else { Size::Small };
+    graph.add_conditional_edges(START, size, |size| match size {
+        Size::Small => pay,
+        Size::Large => approve,
+    });
+    graph.add_edge(approve, pay);
+    graph.add_edge(pay, END);
+    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+
+    let asked = graph.invoke(Refund::update().euros(120_u32), RunConfig::thread("order-7")).await?;
+    assert_eq!(asked.status, Status::Interrupted);
+    println!("asked: {}", asked.interrupts[0].question);
+
+    let answers = Answers::new().answer("approve", true);
+    let end = graph.resume(RunConfig { answers, ..RunConfig::thread("order-7") }).await?;
+    println!("{:?}", end.state.log);
+    assert_eq!(end.state.log, ["refund 120 €? yes".to_owned(), "paid 120 €".to_owned()]);
+
+    let small = graph.invoke(Refund::update().euros(20_u32), RunConfig::thread("order-8")).await?;
+    assert_eq!(small.status, Status::Completed);
+    Ok(())
+}
