@@ -8,4 +8,5 @@ mod support;
 mod agent;
 mod engine;
 mod error_pages;
+mod simulation;
 mod tidy;

@@ -3,5 +3,6 @@
 pub mod conformance;
 pub mod script;
 pub mod scripted;
+pub mod sim;
 pub mod transcript;
 pub mod wire;

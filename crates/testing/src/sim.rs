@@ -1,0 +1,139 @@
+//! Runs in which siblings end in any order and the process stops anywhere, compared with a plain run.
+//!
+//! ```text
+//! seed ─▶ process ─▶ crash ─▶ process ─▶ crash ─▶ … ─▶ the thread is finished
+//!            └── waits of nodes and of the store ──┘        │
+//! plain run: no waits, no crashes ─────────────────────── equal?
+//! ```
+//!
+//! Start at [`check`]; nodes take part with [`Sim::pause`].
+
+mod course;
+mod ledger;
+mod life;
+mod process;
+mod report;
+mod store;
+
+use std::{ops::Range, sync::Arc};
+
+use superstep_graph::{Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State};
+
+use self::life::Simulation;
+pub use self::{
+    process::{Place, Sim},
+    report::{Failure, Passes, Report},
+};
+
+/// The environment variable that makes [`check`] run one seed alone.
+pub const SEED_VARIABLE: &str = "SUPERSTEP_SIM_SEED";
+
+/// How to simulate.
+#[derive(Clone)]
+pub struct Options {
+    /// The seeds. A quarter of them have no crashes, a quarter one crash, the others many.
+    pub seeds: Range<u64>,
+    /// Opens the store for each process; every time it has to be the same threads. Its requests are done at one instant
+    /// of the simulated clock, so it must not wait for that clock.
+    pub store: Arc<dyn Fn() -> Arc<dyn Checkpointer>>,
+    /// The settings of every run. Thread and clock are the simulator's.
+    pub config: RunConfig,
+}
+
+impl Options {
+    /// These seeds, in memory, with the usual settings.
+    pub fn seeds(seeds: Range<u64>) -> Self {
+        let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+        Self { seeds, store: Arc::new(move || store.clone()), config: RunConfig::default() }
+    }
+}
+
+impl Default for Options {
+    /// 2,000 seeds, in memory, with the usual settings.
+    fn default() -> Self {
+        Self::seeds(0..2_000)
+    }
+}
+
+/// Runs a graph under every seed and holds each end against that of a plain run.
+///
+/// `make` makes the graph without a checkpointer, once for every simulated process. `inputs` are given one after the
+/// other, each when what came before it is finished.
+///
+/// Under a seed, nodes wait as long as chance says wherever they call [`Sim::pause`], and so does the store before and
+/// after each write; at each of these places the process may stop. Then the run is dropped where it stands with all its
+/// tasks, and a new graph on a store opened anew goes on. At the end these must be equal to the plain run, byte by byte:
+/// the state, the course of checkpoints (source, superstep, what is next), and the stored updates in the order in which
+/// they were folded. Besides, the ids of checkpoints must ascend, each parent be the checkpoint before, a dropped run
+/// give its thread back, and no task run that was stored as finished.
+///
+/// With `SUPERSTEP_SIM_SEED=17` in the environment only seed 17 runs. Use [`explore`] to look at what fails.
+///
+/// # Determinism
+/// Depends on its arguments and that variable only, if the graph does. A graph that reads other clocks, draws other
+/// chance or starts threads is no longer told apart from one that fails. Its own clock, [`Cx::now_ms`], stands still;
+/// timers run as fast as nothing else is to be done.
+///
+/// # Panics
+/// If a seed ends differently; says which ones and how. Inside a tokio runtime, because it makes one for each process.
+///
+/// # Example
+/// ```
+/// use superstep_graph::{END, Log, START, State, StateGraph};
+/// use superstep_testing::sim::{self, Options, Sim};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Words {
+///     #[channel(append)]
+///     log: Log<String>,
+/// }
+///
+/// let two_at_once = |sim: &Sim| {
+///     let mut graph = StateGraph::<Words>::new("two_at_once");
+///     for name in ["left", "right"] {
+///         let node = graph.add_node_with(name, sim.clone(), move |sim: Sim, _, _| async move {
+///             sim.pause(name).await;
+///             Words::update().log([name.to_owned()])
+///         });
+///         graph.add_edge(START, node);
+///         graph.add_edge(node, END);
+///     }
+///     graph.compile().expect("the graph is complete")
+/// };
+/// let report = sim::check(Options::seeds(0..50), two_at_once, [Words::update()]);
+/// assert!(report.crashes > 0);
+/// ```
+///
+/// [`Cx::now_ms`]: superstep_graph::Cx::now_ms
+pub fn check<S: State>(
+    options: Options,
+    make: impl Fn(&Sim) -> CompiledGraph<S>,
+    inputs: impl IntoIterator<Item = S::Update>,
+) -> Report {
+    let seeds = match std::env::var(SEED_VARIABLE) {
+        Ok(seed) => one_seed(&seed),
+        Err(_) => options.seeds.clone(),
+    };
+    let report = explore(Options { seeds, ..options }, make, inputs);
+    assert!(report.failures.is_empty(), "{report}");
+    report
+}
+
+/// Like [`check`], but tells of the seeds that fail, and does not look into the environment.
+///
+/// # Panics
+/// If the plain run fails. Inside a tokio runtime.
+pub fn explore<S: State>(
+    options: Options,
+    make: impl Fn(&Sim) -> CompiledGraph<S>,
+    inputs: impl IntoIterator<Item = S::Update>,
+) -> Report {
+    Simulation { options, make: &make, inputs: inputs.into_iter().collect() }.run()
+}
+
+fn one_seed(text: &str) -> Range<u64> {
+    match text.trim().parse::<u64>() {
+        Ok(seed) if seed < u64::MAX => seed..seed + 1,
+        _ => panic!("{SEED_VARIABLE} is `{text}`, which is no seed; use a number, or unset it"),
+    }
+}

@@ -1,0 +1,109 @@
+//! How a thread went, as far as it must not depend on chance.
+
+use superstep_graph::{
+    CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError, Source, State,
+    ThreadId, chain,
+};
+
+use super::store::at_once;
+
+/// The course of a finished thread.
+#[derive(Default)]
+pub(super) struct Course {
+    /// By channel.
+    state: Vec<String>,
+    /// Oldest first.
+    checkpoints: Vec<(Source, Control)>,
+    /// The updates of each commit in fold order, after the full state that was stored last.
+    folded: Vec<Vec<String>>,
+    /// That state, if there is one.
+    snapshot: Vec<String>,
+}
+
+impl Course {
+    /// Reads what the store has of a thread.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it cannot be read.
+    pub(super) async fn read<S: State>(
+        graph: &CompiledGraph<S>,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<Self, String> {
+        let history = at_once(store.history(thread, History::default())).map_err(|error| chain(&error))?;
+        check_ids(&history)?;
+        let loaded = at_once(store.load(thread, None)).map_err(|error| chain(&error))?;
+        let Some(Loaded { snapshot, commits, .. }) = loaded else {
+            return Err(format!("thread `{thread}` is gone"));
+        };
+        let state = graph.get_state(thread, None).await.map_err(|error: RunError| chain(&error))?.values;
+        Ok(Self {
+            state: channels(&state)?,
+            checkpoints: history.into_iter().rev().map(|meta| (meta.source, meta.control)).collect(),
+            folded: commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect(),
+            snapshot: snapshot.unwrap_or_default().into_iter().map(|value| text(value.json)).collect(),
+        })
+    }
+
+    /// What is not as in the `plain` run. States first: they say most.
+    pub(super) fn difference<S: State>(&self, plain: &Self) -> Option<String> {
+        differing_channel::<S>(&self.state, &plain.state, "in the plain run").or_else(|| {
+            let show = |it: &(Source, Control)| {
+                let next: Vec<&str> = it.1.next.iter().map(NodeName::as_str).collect();
+                format!("({}, {}, [{}])", it.0.as_str(), it.1.step, next.join(" "))
+            };
+            let folded = |updates: &Vec<String>| format!("[{}]", updates.join(", "));
+            first("checkpoint", &self.checkpoints, &plain.checkpoints, show)
+                .or_else(|| first("commit", &self.folded, &plain.folded, folded))
+                .or_else(|| first("stored channel", &self.snapshot, &plain.snapshot, String::clone))
+        })
+    }
+}
+
+/// The values of a state, channel by channel.
+///
+/// # Errors
+/// If a value has no JSON form.
+pub(super) fn channels<S: State>(state: &S) -> Result<Vec<String>, String> {
+    let channel = |channel: usize| {
+        let json = state.encode(channel);
+        json.map(text).map_err(|error| format!("channel `{}`: {error}", S::CHANNELS[channel].name))
+    };
+    (0..S::CHANNELS.len()).map(channel).collect()
+}
+
+pub(super) fn differing_channel<S: State>(here: &[String], there: &[String], at: &str) -> Option<String> {
+    let names = S::CHANNELS.iter().map(|channel| channel.name);
+    names.zip(here.iter().zip(there)).find_map(|(name, (here, there))| {
+        (here != there).then(|| format!("channel `{name}` is {here}, {at} {there}"))
+    })
+}
+
+fn first<T: PartialEq>(what: &str, here: &[T], there: &[T], show: impl Fn(&T) -> String) -> Option<String> {
+    let longer = here.len().max(there.len());
+    let shown = |it: Option<&T>| it.map_or_else(|| "missing".to_owned(), &show);
+    (0..longer).find(|&at| here.get(at) != there.get(at)).map(|at| {
+        format!("{what} {at} is {}, in the plain run {}", shown(here.get(at)), shown(there.get(at)))
+    })
+}
+
+/// Without forks, a thread is one line.
+fn check_ids(newest_first: &[CheckpointMeta]) -> Result<(), String> {
+    let mut before = None;
+    for meta in newest_first.iter().rev() {
+        if before.is_some_and(|before| meta.id <= before) {
+            return Err(format!("checkpoint {} does not ascend", meta.id));
+        }
+        if meta.parent != before {
+            let named = |id: Option<_>| id.map_or_else(|| "none".to_owned(), |id| format!("{id}"));
+            let (parent, before) = (named(meta.parent), named(before));
+            return Err(format!("the parent of checkpoint {} is {parent}, not {before}", meta.id));
+        }
+        before = Some(meta.id);
+    }
+    Ok(())
+}
+
+fn text(json: Vec<u8>) -> String {
+    String::from_utf8(json).expect("JSON is UTF-8")
+}

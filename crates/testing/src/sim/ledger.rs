@@ -1,0 +1,91 @@
+//! The simulator's own book of what is stored, so that it need not believe the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskRecord};
+
+type Counts = BTreeMap<(i64, NodeName), u64>;
+
+/// What a thread has stored, and what its present process runs.
+#[derive(Default)]
+pub(super) struct Ledger {
+    head: Option<Head>,
+    /// What this process may begin, and what it began.
+    due: Counts,
+    begun: Counts,
+    failed: Counts,
+    /// Tasks that began, in all processes.
+    pub(super) executions: u64,
+}
+
+struct Head {
+    id: CheckpointId,
+    control: Control,
+    finished: BTreeSet<u32>,
+}
+
+impl Ledger {
+    /// A new process: what is not stored as finished may run, once.
+    pub(super) fn begin_process(&mut self) {
+        self.begun.clear();
+        self.failed.clear();
+        self.due.clear();
+        self.add_due();
+    }
+
+    fn add_due(&mut self) {
+        let Some(head) = &self.head else { return };
+        for (slot, node) in (0..).zip(&head.control.next) {
+            if !head.finished.contains(&slot) {
+                *self.due.entry((head.control.step + 1, node.clone())).or_default() += 1;
+            }
+        }
+    }
+
+    pub(super) fn committed(&mut self, id: CheckpointId, control: Control) {
+        self.head = Some(Head { id, control, finished: BTreeSet::new() });
+        self.add_due();
+    }
+
+    pub(super) fn recorded(&mut self, checkpoint: CheckpointId, slot: u32, record: &TaskRecord) {
+        if let Some(head) = self.head.as_mut().filter(|head| head.id == checkpoint) {
+            match record {
+                TaskRecord::Finished { .. } => head.finished.insert(slot),
+                _ => head.finished.remove(&slot),
+            };
+        }
+    }
+
+    /// The superstep whose tasks are running.
+    pub(super) fn step(&self) -> i64 {
+        self.head.as_ref().map_or(0, |head| head.control.step + 1)
+    }
+
+    pub(super) fn watch<S: State>(&mut self, event: Event<S>) {
+        match event {
+            Event::TaskStart { step, node, .. } => {
+                self.executions += 1;
+                *self.begun.entry((step, node)).or_default() += 1;
+            }
+            Event::TaskEnd { step, node, error: Some(_), .. } => {
+                *self.failed.entry((step, node)).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// What this process began that it had no reason to. A failed attempt is a reason for another one.
+    pub(super) fn overrun(&self) -> Option<String> {
+        self.begun.iter().find_map(|(task, &begun)| {
+            let due = self.due.get(task).copied().unwrap_or_default();
+            let failed = self.failed.get(task).copied().unwrap_or_default();
+            let (step, node) = task;
+            (begun > due + failed).then(|| {
+                format!(
+                    "superstep {step}: node `{node}` began {begun} times in one process, with {due} tasks not stored as \
+                     finished and {failed} failed attempts"
+                )
+            })
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! The life of a thread under a seed: processes that stop, and the one that comes to the end.
+
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+
+use futures::StreamExt;
+use superstep_graph::{
+    CheckpointMeta, Checkpointer, Clock, CompiledGraph, History, RunConfig, RunStream, Source, State,
+    StreamMode, ThreadId, chain,
+};
+use tokio::{runtime::Builder, time::timeout};
+
+use super::{
+    Failure, Options, Place, Report, Sim,
+    course::{Course, channels, differing_channel},
+    process::Fate,
+    store::{CrashingCheckpointer, at_once},
+};
+
+/// How long a process may take on the simulated clock. It comes to that only if nothing else is left to wait for.
+const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
+pub(super) struct Simulation<'a, S: State, M> {
+    pub(super) options: Options,
+    pub(super) make: &'a M,
+    pub(super) inputs: Vec<S::Update>,
+}
+
+/// How a process ended.
+enum End {
+    Crashed(Place),
+    Finished(Course),
+}
+
+/// A thread that is over.
+struct Life {
+    course: Result<Course, String>,
+    crashes: Vec<Place>,
+    fate: Fate,
+}
+
+impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
+    pub(super) fn run(self) -> Report {
+        let mut report = Report::default();
+        let plain = self.live(Fate::plain(), &"sim-plain".into(), &mut report.graph);
+        let course = plain.course.unwrap_or_else(|what| panic!("graph `{}`: {what}", report.graph));
+        let places = plain.fate.places.values().map(|passes| passes.passed).sum();
+        report.plain_executions = plain.fate.ledger.executions;
+        for seed in self.options.seeds.clone() {
+            let thread = ThreadId::from(format!("sim-{seed}"));
+            let life = self.live(Fate::of(seed, places), &thread, &mut report.graph);
+            report.seeds += 1;
+            report.crashes += life.crashes.len() as u64;
+            report.executions += life.fate.ledger.executions;
+            for (place, passes) in life.fate.places {
+                let known = report.places.entry(place).or_default();
+                known.passed += passes.passed;
+                known.crashed += passes.crashed;
+            }
+            let different = match life.course {
+                Ok(ended) => ended.difference::<S>(&course),
+                Err(what) => Some(what),
+            };
+            report.failures.extend(different.map(|what| Failure { seed, crashes: life.crashes, what }));
+        }
+        report
+    }
+
+    /// One process after the other until the thread is finished.
+    fn live(&self, mut fate: Fate, thread: &ThreadId, name: &mut String) -> Life {
+        let mut crashes = Vec::new();
+        let course = loop {
+            let store = (self.options.store)();
+            fate.ledger.begin_process();
+            let sim = Sim::new(fate);
+            let graph = (self.make)(&sim);
+            graph.name().clone_into(name);
+            let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+            let runtime = runtime.expect("a runtime without IO needs nothing that could be missing");
+            let end = runtime.block_on(self.process(&sim, graph, &store, thread));
+            // What the run left running ends with its process.
+            drop(runtime);
+            fate = sim.end();
+            match end {
+                Ok(End::Crashed(place)) => crashes.push(place),
+                Ok(End::Finished(course)) => break Ok(course),
+                Err(what) => break Err(what),
+            }
+        };
+        let forgotten = at_once((self.options.store)().delete(thread));
+        let course = course.and_then(|course| forgotten.map(|()| course).map_err(|error| chain(&error)));
+        Life { course, crashes, fate }
+    }
+
+    /// From where the thread stands to its end or to the next crash.
+    async fn process(
+        &self,
+        sim: &Sim,
+        graph: CompiledGraph<S>,
+        store: &Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+    ) -> Result<End, String> {
+        let observer = graph.clone().with_checkpointer(store.clone());
+        let crashing = CrashingCheckpointer { store: store.clone(), sim: sim.clone() };
+        let graph = graph.with_checkpointer(Arc::new(crashing));
+        while let Some(run) = self.next_run(&graph, &**store, thread)? {
+            let ended = timeout(FOR_EVER, drive(sim, run)).await;
+            let ended = ended.map_err(|_| "a run waits for something that never happens".to_owned())?;
+            if let Some(overrun) = sim.fate().ledger.overrun() {
+                return Err(overrun);
+            }
+            // The run is dropped; whoever comes next has to find its thread free.
+            at_once(store.lease(thread)).map_err(|error| chain(&error))?;
+            let Some(state) = ended? else {
+                let stopped = sim.fate().stopped.clone();
+                return Ok(End::Crashed(stopped.expect("a run is dropped only when its process stopped")));
+            };
+            let stored = observer.get_state(thread, None).await.map_err(|error| chain(&error))?.values;
+            if let Some(lost) =
+                differing_channel::<S>(&channels(&state)?, &channels(&stored)?, "and in the store")
+            {
+                return Err(lost);
+            }
+        }
+        Course::read(&observer, &**store, thread).await.map(End::Finished)
+    }
+
+    /// What the thread needs next: to go on, or an input it does not have yet. `None` if it is finished.
+    fn next_run(
+        &self,
+        graph: &CompiledGraph<S>,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<Option<RunStream<S>>, String> {
+        let history = |source: Option<Source>, limit: Option<usize>| {
+            let range = History { source, limit, before: None };
+            at_once(store.history(thread, range)).map_err(|error| chain(&error))
+        };
+        let config = RunConfig {
+            thread: Some(thread.clone()),
+            clock: Arc::new(Stopped),
+            ..self.options.config.clone()
+        };
+        let modes = [StreamMode::Tasks];
+        let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
+        if history(None, Some(1))?.first().is_some_and(unfinished) {
+            return Ok(Some(graph.stream_resume(config, &modes)));
+        }
+        let accepted = history(Some(Source::Input), None)?.len();
+        Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, &modes)))
+    }
+}
+
+/// Drives a run to its end, or drops it where its process stops: `None` then.
+async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<S>, String> {
+    let crashed = poll_fn(|context| {
+        loop {
+            match run.poll_next_unpin(context) {
+                Poll::Ready(Some(event)) => sim.fate().ledger.watch(event),
+                Poll::Ready(None) => return Poll::Ready(false),
+                // All that was told is heard, so that the executions are counted although the run is dropped. It went on
+                // meanwhile, to nowhere: nothing is stored any more.
+                Poll::Pending if sim.has_stopped(context) => return Poll::Ready(true),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    });
+    if crashed.await {
+        return Ok(None);
+    }
+    match run.outcome().await {
+        Ok(outcome) => Ok(Some(outcome.state)),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// A clock that shows the same moment in every process, so that states that hold times can be compared.
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+}

@@ -1,0 +1,214 @@
+//! One simulated process: where it waits, and where it stops.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use futures::{future::BoxFuture, task::AtomicWaker};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::sleep;
+
+use super::{Passes, ledger::Ledger};
+
+/// The longest wait of a node or of the store, on the simulated clock. Short, so that many end at the same time.
+const LONGEST_WAIT_MS: u64 = 8;
+
+/// A simulated process. Nodes, tools and models of a simulated graph hold a clone and [pause](Self::pause).
+#[derive(Clone)]
+pub struct Sim(Arc<Process>);
+
+struct Process {
+    fate: Mutex<Fate>,
+    /// Who drops the run when the process stops.
+    watcher: AtomicWaker,
+}
+
+/// Where a process may stop.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Place {
+    /// In a node, where it [pauses](Sim::pause).
+    Pause(String),
+    /// Before a finished or failed task is recorded.
+    BeforeRecord {
+        /// Its superstep.
+        step: i64,
+        /// Its slot.
+        slot: u32,
+    },
+    /// After that.
+    AfterRecord {
+        /// Its superstep.
+        step: i64,
+        /// Its slot.
+        slot: u32,
+    },
+    /// Before a superstep, or an input, is committed.
+    BeforeCommit {
+        /// The superstep.
+        step: i64,
+    },
+    /// After that.
+    AfterCommit {
+        /// The superstep.
+        step: i64,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pause(at) => write!(f, "in `{at}`"),
+            Self::BeforeRecord { step, slot } => {
+                write!(f, "before the record of task {slot} of superstep {step}")
+            }
+            Self::AfterRecord { step, slot } => {
+                write!(f, "after the record of task {slot} of superstep {step}")
+            }
+            Self::BeforeCommit { step } => write!(f, "before the commit of superstep {step}"),
+            Self::AfterCommit { step } => write!(f, "after the commit of superstep {step}"),
+        }
+    }
+}
+
+impl Sim {
+    pub(super) fn new(fate: Fate) -> Self {
+        Self(Arc::new(Process { fate: Mutex::new(fate), watcher: AtomicWaker::new() }))
+    }
+
+    /// Waits as long as chance says; then the process may stop, and this never returns.
+    ///
+    /// `at` tells places apart: a node's or tool's name. Call it between a side effect and its result, where a crash does
+    /// most harm. In the plain run it does nothing.
+    pub fn pause(&self, at: impl fmt::Display) -> BoxFuture<'static, ()> {
+        let (sim, at) = (self.clone(), Place::Pause(at.to_string()));
+        Box::pin(async move { sim.pass(at).await })
+    }
+
+    pub(super) async fn pass(&self, place: Place) {
+        let wait = self.fate().wait();
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        if self.fate().stops_at(place) {
+            self.0.watcher.wake();
+            pending::<()>().await;
+        }
+    }
+
+    /// Whether the process has stopped; if not, whoever asks is woken when it does.
+    pub(super) fn has_stopped(&self, context: &Context<'_>) -> bool {
+        self.0.watcher.register(context.waker());
+        self.fate().stopped.is_some()
+    }
+
+    pub(super) fn fate(&self) -> MutexGuard<'_, Fate> {
+        self.0.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is left for the next process. Nothing that still holds this one can go on.
+    pub(super) fn end(&self) -> Fate {
+        let mut fate = self.fate();
+        let after = Fate {
+            chance: fate.chance.take(),
+            crashes: fate.crashes,
+            stopped: None,
+            places: std::mem::take(&mut fate.places),
+            ledger: std::mem::take(&mut fate.ledger),
+        };
+        fate.stopped.get_or_insert_with(|| Place::Pause("a process that is over".to_owned()));
+        self.0.watcher.register(Waker::noop());
+        after
+    }
+}
+
+/// What a seed has in store for a thread, across processes.
+pub(super) struct Fate {
+    /// `None` in a plain run.
+    chance: Option<StdRng>,
+    crashes: Crashes,
+    pub(super) stopped: Option<Place>,
+    pub(super) places: BTreeMap<Place, Passes>,
+    pub(super) ledger: Ledger,
+}
+
+#[derive(Clone, Copy)]
+enum Crashes {
+    None,
+    /// One, after so many places.
+    After(u64),
+    /// At each place with this probability, as long as there are crashes left.
+    Often {
+        odds: f64,
+        left: u32,
+    },
+}
+
+impl Crashes {
+    /// About so many in a run that passes `places`; more, because it passes places again after each. They end at some
+    /// time, so that wide supersteps do.
+    fn often(times: u32, places: u64) -> Self {
+        let odds = f64::from(times) / places.max(1) as f64;
+        Self::Often { odds: odds.min(0.25), left: times * 3 }
+    }
+}
+
+impl Fate {
+    /// No waits and no crashes.
+    pub(super) fn plain() -> Self {
+        Self::new(None, Crashes::None)
+    }
+
+    /// A plain run passes so many `places`.
+    pub(super) fn of(seed: u64, places: u64) -> Self {
+        let mut chance = StdRng::seed_from_u64(seed);
+        let crashes = match seed % 4 {
+            0 => Crashes::None,
+            1 => Crashes::After(chance.random_range(0..places.max(1))),
+            2 => Crashes::often(3, places),
+            _ => Crashes::often(10, places),
+        };
+        Self::new(Some(chance), crashes)
+    }
+
+    fn new(chance: Option<StdRng>, crashes: Crashes) -> Self {
+        Self { chance, crashes, stopped: None, places: BTreeMap::new(), ledger: Ledger::default() }
+    }
+
+    fn wait(&mut self) -> Duration {
+        let wait = self.chance.as_mut().map_or(0, |chance| chance.random_range(0..=LONGEST_WAIT_MS));
+        Duration::from_millis(wait)
+    }
+
+    fn stops_at(&mut self, place: Place) -> bool {
+        if self.stopped.is_some() {
+            return true;
+        }
+        let crash = match (&mut self.crashes, &mut self.chance) {
+            (Crashes::Often { odds, left }, Some(chance)) if *left > 0 => {
+                let crash = chance.random_bool(*odds);
+                *left -= u32::from(crash);
+                crash
+            }
+            (Crashes::After(0), _) => {
+                self.crashes = Crashes::None;
+                true
+            }
+            (Crashes::After(places), _) => {
+                *places -= 1;
+                false
+            }
+            (Crashes::None | Crashes::Often { .. }, _) => false,
+        };
+        let passes = self.places.entry(place.clone()).or_default();
+        passes.passed += 1;
+        passes.crashed += u64::from(crash);
+        self.stopped = crash.then_some(place);
+        crash
+    }
+}

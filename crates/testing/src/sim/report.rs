@@ -1,0 +1,86 @@
+//! What came of a simulation.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{Place, SEED_VARIABLE};
+
+/// How many failures are shown in full, and how many crashes of each.
+const SHOWN: usize = 5;
+
+/// What came of a simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The graph's name.
+    pub graph: String,
+    /// How many seeds ran.
+    pub seeds: u64,
+    /// How many crashes they had.
+    pub crashes: u64,
+    /// How many attempts of tasks began.
+    pub executions: u64,
+    /// The same in the plain run.
+    pub plain_executions: u64,
+    /// Every place where the process could stop.
+    pub places: BTreeMap<Place, Passes>,
+    /// The seeds that did not end as the plain run did.
+    pub failures: Vec<Failure>,
+}
+
+/// How often a place was come by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// In all.
+    pub passed: u64,
+    /// With a crash.
+    pub crashed: u64,
+}
+
+/// A seed that did not end as the plain run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Where its processes stopped, in order.
+    pub crashes: Vec<Place>,
+    /// What is different.
+    pub what: String,
+}
+
+impl Report {
+    /// The places at which no seed crashed: none, if there were enough of them.
+    pub fn never_crashed_at(&self) -> Vec<&Place> {
+        self.places.iter().filter(|(_, passes)| passes.crashed == 0).map(|(place, _)| place).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { graph, seeds, crashes, failures, .. } = self;
+        write!(f, "graph `{graph}`: {seeds} seeds with {crashes} crashes")?;
+        let Some(Failure { seed, .. }) = failures.first() else {
+            return write!(f, " ended as the plain run did");
+        };
+        write!(f, ", {} of them failed; run one alone with {SEED_VARIABLE}={seed}", failures.len())?;
+        for failure in failures.iter().take(SHOWN) {
+            write!(f, "\n  {failure}")?;
+        }
+        let more: Vec<String> = failures.iter().skip(SHOWN).map(|failure| failure.seed.to_string()).collect();
+        if !more.is_empty() {
+            write!(f, "\n  and seeds {}", more.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}", self.seed)?;
+        for (nth, place) in self.crashes.iter().take(SHOWN).enumerate() {
+            write!(f, "{} {place}", if nth == 0 { ", stopped" } else { ", then" })?;
+        }
+        if let more @ 1.. = self.crashes.len().saturating_sub(SHOWN) {
+            write!(f, ", then {more} times more")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}

@@ -1,0 +1,90 @@
+//! A store between whose writes the process may stop.
+
+use std::{future::Future, sync::Arc};
+
+use futures::{executor::block_on, future::BoxFuture};
+use superstep_graph::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
+    TaskRecord, ThreadId,
+};
+use tokio::task::unconstrained;
+
+use super::{Place, Sim};
+
+/// Passes everything on, stopping before or after a write where its process does.
+pub(super) struct CrashingCheckpointer {
+    pub(super) store: Arc<dyn Checkpointer>,
+    pub(super) sim: Sim,
+}
+
+/// Does a request at one instant of the simulated clock, however long it takes on the real one.
+///
+/// A store that has threads of its own would otherwise let the clock run on by as much as the machine is slow.
+pub(super) fn at_once<T>(request: impl Future<Output = T>) -> T {
+    // The runtime cannot lend the request more of its budget before this returns.
+    block_on(unconstrained(request))
+}
+
+impl Checkpointer for CrashingCheckpointer {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        let request = self.store.lease(thread);
+        Box::pin(async { at_once(request) })
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let request = self.store.load(thread, at);
+        Box::pin(async { at_once(request) })
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let (step, slot) = (self.sim.fate().ledger.step(), task.slot);
+            self.sim.pass(Place::BeforeRecord { step, slot }).await;
+            at_once(self.store.record(&task, record.clone()))?;
+            self.sim.fate().ledger.recorded(task.checkpoint, slot, &record);
+            self.sim.pass(Place::AfterRecord { step, slot }).await;
+            Ok(())
+        })
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let control = next.control.clone();
+            let step = control.step;
+            self.sim.pass(Place::BeforeCommit { step }).await;
+            let id = at_once(self.store.commit(&thread, expected, next))?;
+            self.sim.fate().ledger.committed(id, control);
+            self.sim.pass(Place::AfterCommit { step }).await;
+            Ok(id)
+        })
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        let request = self.store.history(thread, range);
+        Box::pin(async { at_once(request) })
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        Box::pin(async { at_once(self.store.threads()) })
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let request = self.store.delete(thread);
+        Box::pin(async { at_once(request) })
+    }
+}

@@ -1,0 +1,319 @@
+//! Graphs under the simulator: siblings end in any order, the process stops at any execution and any commit, and the
+//! thread ends as if nothing had happened.
+
+#[cfg(feature = "agent")]
+mod agent;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use rand::RngExt;
+use superstep::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, CompiledGraph, Cx, END, History,
+    Lease, Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START,
+    State, StateGraph, TaskKey, TaskRecord, ThreadId,
+};
+use superstep_testing::sim::{self, Options, Place, Report, Sim};
+
+use crate::support::{Plain, say};
+
+/// What the graphs of this file work on.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Work {
+    #[channel(append)]
+    log: Log<String>,
+    #[channel(append)]
+    text: String,
+    #[channel(sum)]
+    done: i64,
+    #[channel(max)]
+    best: i64,
+    #[channel(union)]
+    ids: BTreeSet<String>,
+    #[channel(ephemeral)]
+    hint: Option<String>,
+    round: i64,
+}
+
+fn input(word: &str) -> WorkUpdate {
+    Work::update().log([word.to_owned()])
+}
+
+/// The seeds of a test that is to find every place.
+fn many() -> Options {
+    Options::default()
+}
+
+/// With one seed alone, not every place is hit.
+fn crashed_everywhere(report: &Report) {
+    if report.seeds >= 2_000 {
+        assert_eq!(report.never_crashed_at(), Vec::<&Place>::new(), "{report}");
+        assert!(report.crashes > report.seeds, "{report}");
+        assert!(report.executions > report.seeds * report.plain_executions, "{report}");
+    }
+}
+
+/// A node that waits, may stop, and says its name and what it drew from its context.
+async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
+    let name = cx.node().to_string();
+    sim.pause(&name).await;
+    let drawn = cx.rng().random_range(0..1_000);
+    Work::update()
+        .log([format!("{name} {} of {}", cx.step(), state.log.len())])
+        .text(format!("{name} drew {drawn} at {}; ", cx.now_ms()))
+        .best(drawn)
+        .ids(BTreeSet::from([cx.id("work")]))
+        .done(1)
+}
+
+/// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which comes once from the workers and once from aside.
+fn fan_out(sim: &Sim) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("fan_out");
+    let plan = graph.add_node_with("plan", sim.clone(), draw);
+    let aside = graph.add_node_with("aside", sim.clone(), draw);
+    let pausing = sim.clone();
+    let worker = graph.add_worker("worker", move |item: u32, _: Work, cx: Cx| {
+        let sim = pausing.clone();
+        async move {
+            sim.pause(format!("worker, before {item}")).await;
+            sim.pause(format!("worker, after {item}")).await;
+            Work::update().log([format!("worked on {item}")]).ids(BTreeSet::from([cx.id(item)])).done(10)
+        }
+    });
+    let review = graph.add_node_with("review", sim.clone(), draw);
+    graph.add_edge(START, plan);
+    graph.add_edge(plan, aside);
+    graph.add_fan_out(plan, |state: &Work| 0..4 + u32::from(state.log.len() > 2), worker);
+    graph.add_edge(aside, review);
+    graph.add_edge(worker, review);
+    graph.add_edge(review, END);
+    graph.compile().unwrap()
+}
+
+#[derive(Route, Clone, Copy)]
+enum Again {
+    Again,
+    Enough,
+}
+
+/// `work` and `watch` side by side, round after round; `work` fails its first two attempts in every other round.
+fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("retrying_loop");
+    let begin = graph.add_node_with("begin", sim.clone(), async |sim: Sim, state: Work, _| {
+        sim.pause("begin").await;
+        Work::update().round(state.round + 1).hint(Some(format!("round {}", state.round + 1)))
+    });
+    let work = graph.add_node_with("work", sim.clone(), async |sim: Sim, state: Work, cx: Cx| {
+        sim.pause(format!("work, attempt {}", cx.attempt())).await;
+        if state.round % 2 == 1 && cx.attempt() < 3 {
+            return Err(NodeError::new("not yet"));
+        }
+        Ok(Work::update().log([format!("{:?} in attempt {}", state.hint, cx.attempt())]).done(1))
+    });
+    let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
+    graph.configure(work, NodeOptions { retry: Some(retry), ..NodeOptions::default() });
+    let watch = graph.add_node_with("watch", sim.clone(), draw);
+    graph.add_edge(START, begin);
+    graph.add_edge(begin, work);
+    graph.add_edge(begin, watch);
+    let enough = |state: &Work| if state.round < 3 { Again::Again } else { Again::Enough };
+    graph.add_conditional_edges(work, enough, |route| match route {
+        Again::Again => begin,
+        Again::Enough => END,
+    });
+    graph.compile().unwrap()
+}
+
+/// Branches of different lengths, all of which add to the same text and log, and meet in `last`.
+fn appends(sim: &Sim) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("appends");
+    let last = graph.add_node_with("last", sim.clone(), draw);
+    for branch in [&["c"][..], &["a1", "a2"], &["b1", "b2", "b3"], &["d1", "d2"]] {
+        let mut from = START;
+        for name in branch {
+            let node = graph.add_node_with(name, sim.clone(), draw);
+            graph.add_edge(from, node);
+            from = node;
+        }
+        graph.add_edge(from, last);
+    }
+    graph.add_edge(last, END);
+    graph.compile().unwrap()
+}
+
+#[test]
+fn a_fan_out_ends_alike_in_any_order_and_after_any_crash() {
+    crashed_everywhere(&sim::check(many(), fan_out, [input("go")]));
+}
+
+#[test]
+fn a_loop_with_retries_ends_alike_in_any_order_and_after_any_crash() {
+    crashed_everywhere(&sim::check(many(), retrying_loop, [input("go")]));
+}
+
+#[test]
+fn appends_of_siblings_stand_in_one_order_whoever_ends_first() {
+    crashed_everywhere(&sim::check(many(), appends, [input("one"), input("two")]));
+}
+
+#[test]
+fn a_limit_of_tasks_at_a_time_does_not_change_the_end() {
+    let config = RunConfig { max_concurrency: Some(2), ..RunConfig::default() };
+    sim::check(Options { config, ..Options::seeds(0..400) }, fan_out, [input("go")]);
+}
+
+#[test]
+#[cfg(feature = "sqlite")]
+fn a_database_that_is_opened_again_after_each_crash_ends_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("threads.db");
+    let store = Arc::new(move || {
+        let store = superstep::checkpoint::SqliteCheckpointer::open(&path).unwrap();
+        Arc::new(store) as Arc<dyn Checkpointer>
+    });
+    let report =
+        sim::check(Options { store, ..Options::seeds(0..24) }, fan_out, [input("one"), input("two")]);
+    assert!(report.seeds < 24 || report.crashes > 24, "{report}");
+}
+
+#[test]
+fn a_seed_is_the_same_life_every_time() {
+    let life = || sim::explore(Options::seeds(0..40), fan_out, [input("go")]);
+    let once = life();
+    assert!(once.crashes > 0, "{once}");
+    assert_eq!(once, life());
+}
+
+/// Folds in the order in which siblings end: they write to a list of their own, which `tell` takes over.
+fn folds_as_they_come(sim: &Sim) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("folds_as_they_come");
+    let list = Arc::new(Mutex::new(Vec::new()));
+    let tell = graph.add_node_with("tell", list.clone(), async |list: Arc<Mutex<Vec<_>>>, _, _| {
+        Plain::update().log(std::mem::take(&mut *list.lock().unwrap()))
+    });
+    for name in ["a", "b", "c"] {
+        let deps = (sim.clone(), list.clone());
+        let node =
+            graph.add_node_with(name, deps, async |(sim, list): (Sim, Arc<Mutex<Vec<_>>>), _, cx: Cx| {
+                sim.pause(cx.node()).await;
+                list.lock().unwrap().push(cx.node().to_string());
+            });
+        graph.add_edge(START, node);
+        graph.add_edge(node, tell);
+    }
+    graph.compile().unwrap()
+}
+
+#[test]
+fn a_graph_that_depends_on_who_ends_first_is_found_out() {
+    let report = sim::explore(Options::seeds(0..100), folds_as_they_come, [say("in")]);
+    let without_crash: Vec<_> = report.failures.iter().filter(|it| it.crashes.is_empty()).collect();
+    assert!(without_crash.len() > 10, "{report}");
+    assert!(without_crash[0].what.starts_with("channel `log` is "), "{report}");
+    assert!(report.to_string().contains("run one alone with SUPERSTEP_SIM_SEED="), "{report}");
+}
+
+#[test]
+fn a_graph_that_remembers_outside_its_state_is_found_out() {
+    let begun = Arc::new(AtomicU64::new(0));
+    let counts = |sim: &Sim| {
+        let mut graph = StateGraph::<Plain>::new("remembers");
+        let deps = (sim.clone(), begun.clone());
+        let node = graph.add_node_with("node", deps, async |(sim, begun): (Sim, Arc<AtomicU64>), _, _| {
+            let nth = begun.fetch_add(1, Ordering::SeqCst);
+            sim.pause("node").await;
+            Plain::update().x(i64::try_from(nth).unwrap())
+        });
+        graph.add_edge(START, node);
+        graph.compile().unwrap()
+    };
+    let report = sim::explore(Options::seeds(0..8), counts, [say("in")]);
+    assert_eq!(report.failures.len(), 8, "{report}");
+    assert_eq!(report.failures[0].what, "channel `x` is 1, in the plain run 0");
+}
+
+#[test]
+fn a_store_that_forgets_finished_tasks_is_found_out() {
+    let store: Arc<dyn Checkpointer> = Arc::new(Forgetful(MemoryCheckpointer::new()));
+    let options = Options { store: Arc::new(move || store.clone()), ..Options::seeds(0..100) };
+    let report = sim::explore(options, fan_out, [input("go")]);
+    assert!(!report.failures.is_empty());
+    for failure in &report.failures {
+        assert!(!failure.crashes.is_empty(), "{report}");
+        assert!(failure.what.contains("tasks not stored as finished"), "{report}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "a run waits for something that never happens")]
+fn a_run_that_hangs_is_found_out() {
+    let hangs = |_: &Sim| {
+        let mut graph = StateGraph::<Plain>::new("hangs");
+        let node = graph.add_node("node", async |_, _| std::future::pending::<()>().await);
+        graph.add_edge(START, node);
+        graph.compile().unwrap()
+    };
+    sim::explore(Options::seeds(0..1), hangs, [say("in")]);
+}
+
+/// Loses the records of tasks whose superstep was not over.
+struct Forgetful(MemoryCheckpointer);
+
+impl Checkpointer for Forgetful {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        self.0.lease(thread)
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let loaded = self.0.load(thread, at);
+        Box::pin(async {
+            let mut loaded = loaded.await?;
+            if let Some(loaded) = &mut loaded
+                && loaded.meta.control.step > 0
+            {
+                loaded.tasks.clear();
+            }
+            Ok(loaded)
+        })
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.record(task, record)
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        self.0.commit(thread, expected, next)
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        self.0.history(thread, range)
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        self.0.threads()
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.delete(thread)
+    }
+}
