@@ -8,5 +8,6 @@ mod support;
 mod agent;
 mod engine;
 mod error_pages;
+mod evolution;
 mod simulation;
 mod tidy;

@@ -59,6 +59,21 @@ struct MigrateError {
     source: Cause,
 }
 
+/// A value as a snapshot has it.
+struct ChannelJson {
+    name: String,
+    version: u32,
+    json: Vec<u8>,
+    /// Whether a program kept it that did not know the channel. What was ephemeral is over then.
+    late: bool,
+}
+
+impl ChannelJson {
+    fn new(name: String, json: Vec<u8>, versions: &Versions) -> Self {
+        Self { version: version_of(versions, &name), name, json, late: false }
+    }
+}
+
 impl<S: State> Reader<S> {
     pub(crate) fn new() -> Self {
         let versioned = S::CHANNELS.iter().enumerate().filter(|(_, channel)| channel.version != 1);
@@ -86,10 +101,13 @@ impl<S: State> Reader<S> {
             };
             read.map_err(|cause| (channel, cause.into()))?;
         }
-        self.values(&versions, values, false)?;
-        let values = kept.values.entries.into_iter();
-        let values = values.map(|(name, json)| (name, String::from(Box::<str>::from(json)).into_bytes()));
-        self.values(&kept.values.versions, values.collect(), true)?;
+        let mut values: Vec<_> =
+            values.into_iter().map(|(name, json)| ChannelJson::new(name, json, &versions)).collect();
+        for (name, json) in kept.values.entries {
+            let json = String::from(Box::<str>::from(json)).into_bytes();
+            values.push(ChannelJson { late: true, ..ChannelJson::new(name, json, &kept.values.versions) });
+        }
+        self.values(values)?;
         for update in kept.updates {
             let folded = self.split(update, true).and_then(|(update, rest)| self.fold(update, rest));
             folded.map_err(|unfit| (KEPT.to_owned(), unfit))?;
@@ -121,20 +139,13 @@ impl<S: State> Reader<S> {
         fold(&mut self.state, update).map_err(|error| Unfit::Decode(error.into()))
     }
 
-    /// Decodes the values of a snapshot. With `late`, they were kept by a program that did not know their channels: what
-    /// was ephemeral is over.
-    fn values(
-        &mut self,
-        versions: &Versions,
-        values: Vec<(String, Vec<u8>)>,
-        late: bool,
-    ) -> Result<(), (String, Unfit)> {
+    /// Decodes the values of a snapshot.
+    fn values(&mut self, values: Vec<ChannelJson>) -> Result<(), (String, Unfit)> {
         // A channel may be there under two names, if an older program went on after it was renamed. The present name
         // counts, and the other one is kept.
-        let is_present = |(name, _): &(String, _)| position(S::CHANNELS, name).is_some();
+        let is_present = |value: &ChannelJson| position(S::CHANNELS, &value.name).is_some();
         let (now, before): (Vec<_>, Vec<_>) = values.into_iter().partition(is_present);
-        for (name, json) in now.into_iter().chain(before) {
-            let version = version_of(versions, &name);
+        for ChannelJson { name, version, json, late } in now.into_iter().chain(before) {
             match find(S::CHANNELS, &name) {
                 Some((_, channel)) if late && channel.ephemeral => {}
                 Some((position, channel)) if !self.present.contains(position) => {
@@ -216,7 +227,8 @@ impl<S: State> Reader<S> {
         Ok(Some((listed, rest)))
     }
 
-    /// Takes an update apart: what the state knows of it, in its present form, and what it does not.
+    /// Takes an update apart: what the state knows of it, in its present form, and what it does not. For `late`, see
+    /// [`ChannelJson`].
     fn split(&self, update: Object, late: bool) -> Result<(S::Update, Object), Unfit> {
         let Object { versions, mut entries } = update;
         let (mut known, mut rest) = (BTreeMap::new(), Object::default());

@@ -1,0 +1,372 @@
+//! A state changes, and the threads of older programs go on.
+
+#[cfg(feature = "sqlite")]
+mod fixtures;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use superstep::{
+    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, CompiledGraph, Control, Cx, Log,
+    MemoryCheckpointer, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, StateSnapshot,
+    Stored, TaskRecord,
+};
+
+use crate::support::{failed, t, text};
+
+/// A store with the thread `t`, as another program left it.
+struct Left(Arc<dyn Checkpointer>, Option<CheckpointId>);
+
+impl Left {
+    fn new() -> Self {
+        Self(Arc::new(MemoryCheckpointer::new()), None)
+    }
+
+    /// One superstep with a task for each update, and a snapshot after it, if there is one.
+    async fn superstep(mut self, updates: &[&str], snapshot: Option<Value>) -> Self {
+        let applied = (0..).zip(updates).map(|(slot, update)| {
+            let update = update.as_bytes().to_vec();
+            AppliedTask { slot, recorded: false, node: "a".into(), update }
+        });
+        let snapshot = snapshot.map(|channels| {
+            let channels = channels.as_object().unwrap().iter();
+            channels
+                .map(|(channel, json)| ChannelValue {
+                    channel: channel.clone(),
+                    json: json.to_string().into_bytes(),
+                })
+                .collect()
+        });
+        let step = self.1.map_or(0, |id| i64::try_from(id.0).unwrap());
+        let next = Commit {
+            parent: self.1,
+            source: Source::Loop,
+            control: Control::new(step, Vec::new()),
+            created_ms: 0,
+            metadata: Default::default(),
+            applied: applied.collect(),
+            snapshot,
+            records: Vec::new(),
+        };
+        self.1 = Some(self.0.commit(&"t".into(), self.1, next).await.unwrap());
+        self
+    }
+
+    /// An input that was accepted, and nothing more.
+    async fn input(mut self, update: &str) -> Self {
+        let record = TaskRecord::Finished { update: update.to_owned(), targets: Vec::new() };
+        let next = Commit {
+            parent: self.1,
+            source: Source::Input,
+            control: Control::new(-1, vec!["__start__".into()]),
+            created_ms: 0,
+            metadata: Default::default(),
+            applied: Vec::new(),
+            snapshot: None,
+            records: vec![(0, record)],
+        };
+        self.1 = Some(self.0.commit(&"t".into(), self.1, next).await.unwrap());
+        self
+    }
+
+    /// The graph of the present program: one node, which writes nothing.
+    fn graph<S: State>(&self) -> CompiledGraph<S> {
+        idle::<S>().with_checkpointer(self.0.clone())
+    }
+
+    async fn read<S: State>(&self) -> Result<StateSnapshot<S>, RunError> {
+        self.graph::<S>().get_state(&"t".into(), None).await
+    }
+
+    /// The updates of the checkpoint that is the head now.
+    async fn last_update(&self) -> String {
+        let loaded = self.0.load(&"t".into(), None).await.unwrap().unwrap();
+        String::from_utf8(loaded.commits.last().unwrap().concat()).unwrap()
+    }
+}
+
+fn idle<S: State>() -> CompiledGraph<S> {
+    let mut graph = StateGraph::<S>::new("idle");
+    let a = graph.add_node("a", async |_: S, _: Cx| ());
+    graph.add_edge(START, a);
+    graph.compile().unwrap()
+}
+
+async fn refused<S: State>(left: Left) -> String {
+    text(&failed(left.read::<S>().await))
+}
+
+/// Doubles, and says what it is given.
+fn told(json: Value, from: u32, stored: Stored) -> Result<Value, String> {
+    let text = json.as_str().ok_or_else(|| format!("`{json}` is no text"))?;
+    assert!(text != "boo", "it is afraid");
+    Ok(json!(format!("[{text} {from} {stored:?}]")))
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Told {
+    #[channel(append, was = "said", version = 3, migrate = told)]
+    heard: String,
+    x: i64,
+}
+
+#[tokio::test]
+async fn values_and_writes_are_migrated_from_the_version_that_stored_them() {
+    let left = Left::new()
+        .superstep(&[], Some(json!({"x": 1, "said": "value"})))
+        .await
+        .superstep(&[r#"{"said":"one"}"#, r#"{"$v":{"said":2},"said":"two"}"#], None)
+        .await
+        .superstep(
+            &[r#"{"$v":{"heard":3},"heard":"three","x":2}"#, r#"{"heard":"four","$v":{"heard":3}}"#],
+            None,
+        )
+        .await;
+    let state = left.read::<Told>().await.unwrap().values;
+    assert_eq!(state.heard, "[value 1 Value][one 1 Write][two 2 Write]threefour");
+    assert_eq!(state.x, 2);
+    let newest = Left::new().superstep(&[], Some(json!({"$v": {"heard": 2}, "heard": "value"}))).await;
+    assert_eq!(newest.read::<Told>().await.unwrap().values.heard, "[value 2 Value]");
+}
+
+#[tokio::test]
+async fn a_version_is_stored_where_a_channel_is_written_that_has_one() {
+    let left = Left::new().superstep(&[], None).await;
+    let graph = left.graph::<Told>();
+    graph.update_state(t(), Told::update().x(1), "a").await.unwrap();
+    assert_eq!(left.last_update().await, r#"{"x":1}"#);
+    graph.update_state(t(), Told::update().x(2).heard("a"), "a").await.unwrap();
+    assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"heard":"a","x":2}"#);
+    graph.update_state(t(), Told::update().clear_heard(), "a").await.unwrap();
+    assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"clear":["heard"]}"#);
+    graph.update_state(t(), Told::update().heard("b"), "a").await.unwrap();
+    assert_eq!(left.read::<Told>().await.unwrap().values, Told { heard: "b".to_owned(), x: 2 });
+}
+
+#[tokio::test]
+async fn what_a_newer_program_stored_is_refused() {
+    let expected = "SS131: thread `t`, checkpoint 1: channel `heard` is stored in version 4, and this program knows \
+                    versions up to 3; use the newer program, or go on from a checkpoint before it";
+    let newer = r#"{"$v":{"heard":4},"heard":"a"}"#;
+    assert_eq!(refused::<Told>(Left::new().superstep(&[newer], None).await).await, expected);
+    let snapshot = json!({"heard": "a", "$v": {"heard": 4}});
+    assert_eq!(refused::<Told>(Left::new().superstep(&[], Some(snapshot)).await).await, expected);
+    assert_eq!(refused::<Told>(Left::new().input(newer).await).await, expected);
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_or_panics_says_what_it_was_to_migrate() {
+    let migrate = "channel `heard` cannot be migrated from version 1 to 3";
+    let expected = format!(
+        "SS115: thread `t`, checkpoint 1: what is stored of an update does not fit the state\n  cause: {migrate}\n  \
+         cause: `7` is no text"
+    );
+    assert_eq!(refused::<Told>(Left::new().superstep(&[r#"{"heard":7}"#], None).await).await, expected);
+    let expected = format!(
+        "SS115: thread `t`, checkpoint 1: what is stored of channel `said` does not fit the state\n  cause: {migrate}\n  \
+         cause: panicked: it is afraid"
+    );
+    let snapshot = json!({"said": "boo"});
+    assert_eq!(refused::<Told>(Left::new().superstep(&[], Some(snapshot)).await).await, expected);
+}
+
+#[tokio::test]
+async fn entries_that_only_a_newer_superstep_knows_are_refused() {
+    let expected = "the entry `$z` is not of this version of superstep; use a newer one";
+    for left in [
+        Left::new().superstep(&[r#"{"$z":1}"#], None).await,
+        Left::new().superstep(&[], Some(json!({"$z": 1}))).await,
+        Left::new().superstep(&[], Some(json!({"$kept": {"updates": [{"$z": 1}]}}))).await,
+    ] {
+        let error = refused::<Told>(left).await;
+        assert!(error.starts_with("SS115") && error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_does_not_fit_is_refused_also_beside_a_channel_that_is_unknown() {
+    let error = refused::<Told>(Left::new().superstep(&[r#"{"gone":1,"x":"one"}"#], None).await).await;
+    assert!(error.contains("cause: invalid type: string \"one\", expected i64"), "{error}");
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Before {
+    #[channel(append)]
+    log: Log<i64>,
+    #[channel(append)]
+    gone: Log<i64>,
+    #[channel(ephemeral)]
+    spark: Option<i64>,
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct After {
+    #[channel(append)]
+    log: Log<i64>,
+}
+
+/// A graph of `After` that runs until the log has as many entries as are asked for.
+async fn work(left: &Left, entries: usize) {
+    let mut graph = StateGraph::<After>::new("g");
+    let a = graph.add_node("a", async |_: After, _: Cx| After::update().log([0]));
+    graph.add_edge(START, a);
+    graph.add_edge(a, a);
+    let graph = graph.compile().unwrap().with_checkpointer(left.0.clone());
+    let now = graph.get_state(&"t".into(), None).await.unwrap();
+    let step_limit = u32::try_from(entries - now.values.log.len()).unwrap();
+    let run = RunConfig { step_limit, ..t() };
+    let limit = if now.next.is_empty() {
+        failed(graph.invoke(After::update(), run).await)
+    } else {
+        failed(graph.resume(run).await)
+    };
+    assert!(matches!(limit, RunError::StepLimit { .. }), "{limit}");
+}
+
+#[tokio::test]
+async fn writes_to_a_removed_channel_are_kept_in_their_order_across_snapshots() {
+    let left = Left::new()
+        .superstep(&[r#"{"gone":[1],"log":[1]}"#], None)
+        .await
+        .superstep(&[r#"{"gone":[2]}"#, r#"{"gone":[3],"spark":1,"clear":["gone","log"]}"#], None)
+        .await
+        .superstep(&[r#"{"gone":[4],"spark":2}"#], None)
+        .await;
+    let before = left.read::<Before>().await.unwrap();
+    assert_eq!((before.values.gone.iter().sum::<i64>(), before.values.spark), (7, Some(2)));
+    // Two snapshots: what the first one kept, the second one keeps again.
+    for entries in [60, 200] {
+        work(&left, entries).await;
+        let after = left.read::<After>().await.unwrap();
+        assert_eq!((after.values.log.len(), after.unknown.join(" ").as_str()), (entries, "gone spark"));
+        let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
+        let kept = loaded.snapshot.unwrap().pop().unwrap();
+        assert_eq!(
+            (kept.channel.as_str(), str::from_utf8(&kept.json).unwrap()),
+            (
+                "$kept",
+                r#"{"updates":[{"gone":[1]},{"gone":[2]},{"clear":["gone"],"gone":[3],"spark":1},{"gone":[4],"spark":2}]}"#
+            )
+        );
+        let before = left.read::<Before>().await.unwrap();
+        assert_eq!(before.values.gone, [3, 4]);
+        assert_eq!((before.values.log.len(), before.values.spark), (entries, None));
+        assert!(before.unknown.is_empty(), "{:?}", before.unknown);
+    }
+}
+
+#[tokio::test]
+async fn values_of_a_removed_channel_are_kept_with_their_versions() {
+    let snapshot = json!({"$v": {"gone": 7}, "gone": {"any": ["thing"]}, "log": [1], "spark": 5});
+    let left = Left::new().superstep(&[], Some(snapshot)).await;
+    work(&left, 60).await;
+    let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
+    let kept = loaded.snapshot.unwrap().pop().unwrap();
+    assert_eq!(
+        str::from_utf8(&kept.json).unwrap(),
+        r#"{"values":{"$v":{"gone":7},"gone":{"any":["thing"]},"spark":5}}"#
+    );
+    let error = refused::<Before>(left).await;
+    assert!(error.contains("channel `gone` is stored in version 7"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_task_wrote_to_a_removed_channel_is_kept_once_it_is_folded_and_not_before() {
+    let input = r#"{"gone":[1],"log":[1]}"#;
+    let folded = Left::new().input(input).await;
+    assert_eq!(folded.read::<After>().await.unwrap().unknown, ["gone"]);
+    work(&folded, 60).await;
+    assert_eq!(folded.read::<Before>().await.unwrap().values.gone, [1]);
+
+    // An input that is discarded is not folded.
+    let discarded = Left::new().input(input).await;
+    let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+    discarded.graph::<After>().invoke(After::update(), discard).await.unwrap();
+    work(&discarded, 60).await;
+    assert!(discarded.read::<After>().await.unwrap().unknown.is_empty());
+    assert_eq!(discarded.read::<Before>().await.unwrap().values.gone, []);
+
+    // A fork takes the input along.
+    let forked = Left::new().input(input).await;
+    let fork = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
+    forked.graph::<After>().resume(fork).await.unwrap();
+    work(&forked, 60).await;
+    assert_eq!(forked.read::<Before>().await.unwrap().values.gone, [1]);
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Renamed {
+    #[channel(append, was = "log", was = "protocol")]
+    entries: Log<i64>,
+    #[channel(append, was = "gone")]
+    back: Log<i64>,
+}
+
+#[tokio::test]
+async fn a_renamed_channel_has_one_value_under_whatever_name_it_was_written() {
+    let left = Left::new()
+        .superstep(&[], Some(json!({"log": [1]})))
+        .await
+        .superstep(&[r#"{"protocol":[2],"gone":[1]}"#, r#"{"entries":[3]}"#], None)
+        .await
+        .superstep(&[r#"{"back":[2],"clear":["gone"]}"#], None)
+        .await;
+    let read = left.read::<Renamed>().await.unwrap();
+    assert_eq!(read.values, Renamed { entries: [1, 2, 3].into(), back: [2].into() });
+    assert!(read.unknown.is_empty(), "{:?}", read.unknown);
+
+    let both = Left::new().superstep(&[], Some(json!({"log": [1], "entries": [2]}))).await;
+    let read = both.read::<Renamed>().await.unwrap();
+    assert_eq!((read.values.entries.iter().sum::<i64>(), read.unknown), (2, vec!["log".to_owned()]));
+
+    let twice = Left::new().superstep(&[r#"{"log":[1],"entries":[2]}"#], None).await;
+    let error = refused::<Renamed>(twice).await;
+    assert!(error.starts_with("SS115"), "{error}");
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Tenants {
+    #[channel(append)]
+    log: Log<i64>,
+    #[channel(required)]
+    tenant: String,
+}
+
+#[tokio::test]
+async fn a_thread_without_a_required_channel_is_refused_until_someone_writes_it() {
+    let old = async || Left::new().input(r#"{"log":[1]}"#).await;
+    let expected = "SS132: channel `tenant` is required, and nothing wrote it on thread `t` up to checkpoint 1; write it \
+                    with the input, or with `update_state`";
+    assert_eq!(refused::<Tenants>(old().await).await, expected);
+    let left = old().await;
+    let graph = left.graph::<Tenants>();
+    assert_eq!(failed(graph.resume(t()).await).to_string(), expected);
+    let log = || Tenants::update().log([2]);
+    assert_eq!(failed(graph.update_state(t(), log(), "a").await).to_string(), expected);
+    let discard = || RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+    assert_eq!(failed(graph.invoke(log(), discard()).await).to_string(), expected);
+
+    graph.update_state(t(), Tenants::update().tenant("x"), "a").await.unwrap();
+    assert_eq!(left.read::<Tenants>().await.unwrap().values.tenant, "x");
+    let left = old().await;
+    let end = left.graph::<Tenants>().invoke(log().tenant("y"), discard()).await.unwrap();
+    assert_eq!(end.state.tenant, "y");
+}
+
+#[tokio::test]
+async fn a_thread_begins_with_its_required_channels() {
+    let expected = "SS132: channel `tenant` is required, and the first input does not write it; write it with the input, \
+                    or with `update_state`";
+    let left = Left::new();
+    let graph = left.graph::<Tenants>();
+    let log = || Tenants::update().log([2]);
+    assert_eq!(failed(graph.invoke(log(), t()).await).to_string(), expected);
+    assert_eq!(failed(graph.update_state(t(), log(), "a").await).to_string(), expected);
+    let alone = idle::<Tenants>();
+    assert_eq!(failed(alone.invoke(log(), RunConfig::default()).await).to_string(), expected);
+    assert!(graph.get_history(&"t".into(), Default::default()).await.unwrap().is_empty(), "it did not begin");
+
+    graph.invoke(log().tenant("x"), t()).await.unwrap();
+    assert_eq!(graph.invoke(log(), t()).await.unwrap().state.tenant, "x", "later inputs need not write it");
+    assert_eq!(left.read::<Tenants>().await.unwrap().values.log, [2, 2]);
+}

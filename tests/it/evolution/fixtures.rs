@@ -1,0 +1,360 @@
+//! Three programs, each the next version of the one before, and what each of them stored.
+//!
+//! `tests/it/fixtures/evolution_1.db` is what the first program stored, `evolution_2.db` what the second made of a copy of
+//! that, and `evolution_3.db` what the third made of that. They are never written again; beside each stands what it has, as
+//! JSON for people. What is stored differently one day gets fixtures of its own, and these still have to load: add their
+//! names to [`what_is_stored_today_is_what_was_stored_then`] and run the tests once with `SUPERSTEP_WRITE_FIXTURE=1`. A
+//! file that is there is not overwritten.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use superstep::{
+    CheckpointId, Checkpointer, Clock, CompiledGraph, Cx, END, History, Log, Route, RunConfig, START, State,
+    StateGraph, StateSnapshot, Status, Stored, TaskRecord, checkpoint::SqliteCheckpointer,
+};
+use tempfile::TempDir;
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct First {
+    #[channel(append)]
+    lines: Log<String>,
+    #[channel(sum)]
+    minutes: i64,
+    #[channel(append)]
+    note: String,
+    #[channel(ephemeral)]
+    hint: Option<String>,
+}
+
+/// Lines are called texts, half hours are counted instead of minutes, there is a place, and neither note nor hint.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Second {
+    #[channel(append, was = "lines")]
+    texts: Log<String>,
+    #[channel(sum, was = "minutes", version = 2, migrate = half_hours)]
+    halves: i64,
+    place: Option<String>,
+}
+
+/// A text has an author, the place is gone, and note and hint are there again.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Third {
+    #[channel(append, was = "lines", version = 2, migrate = with_authors)]
+    texts: Log<Text>,
+    #[channel(sum, was = "minutes", version = 2, migrate = half_hours)]
+    halves: i64,
+    #[channel(append)]
+    note: String,
+    #[channel(ephemeral)]
+    hint: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Text {
+    by: Option<String>,
+    text: String,
+}
+
+fn half_hours(minutes: Value, _: u32, _: Stored) -> Result<Value, String> {
+    let minutes = minutes.as_i64().ok_or_else(|| format!("{minutes} is no number of minutes"))?;
+    Ok(json!(minutes / 30))
+}
+
+fn with_authors(texts: Value, _: u32, _: Stored) -> Result<Value, serde_json::Error> {
+    let texts: Vec<String> = serde_json::from_value(texts)?;
+    Ok(texts.into_iter().map(|text| json!({"by": null, "text": text})).collect())
+}
+
+/// A program: what it does in each superstep, and how often it has done so.
+trait Program: State {
+    fn work(n: i64) -> Self::Update;
+
+    fn done(&self) -> i64;
+}
+
+impl Program for First {
+    fn work(n: i64) -> FirstUpdate {
+        Self::update().lines([format!("line {n}")]).minutes(30).note(".").hint(format!("hint {n}"))
+    }
+
+    fn done(&self) -> i64 {
+        self.minutes / 30
+    }
+}
+
+impl Program for Second {
+    fn work(n: i64) -> SecondUpdate {
+        Self::update().texts([format!("text {n}")]).halves(1).place(format!("place {n}"))
+    }
+
+    fn done(&self) -> i64 {
+        self.halves
+    }
+}
+
+impl Program for Third {
+    fn work(n: i64) -> ThirdUpdate {
+        let text = Text { by: Some("me".to_owned()), text: format!("text {n}") };
+        Self::update().texts([text]).halves(1).note("!").hint(format!("hint {n}"))
+    }
+
+    fn done(&self) -> i64 {
+        self.halves
+    }
+}
+
+#[derive(Route, Clone, Copy)]
+enum Next {
+    Again,
+    Done,
+}
+
+/// A store that a program of this version has opened.
+struct Opened<S: State>(CompiledGraph<S>, Arc<dyn Checkpointer>);
+
+impl<S: Program> Opened<S> {
+    /// Runs one node in circles, until it has worked for another 10 or a multiple of it.
+    fn new(path: &Path) -> Self {
+        let mut graph = StateGraph::<S>::new("work");
+        let node = graph.add_node("work", async |state: S, _: Cx| S::work(state.done() + 1));
+        graph.add_edge(START, node);
+        let next = |state: &S| if state.done() % 10 == 0 { Next::Done } else { Next::Again };
+        graph.add_conditional_edges(node, next, |next| match next {
+            Next::Again => node,
+            Next::Done => END,
+        });
+        let store: Arc<dyn Checkpointer> = Arc::new(SqliteCheckpointer::open(path).unwrap());
+        Self(graph.compile().unwrap().with_checkpointer(store.clone()), store)
+    }
+
+    async fn invoke(&self, config: RunConfig) -> Status {
+        self.0.invoke(S::update(), config).await.unwrap().status
+    }
+
+    async fn stop_after(&self, supersteps: u32, config: RunConfig) {
+        let stop = RunConfig { step_limit: supersteps, ..config };
+        assert!(self.0.invoke(S::update(), stop).await.is_err(), "the limit stops it");
+    }
+
+    async fn head(&self, thread: &str) -> StateSnapshot<S> {
+        self.0.get_state(&thread.into(), None).await.unwrap()
+    }
+}
+
+/// The state of the thread `thread`, and the channels of it that the program does not know.
+async fn read<S: Program>(path: &Path, thread: &str) -> (S, String) {
+    let StateSnapshot { values, unknown, .. } = Opened::<S>::new(path).head(thread).await;
+    (values, unknown.join(" "))
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+}
+
+fn on(thread: &str) -> RunConfig {
+    RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) }
+}
+
+/// What the programs up to `program` store, one after the other.
+async fn write(path: &Path, program: usize) {
+    let first = Opened::<First>::new(path);
+    for _ in 0..6 {
+        first.invoke(on("long")).await;
+    }
+    first.invoke(on("finished")).await;
+    first.stop_after(3, on("stopped")).await;
+    let cancelled = on("begun");
+    cancelled.cancel.cancel();
+    let input = First::update().lines(["in".to_owned()]).note("in").hint("in".to_owned());
+    first.0.invoke(input, cancelled).await.unwrap();
+    if program > 1 {
+        let second = Opened::<Second>::new(path);
+        for _ in 0..6 {
+            second.invoke(on("long")).await;
+        }
+        second.0.resume(on("stopped")).await.unwrap();
+    }
+    if program > 2 {
+        let third = Opened::<Third>::new(path);
+        third.invoke(on("long")).await;
+        third.0.resume(on("begun")).await.unwrap();
+    }
+}
+
+/// What is stored of every thread at its head.
+async fn dump(path: &Path) -> String {
+    let store = SqliteCheckpointer::open(path).unwrap();
+    let mut threads = serde_json::Map::new();
+    for (thread, _) in store.threads().await.unwrap() {
+        let loaded = store.load(&thread, None).await.unwrap().unwrap();
+        let json = |json: &[u8]| serde_json::from_slice::<Value>(json).unwrap();
+        let snapshot = loaded.snapshot.into_iter().flatten();
+        let snapshot: serde_json::Map<_, _> =
+            snapshot.map(|value| (value.channel, json(&value.json))).collect();
+        let commits: Vec<String> =
+            loaded.commits.concat().iter().map(|update| str::from_utf8(update).unwrap().to_owned()).collect();
+        let tasks: Vec<_> = loaded.tasks.iter().map(|(slot, task)| json!([slot, task])).collect();
+        let (head, next) = (loaded.head, &loaded.meta.control.next);
+        threads.insert(
+            thread.to_string(),
+            json!({"head": head, "next": next, "snapshot": snapshot, "updates since": commits, "tasks": tasks}),
+        );
+    }
+    serde_json::to_string_pretty(&threads).unwrap() + "\n"
+}
+
+fn fixture(program: usize, ending: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");
+    folder.join(format!("evolution_{program}.{ending}"))
+}
+
+/// A copy, because opening a database puts files beside it.
+fn copy(program: usize) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("threads.db");
+    std::fs::copy(fixture(program, "db"), &path).expect("the fixture is in the repository");
+    (folder, path)
+}
+
+#[tokio::test]
+async fn what_is_stored_today_is_what_was_stored_then() {
+    for program in 1..=3 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("threads.db");
+        write(&path, program).await;
+        let dumped = dump(&path).await;
+        let (db, json) = (fixture(program, "db"), fixture(program, "json"));
+        if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !db.exists() {
+            std::fs::copy(&path, &db).unwrap();
+            std::fs::write(&json, &dumped).unwrap();
+        }
+        assert_eq!(dumped, std::fs::read_to_string(json).unwrap(), "program {program}");
+        assert_eq!(dumped, dump(&copy(program).1).await, "program {program}");
+    }
+}
+
+fn numbered(word: &str, from: i64, to: i64) -> impl Iterator<Item = String> + use<'_> {
+    (from..=to).map(move |n| format!("{word} {n}"))
+}
+
+#[tokio::test]
+async fn the_first_fixture_is_read_by_every_program() {
+    let (_folder, path) = copy(1);
+    let first = First {
+        lines: numbered("line", 1, 60).collect(),
+        minutes: 1_800,
+        note: ".".repeat(60),
+        hint: Some("hint 60".to_owned()),
+    };
+    assert_eq!(read::<First>(&path, "long").await, (first, String::new()));
+    let second = Second { texts: numbered("line", 1, 60).collect(), halves: 60, place: None };
+    assert_eq!(read::<Second>(&path, "long").await, (second, "hint note".to_owned()));
+    let texts = numbered("line", 1, 60).map(|text| Text { by: None, text }).collect();
+    let hint = Some("hint 60".to_owned());
+    let third = Third { texts, halves: 60, note: ".".repeat(60), hint };
+    assert_eq!(read::<Third>(&path, "long").await, (third, String::new()));
+}
+
+#[tokio::test]
+async fn an_unfinished_thread_is_gone_on_with_by_every_program() {
+    let (_folder, path) = copy(1);
+    let end = Opened::<Second>::new(&path).0.resume(on("stopped")).await.unwrap();
+    assert_eq!((end.status, end.state.halves), (Status::Completed, 10));
+    let texts: Vec<_> = numbered("line", 1, 3).chain(numbered("text", 4, 10)).collect();
+    assert_eq!(end.state.texts.iter().cloned().collect::<Vec<_>>(), texts);
+    // The first program knows the old part of it, and keeps the rest.
+    let (state, unknown) = read::<First>(&path, "stopped").await;
+    assert_eq!((state.lines.len(), state.minutes, state.note.as_str()), (3, 90, "..."));
+    assert_eq!(unknown, "halves place texts");
+}
+
+#[tokio::test]
+async fn the_second_fixture_has_what_the_second_program_does_not_know() {
+    let (_folder, path) = copy(2);
+    let (state, unknown) = read::<Second>(&path, "long").await;
+    let texts: Log<_> = numbered("line", 1, 60).chain(numbered("text", 61, 120)).collect();
+    assert_eq!(state, Second { texts, halves: 120, place: Some("place 120".to_owned()) });
+    assert_eq!(unknown, "hint note");
+    // Its snapshot stands before the thread's end, so that what follows was kept by it.
+    let store = SqliteCheckpointer::open(&path).unwrap();
+    let loaded = store.load(&"long".into(), None).await.unwrap().unwrap();
+    let names: Vec<_> = loaded.snapshot.unwrap().into_iter().map(|value| value.channel).collect();
+    assert_eq!(names, ["texts", "halves", "place", "$v", "$kept"]);
+}
+
+#[tokio::test]
+async fn after_a_rollback_the_first_program_has_its_removed_channel_again() {
+    let (_folder, path) = copy(2);
+    let (state, unknown) = read::<First>(&path, "long").await;
+    // Renamed channels are not its own any more; it keeps them as it found them.
+    assert_eq!((state.lines.len(), state.minutes, state.note), (0, 0, ".".repeat(60)));
+    assert_eq!(state.hint, None, "it was over long ago");
+    assert_eq!(unknown, "halves place texts");
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_a_rolled_back_program_goes_on_until_its_own_snapshot() {
+    let (_folder, path) = copy(2);
+    let first = Opened::<First>::new(&path);
+    for _ in 0..6 {
+        first.invoke(on("long")).await;
+    }
+    let loaded = first.1.load(&"long".into(), None).await.unwrap().unwrap();
+    let names: Vec<_> = loaded.snapshot.unwrap().into_iter().map(|value| value.channel).collect();
+    assert_eq!(names, ["lines", "minutes", "note", "hint", "$kept"], "the first program made it");
+    drop(first);
+
+    let (state, unknown) = read::<Second>(&path, "long").await;
+    assert_eq!(state.place.as_deref(), Some("place 120"));
+    // Where both names have a value, the present one counts; what was written since is folded, as always.
+    let since = loaded.commits.concat();
+    let since = since.iter().filter(|update| str::from_utf8(update).unwrap().contains("lines")).count();
+    assert_eq!((state.texts.len(), since > 0), (120 + since, true));
+    assert_eq!(unknown, "hint lines minutes note");
+    assert_eq!(read::<First>(&path, "long").await.0.note, ".".repeat(120));
+}
+
+#[tokio::test]
+async fn the_third_fixture_is_read_by_the_third_program_and_refused_by_the_second() {
+    let (_folder, path) = copy(3);
+    let (state, unknown) = read::<Third>(&path, "long").await;
+    assert_eq!((state.texts.len(), state.halves), (130, 130));
+    assert_eq!(state.texts[0], Text { by: None, text: "line 1".to_owned() });
+    assert_eq!(state.texts[129], Text { by: Some("me".to_owned()), text: "text 130".to_owned() });
+    assert_eq!(state.note, format!("{}{}", ".".repeat(60), "!".repeat(10)));
+    assert_eq!((state.hint.as_deref(), unknown.as_str()), (Some("hint 130"), "place"));
+
+    let second = Opened::<Second>::new(&path);
+    let error = second.0.get_state(&"long".into(), None).await.err().unwrap();
+    let expected = "channel `texts` is stored in version 2, and this program knows versions up to 1";
+    assert!(error.to_string().contains(expected), "{error}");
+    // What is older than the newer program can be read.
+    let newest = second.0.get_history(&"long".into(), History::default()).await.unwrap()[0].id;
+    let before = CheckpointId(newest.0 - 11);
+    let state = second.0.get_state(&"long".into(), Some(before)).await.unwrap();
+    assert_eq!(state.values.halves, 120);
+}
+
+#[tokio::test]
+async fn an_input_that_an_older_program_accepted_is_run_by_a_newer_one() {
+    let (_folder, path) = copy(1);
+    let second = Opened::<Second>::new(&path);
+    let begun = second.head("begun").await;
+    assert_eq!((begun.next.len(), begun.unknown.join(" ").as_str()), (1, "hint note"));
+    second.0.resume(on("begun")).await.unwrap();
+    let loaded = second.1.load(&"begun".into(), Some(CheckpointId(1))).await.unwrap().unwrap();
+    let (_, record) = &loaded.tasks[0];
+    let TaskRecord::Finished { update, .. } = record else { panic!("an accepted input is finished") };
+    assert_eq!(update, r#"{"lines":["in"],"note":"in","hint":"in"}"#, "what is stored stays as it is");
+    let (state, _) = read::<Third>(&path, "begun").await;
+    assert_eq!((state.texts.len(), state.halves, state.note.as_str()), (11, 10, "in"));
+}
