@@ -17,12 +17,14 @@ SELECT (key << 32) | (?2 + 1), ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM threads
 WHERE name = ?1 AND (?2 = 0 OR EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | ?2)))";
 
 /// Stores a record under the head, or nothing if the thread has another head.
+///
+/// With `EXISTS`, SQLite would prepare a statement anew each time that it has other parameters.
 const UPSERT_RECORD: &str = "
 INSERT OR REPLACE INTO tasks (checkpoint, slot, record)
 SELECT (key << 32) | ?2, ?3, ?4 FROM threads
 WHERE name = ?1
-    AND EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | ?2))
-    AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | (?2 + 1)))";
+    AND ((threads.key << 32) | ?2) IN (SELECT key FROM checkpoints)
+    AND ((threads.key << 32) | (?2 + 1)) NOT IN (SELECT key FROM checkpoints)";
 
 impl Database {
     pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {

@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use superstep::{Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State};
+use superstep::{CompiledGraph, MemoryCheckpointer, RunConfig, State as _};
 use tokio::runtime::Runtime;
 
+#[cfg(feature = "sqlite")]
+use crate::sqlite;
 use crate::{
     Message, Stopwatch,
     floor::{self, Graph, Memory},
-    on_worker,
-    ours::{self, Work},
+    on_worker, ours,
 };
 
 /// One run; how long it took.
@@ -30,108 +31,174 @@ pub(crate) struct Case {
 enum Kept {
     Nowhere,
     Memory,
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 impl Kept {
-    const ALL: [Self; 2] = [Self::Nowhere, Self::Memory];
+    const ALL: &[Self] = &[
+        Self::Nowhere,
+        Self::Memory,
+        #[cfg(feature = "sqlite")]
+        Self::Sqlite,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Nowhere => "none",
             Self::Memory => "memory",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => "sqlite",
         }
     }
 }
 
-/// All cases.
-pub(crate) fn cases(runtime: &Arc<Runtime>) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for kept in Kept::ALL {
-        let bench = Bench { runtime: runtime.clone(), kept };
-        cases.push(bench.case("loop", 1_000, 1_000, floor::looped(1_000), ours::looped(1_000)));
-        for size in [10, 100, 1_000] {
-            cases.push(bench.case("chain", size, size, floor::chain(size), ours::chain(size)));
-        }
-        cases.push(bench.case("fan-out", 100, 1, floor::fan_out(100), ours::fan_out(100)));
-        for size in [10, 100, 1_000, 10_000] {
-            cases.push(bench.appends(size, 100));
-        }
-    }
-    cases
+/// How large a piece of work is.
+#[derive(Clone, Copy)]
+enum Work {
+    Loop(usize),
+    Chain(usize),
+    FanOut(usize),
+    /// So many messages are there before the first of a hundred more.
+    Appends(usize),
 }
 
-/// One way of keeping checkpoints.
-struct Bench {
-    runtime: Arc<Runtime>,
-    kept: Kept,
-}
+impl Work {
+    const ALL: [Self; 9] = [
+        Self::Loop(1_000),
+        Self::Chain(10),
+        Self::Chain(100),
+        Self::Chain(1_000),
+        Self::FanOut(100),
+        Self::Appends(10),
+        Self::Appends(100),
+        Self::Appends(1_000),
+        Self::Appends(10_000),
+    ];
+    const APPENDS: usize = 100;
 
-impl Bench {
-    fn case(
-        &self,
-        work: &str,
-        size: usize,
-        steps: usize,
-        floor: Graph,
-        superstep: CompiledGraph<Work>,
-    ) -> Case {
-        Case {
-            name: self.name(work, size),
-            steps: steps as u64,
-            floor: self.floor(floor, 0, None),
-            superstep: self.superstep(superstep, 0, None),
+    fn name(self) -> String {
+        match self {
+            Self::Loop(size) => format!("loop/{size}"),
+            Self::Chain(size) => format!("chain/{size}"),
+            Self::FanOut(size) => format!("fan-out/{size}"),
+            Self::Appends(size) => format!("appends/{size}"),
         }
     }
 
-    /// Appends one message per step to a list of `size` messages.
-    fn appends(&self, size: usize, steps: u64) -> Case {
-        let stopwatch = Stopwatch::default();
-        let floor = floor::appends(steps as i64, stopwatch.clone());
-        let superstep = ours::appends(steps as i64, stopwatch.clone());
-        Case {
-            name: self.name("appends", size),
-            steps,
-            floor: self.floor(floor, size, Some(stopwatch.clone())),
-            superstep: self.superstep(superstep, size, Some(stopwatch)),
+    fn steps(self) -> u64 {
+        match self {
+            Self::Loop(size) | Self::Chain(size) => size as u64,
+            Self::FanOut(_) => 1,
+            Self::Appends(_) => Self::APPENDS as u64,
         }
     }
 
-    fn name(&self, work: &str, size: usize) -> String {
-        format!("{work}/{size}/{}", self.kept.name())
+    fn messages(self) -> impl Iterator<Item = Message> {
+        let count = if let Self::Appends(size) = self { size } else { 0 };
+        (0..count).map(|number| Message::numbered(number as i64))
     }
 
-    fn floor(&self, graph: Graph, messages: usize, stopwatch: Option<Stopwatch>) -> Run {
-        let (runtime, kept, graph) = (self.runtime.clone(), self.kept, Arc::new(graph));
-        Box::new(move || {
-            let memory = (kept == Kept::Memory).then(Arc::<Memory>::default);
-            let state = floor::State { messages: history(messages).collect(), ..floor::State::default() };
-            let run = floor::run(graph.clone(), Arc::new(state), memory.clone());
-            // What the run made is dropped after the time was taken.
-            let (elapsed, _made) = on_worker(&runtime, run, stopwatch.clone());
-            elapsed
-        })
+    fn floor(self, stopwatch: &Stopwatch) -> Graph {
+        match self {
+            Self::Loop(size) => floor::looped(size as i64),
+            Self::Chain(size) => floor::chain(size),
+            Self::FanOut(size) => floor::fan_out(size),
+            Self::Appends(_) => floor::appends(Self::APPENDS as i64, stopwatch.clone()),
+        }
     }
 
-    fn superstep(&self, graph: CompiledGraph<Work>, messages: usize, stopwatch: Option<Stopwatch>) -> Run {
-        let (runtime, kept) = (self.runtime.clone(), self.kept);
-        Box::new(move || {
-            let checkpointer: Option<Arc<dyn Checkpointer>> = match kept {
-                Kept::Nowhere => None,
-                Kept::Memory => Some(Arc::new(MemoryCheckpointer::new())),
-            };
-            let graph = match &checkpointer {
-                Some(checkpointer) => graph.clone().with_checkpointer(checkpointer.clone()),
-                None => graph.clone(),
-            };
-            let input = Work::update().messages(history(messages).collect::<Vec<_>>());
-            let config = RunConfig { step_limit: 2_000, ..RunConfig::thread("bench") };
-            let run = async move { graph.invoke(input, config).await.expect("the run completes") };
-            let (elapsed, _made) = on_worker(&runtime, run, stopwatch.clone());
-            elapsed
-        })
+    fn superstep(self, stopwatch: &Stopwatch) -> CompiledGraph<ours::Work> {
+        match self {
+            Self::Loop(size) => ours::looped(size as i64),
+            Self::Chain(size) => ours::chain(size),
+            Self::FanOut(size) => ours::fan_out(size),
+            Self::Appends(_) => ours::appends(Self::APPENDS as i64, stopwatch.clone()),
+        }
     }
 }
 
-fn history(messages: usize) -> impl Iterator<Item = Message> {
-    (0..messages).map(|number| Message::numbered(number as i64))
+/// The cases whose name contains `only`.
+pub(crate) fn cases(runtime: &Arc<Runtime>, only: &str) -> Vec<Case> {
+    let all = Kept::ALL.iter().flat_map(|&kept| Work::ALL.map(|work| (kept, work)));
+    let named = all.map(|(kept, work)| (kept, work, format!("{}/{}", work.name(), kept.name())));
+    let wanted = named.filter(|(.., name)| name.contains(only));
+    let case = |(kept, work, name)| {
+        let floor = match kept {
+            #[cfg(feature = "sqlite")]
+            Kept::Sqlite => sqlite_floor(runtime, work),
+            Kept::Nowhere | Kept::Memory => floor_run(runtime, kept, work),
+        };
+        Case { name, steps: work.steps(), floor, superstep: superstep_run(runtime, kept, work) }
+    };
+    wanted.map(case).collect()
+}
+
+fn floor_run(runtime: &Arc<Runtime>, kept: Kept, work: Work) -> Run {
+    let (runtime, stopwatch) = (runtime.clone(), Stopwatch::default());
+    let graph = Arc::new(work.floor(&stopwatch));
+    Box::new(move || {
+        let memory = (kept == Kept::Memory).then(Arc::<Memory>::default);
+        let state = floor::State { messages: work.messages().collect(), ..floor::State::default() };
+        let run = floor::run(graph.clone(), Arc::new(state), memory.clone());
+        // What the run made is dropped after the time was taken.
+        let (elapsed, _made) = on_worker(&runtime, run, &stopwatch);
+        elapsed
+    })
+}
+
+fn superstep_run(runtime: &Arc<Runtime>, kept: Kept, work: Work) -> Run {
+    let (runtime, stopwatch) = (runtime.clone(), Stopwatch::default());
+    let graph = work.superstep(&stopwatch);
+    Box::new(move || match kept {
+        Kept::Nowhere => invoke(&runtime, &graph, work, &stopwatch),
+        Kept::Memory => {
+            let graph = graph.clone().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+            invoke(&runtime, &graph, work, &stopwatch)
+        }
+        #[cfg(feature = "sqlite")]
+        Kept::Sqlite => {
+            let folder = tempfile::tempdir().expect("a folder can be made");
+            let checkpointer = sqlite::open(&folder.path().join("bench.db"));
+            // The floor's statement, too, is prepared before its time is taken.
+            let first = Work::FanOut(2);
+            let other = first.superstep(&stopwatch).with_checkpointer(checkpointer.clone());
+            invoke(&runtime, &other, first, &stopwatch);
+            invoke(&runtime, &graph.clone().with_checkpointer(checkpointer), work, &stopwatch)
+        }
+    })
+}
+
+fn invoke(
+    runtime: &Runtime,
+    graph: &CompiledGraph<ours::Work>,
+    work: Work,
+    stopwatch: &Stopwatch,
+) -> Duration {
+    let input = ours::Work::update().messages(work.messages().collect::<Vec<_>>());
+    let config = RunConfig { step_limit: 2_000, ..RunConfig::thread(work.name()) };
+    let run = {
+        let graph = graph.clone();
+        async move { graph.invoke(input, config).await.expect("the run completes") }
+    };
+    let (elapsed, _made) = on_worker(runtime, run, stopwatch);
+    elapsed
+}
+
+/// Inserts what a run of superstep stored.
+#[cfg(feature = "sqlite")]
+fn sqlite_floor(runtime: &Arc<Runtime>, work: Work) -> Run {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (path, stopwatch) = (folder.path().join("rows.db"), Stopwatch::default());
+    let graph = work.superstep(&stopwatch).with_checkpointer(sqlite::open(&path));
+    invoke(runtime, &graph, work, &stopwatch);
+    drop(graph);
+    // The input and what it made of the state are stored before the stopwatch is started.
+    let skipped = if let Work::Appends(_) = work { 2 } else { 0 };
+    let rows = Arc::new(sqlite::Rows::read(&path, skipped).expect("the run stored its rows"));
+    let runtime = runtime.clone();
+    Box::new(move || {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        sqlite::time(&runtime, &rows, &folder.path().join("floor.db"))
+    })
 }

@@ -2,12 +2,15 @@
 //!
 //! `cargo bench --bench supersteps` has criterion measure both. With `SUPERSTEP_BENCH_TABLE=1` it prints the table of
 //! `docs/BENCHMARKS.md` instead: both sides take turns, so that what else the machine does hits both.
+//! `SUPERSTEP_BENCH_ONLY=appends` leaves out the cases whose name does not have the word.
 //!
 //! Start at [`cases`].
 
 mod cases;
 mod floor;
 mod ours;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod table;
 
 use std::{
@@ -39,7 +42,7 @@ impl Message {
     }
 }
 
-/// Started by a node, so that what comes before it is not measured.
+/// Started with a run, and again by a node if what comes before it is not to be measured.
 #[derive(Clone, Debug, Default)]
 struct Stopwatch(Arc<Mutex<Option<Instant>>>);
 
@@ -50,7 +53,7 @@ impl Stopwatch {
 
     fn elapsed(&self) -> Duration {
         let started = self.0.lock().expect("nobody panics while it is locked");
-        started.expect("the first node started it").elapsed()
+        started.expect("it was started").elapsed()
     }
 }
 
@@ -59,18 +62,18 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be built")
 }
 
-/// Runs `work` on a worker thread, as a server would. Returns how long it took, or its part since the stopwatch was
-/// started, with what it made.
+/// Runs `work` on a worker thread, as a server would. Returns how long it took, or its part since it started the
+/// stopwatch, with what it made.
 fn on_worker<T: Send + 'static>(
     runtime: &Runtime,
     work: impl Future<Output = T> + Send + 'static,
-    stopwatch: Option<Stopwatch>,
+    stopwatch: &Stopwatch,
 ) -> (Duration, T) {
+    let stopwatch = stopwatch.clone();
     let timed = async move {
-        let start = Instant::now();
+        stopwatch.start();
         let made = work.await;
-        let elapsed = stopwatch.map_or_else(|| start.elapsed(), |stopwatch| stopwatch.elapsed());
-        (elapsed, made)
+        (stopwatch.elapsed(), made)
     };
     runtime.block_on(async { tokio::spawn(timed).await.expect("the work does not panic") })
 }
@@ -81,7 +84,7 @@ fn main() {
         return table::print(&runtime);
     }
     let mut criterion = Criterion::default().configure_from_args();
-    for case in cases(&runtime) {
+    for case in cases(&runtime, "") {
         let mut group = criterion.benchmark_group(&case.name);
         group.throughput(Throughput::Elements(case.steps));
         for (side, mut run) in [("floor", case.floor), ("superstep", case.superstep)] {
