@@ -26,6 +26,14 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// | `union` | `BTreeSet`s are united, `BTreeMap`s merged |
 /// | `with = path::Type` | a `Reducer` of your own |
 ///
+/// What was stored by older versions of the state is read as these say, beside a reducer or alone:
+///
+/// | attribute | what is read |
+/// |---|---|
+/// | `was = "old"` | the channel under the name it had; may be said for several names |
+/// | `version = 2, migrate = path` | older versions, once `fn(Value, u32, Stored) -> Result<Value, E>` migrated them |
+/// | `required` | only threads on which the channel was written |
+///
 /// # The update
 /// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each channel, and
 /// `clear_..` for each channel that more than one task may write: such a channel starts over from the default value of
@@ -34,7 +42,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 ///
 /// # Errors
 /// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called
-/// `clear`; more channels than a `ChannelSet` holds.
+/// `clear`; an old name that another channel has or had; a version without migration; more channels than a `ChannelSet`
+/// holds.
 ///
 /// # Example
 /// ```

@@ -11,6 +11,8 @@ pub use superstep_checkpoint as checkpoint;
 #[cfg(feature = "agent")]
 pub use superstep_llm as llm;
 
+pub mod guide;
+
 /// What a graph of your own needs.
 pub mod prelude {
     pub use superstep_graph::{

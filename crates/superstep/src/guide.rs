@@ -1,0 +1,4 @@
+//! Guides to read. Their code is compiled and run with the tests.
+
+#[doc = include_str!("../../../docs/state.md")]
+pub mod state {}
