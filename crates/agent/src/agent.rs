@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use superstep_graph::{
-    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Outcome, RunConfig, RunError,
+    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, NodeName, Outcome, RunConfig, RunError,
     RunStream, State, Status, StreamMode, ThreadId,
 };
-use superstep_llm::{ChatModel, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage};
+use superstep_llm::{
+    ChatModel, JitterSource, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage, seeded_jitter,
+};
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approver, DenyAll, MemoryTrigger, Metadata,
@@ -58,6 +60,7 @@ pub struct AgentBuilder {
     memory: Option<MemoryTrigger>,
     config: ReactConfig,
     checkpointer: Option<Arc<dyn Checkpointer>>,
+    jitter: JitterSource,
 }
 
 /// An agent that cannot be built.
@@ -104,18 +107,25 @@ impl AgentBuilder {
         Self { checkpointer: Some(checkpointer), ..self }
     }
 
+    /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
+    /// of which many copies run should bring a seed of its own, see [`seeded_jitter`].
+    #[must_use]
+    pub fn jitter(self, jitter: JitterSource) -> Self {
+        Self { jitter, ..self }
+    }
+
     /// Makes the agent.
     ///
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { model, tools, approver, memory, config, checkpointer } = self;
+        let Self { model, tools, approver, memory, config, checkpointer, jitter } = self;
         let mut registry = ToolRegistry::new();
         for tool in tools {
             registry.insert(tool)?;
         }
         let max_steps = config.max_steps;
-        let model = Arc::new(Retrying::new(model, config.retry));
+        let model = Arc::new(Retrying::new(model, config.retry).with_jitter(jitter));
         let deps = AgentDeps { approver, memory, ..AgentDeps::new(model, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
@@ -136,6 +146,7 @@ impl Agent {
             memory: None,
             config: ReactConfig::graph(25),
             checkpointer: None,
+            jitter: seeded_jitter(0),
         }
     }
 
@@ -201,9 +212,16 @@ impl Agent {
 
     /// The newest checkpoint from which the model is asked next.
     async fn last_model_call(&self, thread: &ThreadId) -> Result<Option<CheckpointId>, RunError> {
-        let history = self.graph.get_history(thread, History::default()).await?;
-        let asks = |next: &[superstep_graph::NodeName]| matches!(next, [node] if node.as_str() == "agent");
-        Ok(history.into_iter().find(|meta| asks(&meta.control.next)).map(|meta| meta.id))
+        let asks = |next: &[NodeName]| matches!(next, [node] if node.as_str() == "agent");
+        let mut page = History { limit: Some(50), ..History::default() };
+        loop {
+            let history = self.graph.get_history(thread, page).await?;
+            let Some(oldest) = history.last() else { return Ok(None) };
+            page.before = Some(oldest.id);
+            if let Some(meta) = history.iter().find(|meta| asks(&meta.control.next)) {
+                return Ok(Some(meta.id));
+            }
+        }
     }
 
     /// The step limit of a turn is counted in rounds; the graph must not end it before.

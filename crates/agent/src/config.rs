@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superstep_llm::RetryPolicy;
+use superstep_llm::ModelRetry;
 
 /// Everything that the designs of a ReAct loop disagree on.
 ///
@@ -17,7 +17,7 @@ pub struct ReactConfig {
     /// How many rounds of tool calls a turn may have. After them the model is asked once more, without tools.
     pub max_steps: u32,
     /// When a failed model request is sent again.
-    pub retry: RetryPolicy,
+    pub retry: ModelRetry,
     /// How the tool calls of one answer are executed.
     pub tool_mode: ToolMode,
     /// How long one tool call may take; `None` for any time.
@@ -83,7 +83,7 @@ impl ReactConfig {
         Self {
             system_prompt: String::new(),
             max_steps,
-            retry: RetryPolicy { max_attempts: 3, ..RetryPolicy::default() },
+            retry: ModelRetry { max_attempts: 3, ..ModelRetry::default() },
             tool_mode: ToolMode::Sequential,
             tool_timeout: None,
             cancel_grace: Duration::from_millis(250),

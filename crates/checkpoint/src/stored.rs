@@ -8,8 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, Question, RecordedTarget, Source, TaskKey, TaskRecord,
-    ThreadId,
+    ChannelValue, CheckpointError, CheckpointId, Commit, Question, RecordedTarget, Source, TaskKey,
+    TaskRecord, ThreadId,
 };
 
 use crate::error;
@@ -177,7 +177,15 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
 }
 
 fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
-    let nothing = Record { end: End::Cancelled, update: None, targets: None, attempts: None, error: None, questions: None, answers: None };
+    let nothing = Record {
+        end: End::Cancelled,
+        update: None,
+        targets: None,
+        attempts: None,
+        error: None,
+        questions: None,
+        answers: None,
+    };
     let record = match record {
         TaskRecord::Finished { update, targets } => Record {
             end: End::Finished,

@@ -165,6 +165,7 @@ impl<'a> Setup<'a> {
             .tools(tools)
             .approver(Arc::new(Approve::new(turn)))
             .config(react_config(&choice))
+            .jitter(superstep::llm::seeded_jitter(chance()?.random()))
             .checkpointer(store)
             .build()
             .map_err(|error| Failure::caused(Exit::Failed, &error))?;

@@ -152,7 +152,7 @@ pub enum ProblemKind {
     #[error("SS002: `{0}` is a reserved name; choose another")]
     ReservedName(NodeName),
     /// A name that cannot stand in checkpoints and drawings.
-    #[error("SS003: node name `{0}` is empty or has one of the characters `|` and `:`; choose another")]
+    #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
     BadName(NodeName),
     /// No edge leaves [`START`].
     #[error(
@@ -235,7 +235,7 @@ impl TopologyBuilder {
             let text = node.name.as_str();
             let kind = if text == START || text == END || text == "START" || text == "END" {
                 ProblemKind::ReservedName(node.name.clone())
-            } else if text.is_empty() || text.contains(['|', ':']) {
+            } else if text.is_empty() || text.contains(['|', ':']) || text.contains(char::is_control) {
                 ProblemKind::BadName(node.name.clone())
             } else if let Some(&place) = first.get(&node.name) {
                 ProblemKind::DuplicateNode(node.name.clone(), place)

@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,6 +42,9 @@ pub(crate) struct RunCx {
     pub(crate) cancel: CancellationToken,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
     pub(crate) desk: Desk,
+    /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
+    pub(crate) checkpoint: AtomicU64,
+    pub(crate) since_ms: AtomicI64,
     /// What nodes left running beside the graph.
     pub(crate) background: Mutex<Option<JoinSet<()>>>,
 }
@@ -101,6 +107,16 @@ impl Cx {
     /// Forks of one checkpoint count their supersteps alike, so their tasks may make the same ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
         format!("{}.{}.{name}", self.task.step, self.task.slot)
+    }
+
+    /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
+    /// different on another branch, on another thread, and on one that was deleted and begun again. For services that
+    /// take an idempotency key.
+    pub fn key(&self) -> String {
+        let thread = self.thread().map_or("", ThreadId::as_str);
+        let checkpoint = self.run.checkpoint.load(Ordering::Relaxed);
+        let since_ms = self.run.since_ms.load(Ordering::Relaxed);
+        format!("{thread}/{checkpoint}@{since_ms}/{}.{}", self.task.step, self.task.slot)
     }
 
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.

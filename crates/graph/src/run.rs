@@ -13,7 +13,10 @@ use std::{
     collections::BTreeMap,
     future::{Future as _, poll_fn},
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     task::Poll,
 };
 
@@ -113,6 +116,8 @@ impl<S: State> Driver<S> {
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
             background: Mutex::default(),
             desk: Desk::default(),
+            checkpoint: AtomicU64::new(0),
+            since_ms: AtomicI64::new(config.clock.now_ms()),
         };
         Self {
             graph,
@@ -340,6 +345,7 @@ impl<S: State> Driver<S> {
             return Ok(());
         };
         let meta = store.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
+        self.show_place();
         if let Some(meta) = meta {
             self.emit(Event::Checkpoint(meta));
         }
@@ -371,6 +377,14 @@ impl<S: State> Driver<S> {
             Failure::StepLimit { next } => {
                 Refused { error: RunError::StepLimit { limit: config.step_limit, next }, blamed: Vec::new() }
             }
+        }
+    }
+
+    /// Tells the tasks which checkpoint they belong to.
+    fn show_place(&self) {
+        if let Some((checkpoint, since_ms)) = self.store.as_ref().and_then(Store::place) {
+            self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);
+            self.cx.since_ms.store(since_ms, Ordering::Relaxed);
         }
     }
 

@@ -18,8 +18,9 @@ pub(crate) struct Store {
     clock: Arc<dyn Clock>,
     /// The newest checkpoint of the thread.
     head: Option<CheckpointId>,
-    /// The checkpoint that the run stands at; another one than the head only before its first commit.
-    at: Option<CheckpointId>,
+    /// The checkpoint that the run stands at, and when it was made; another one than the head only before the run's
+    /// first commit.
+    at: Option<(CheckpointId, i64)>,
     since_snapshot: SinceSnapshot,
     kept: Kept,
 }
@@ -46,17 +47,23 @@ impl Store {
 
     /// The checkpoint that the run stands at.
     pub(crate) fn at(&self) -> Option<CheckpointId> {
+        self.at.map(|(id, _)| id)
+    }
+
+    /// The same, and when it was made.
+    pub(crate) fn place(&self) -> Option<(CheckpointId, i64)> {
         self.at
     }
 
     pub(crate) fn stand_at(
         &mut self,
         head: CheckpointId,
-        at: CheckpointId,
+        at: &CheckpointMeta,
         since_snapshot: SinceSnapshot,
         kept: Kept,
     ) {
-        (self.head, self.at, self.since_snapshot, self.kept) = (Some(head), Some(at), since_snapshot, kept);
+        (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
+        (self.since_snapshot, self.kept) = (since_snapshot, kept);
     }
 
     /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns what is known of the
@@ -68,7 +75,7 @@ impl Store {
         describe: bool,
     ) -> Result<Option<CheckpointMeta>, RunError> {
         let NewCheckpoint { source, control, metadata, applied, records } = new;
-        let (parent, created_ms) = (self.at, self.clock.now_ms());
+        let (parent, created_ms) = (self.at(), self.clock.now_ms());
         self.since_snapshot.count(applied.iter().map(|task| task.update.len()).sum());
         self.kept.commit(source, &applied, &records);
         let snapshot = snapshot.filter(|_| self.since_snapshot.is_due()).map(|make| make()).transpose()?;
@@ -78,7 +85,7 @@ impl Store {
         let describe = describe.then(|| (control.clone(), metadata.clone()));
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
         let id = self.checkpointer.commit(&self.thread, self.head, commit).await?;
-        (self.head, self.at, self.since_snapshot) = (Some(id), Some(id), since_snapshot);
+        (self.head, self.at, self.since_snapshot) = (Some(id), Some((id, created_ms)), since_snapshot);
         Ok(describe.map(|(control, metadata)| CheckpointMeta {
             id,
             parent,
@@ -91,7 +98,7 @@ impl Store {
 
     /// Stores how a task of the present checkpoint ended.
     pub(crate) async fn record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
-        let checkpoint = self.at.expect("tasks run only after the input is committed");
+        let checkpoint = self.at().expect("tasks run only after the input is committed");
         let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
         Ok(self.checkpointer.record(&key, record).await?)
     }

@@ -19,17 +19,17 @@ use crate::{ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStrea
 /// # Example: 1 s, 2 s, 4 s, 8 s, then 10 s, each with up to one second more
 /// ```
 /// # use std::time::Duration;
-/// # use superstep_llm::{Jitter, RetryPolicy};
-/// let policy = RetryPolicy {
+/// # use superstep_llm::{Jitter, ModelRetry};
+/// let policy = ModelRetry {
 ///     cap: Duration::from_secs(10),
 ///     jitter: Jitter::UpTo(Duration::from_secs(1)),
-///     ..RetryPolicy::default()
+///     ..ModelRetry::default()
 /// };
 /// assert_eq!(policy.backoff(5), Duration::from_secs(10));
 /// assert_eq!(policy.most_jitter(5), Duration::from_secs(1));
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct RetryPolicy {
+pub struct ModelRetry {
     /// Most requests that are sent, the first included; 0 counts as 1.
     pub max_attempts: u32,
     /// The wait after the first failure.
@@ -58,7 +58,7 @@ pub enum Jitter {
     UpTo(Duration),
 }
 
-impl Default for RetryPolicy {
+impl Default for ModelRetry {
     /// 4 attempts; 1, 2, 4 s, at most 30 s, plus up to a quarter; `Retry-After` up to a minute.
     fn default() -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Default for RetryPolicy {
     }
 }
 
-impl RetryPolicy {
+impl ModelRetry {
     /// One attempt only.
     pub fn never() -> Self {
         Self { max_attempts: 1, ..Self::default() }
@@ -85,7 +85,7 @@ impl RetryPolicy {
         self.base.saturating_mul(factor).min(self.cap)
     }
 
-    /// The most that is added to [`RetryPolicy::backoff`].
+    /// The most that is added to [`ModelRetry::backoff`].
     pub fn most_jitter(&self, failed: u32) -> Duration {
         match self.jitter {
             Jitter::None => Duration::ZERO,
@@ -152,7 +152,7 @@ pub fn seeded_jitter(seed: u64) -> JitterSource {
 #[derive(Clone)]
 pub struct Retrying<M> {
     model: M,
-    policy: RetryPolicy,
+    policy: ModelRetry,
     jitter: JitterSource,
 }
 
@@ -160,7 +160,7 @@ impl<M: ChatModel> Retrying<M> {
     /// Retries `model` as `policy` says, with the jitter of seed 0.
     ///
     /// Programs that share a provider should not share a seed: see [`Retrying::with_jitter`].
-    pub fn new(model: M, policy: RetryPolicy) -> Self {
+    pub fn new(model: M, policy: ModelRetry) -> Self {
         Self { model, policy, jitter: seeded_jitter(0) }
     }
 
@@ -204,7 +204,7 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
 /// The attempts of one request. Between two attempts, and after the last one, there is no `current` stream.
 struct Attempts<'a> {
     model: &'a dyn ChatModel,
-    policy: &'a RetryPolicy,
+    policy: &'a ModelRetry,
     jitter: &'a JitterSource,
     request: Request,
     current: Option<ResponseStream<'a>>,
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_cap() {
-        let policy = RetryPolicy::default();
+        let policy = ModelRetry::default();
         let waits: Vec<u64> = (1..=7).map(|failed| policy.backoff(failed).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(policy.backoff(u32::MAX), policy.cap);

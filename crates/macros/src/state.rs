@@ -182,7 +182,7 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, names, types, positions, reducers, defaults, history, .. } = code;
+        let Code { home, idents, names, types, positions, reducers, defaults, .. } = code;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
         let count = positions.len();
@@ -192,8 +192,7 @@ impl Input {
             impl #home::State for #ident {
                 type Update = #update;
 
-                const CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
+                const CHANNELS: &'static [#home::Channel] = <#update as #home::Update>::CHANNELS;
 
                 fn clear_ephemeral(&mut self) {
                     #(
@@ -238,12 +237,13 @@ impl Input {
     }
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
-        let Self { ident, update, .. } = self;
-        let Code { home, idents, positions, reducers, .. } = code;
+        let Self { update, .. } = self;
+        let Code { home, idents, names, positions, reducers, history, .. } = code;
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
-                const CHANNELS: &'static [#home::Channel] = <#ident as #home::State>::CHANNELS;
+                const CHANNELS: &'static [#home::Channel] =
+                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
 
                 fn written(&self) -> #home::__private::ChannelSet {
                     let mut channels = self.clear.channels();

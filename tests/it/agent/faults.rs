@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use superstep::{
     agent::{AgentOutcome, ReactConfig},
-    llm::{Jitter, ModelErrorKind, RetryPolicy, Usage},
+    llm::{Jitter, ModelErrorKind, ModelRetry, Usage},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 
@@ -16,7 +16,7 @@ const CUTOFF: &str =
 /// The default policy, its waits exact and counted in `base`.
 fn retrying(scenario: Scenario, base: u64) -> Scenario {
     let base = Duration::from_millis(base);
-    let retry = RetryPolicy { base, jitter: Jitter::None, ..RetryPolicy::default() };
+    let retry = ModelRetry { base, jitter: Jitter::None, ..ModelRetry::default() };
     scenario.config(|config| ReactConfig { retry, ..config })
 }
 
@@ -113,7 +113,7 @@ fn c20_the_reply_explains_that_the_model_could_not_be_asked() {
     assert_eq!((state.stop, state.stop_reason.as_str()), (true, "llm_error"));
     assert_eq!((state.llm_calls, state.model_requests), (0, 3));
     assert!(ran.reply().contains("llm_error") && ran.reply().contains("overloaded"), "{}", ran.reply());
-    let quick = RetryPolicy { base: Duration::from_millis(1), ..scenario.config.retry };
+    let quick = ModelRetry { base: Duration::from_millis(1), ..scenario.config.retry };
     let ran = scenario.config(|config| ReactConfig { retry: quick, ..config }).play();
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
@@ -138,7 +138,7 @@ fn c21_a_broken_answer_is_void_and_the_next_one_counts() {
 #[test]
 fn c21_a_broken_answer_without_retries_leaves_no_message() {
     let scenario = Scenario::new([broken()]);
-    let ran = scenario.config(|config| ReactConfig { retry: RetryPolicy::never(), ..config }).play();
+    let ran = scenario.config(|config| ReactConfig { retry: ModelRetry::never(), ..config }).play();
     assert_eq!(ran.messages(), r#"u:"go""#);
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::TruncatedStream);
@@ -205,7 +205,7 @@ fn tokens_of_a_discarded_answer_are_counted() {
 fn tokens_of_a_failed_turn_are_counted() {
     let paid = || Answer::stream().text(["x"]).usage(5, 1).cut();
     let scenario = Scenario::new([paid(), paid(), paid()]);
-    let retry = RetryPolicy { base: Duration::from_millis(1), ..scenario.config.retry };
+    let retry = ModelRetry { base: Duration::from_millis(1), ..scenario.config.retry };
     let ran = scenario.config(|config| ReactConfig { retry, ..config }).play();
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
     assert_eq!(ran.state().usage, Usage { input_tokens: 15, output_tokens: 3 });

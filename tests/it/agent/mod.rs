@@ -30,7 +30,7 @@ use show::Told;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode,
     agent::{Agent, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
-    llm::{ApiKey, ChatModel, Jitter, Message, OpenAiConfig, OpenAiModel, RetryPolicy, Role, WireConfig},
+    llm::{ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Role, WireConfig},
 };
 use superstep_testing::{
     script::{Answer, Script},
@@ -42,7 +42,7 @@ use tokio::{runtime, time::Instant};
 /// The preset `graph` with five rounds and waits that are exact.
 pub(crate) fn preset() -> ReactConfig {
     let preset = ReactConfig::graph(5);
-    ReactConfig { retry: RetryPolicy { jitter: Jitter::None, ..preset.retry }, ..preset }
+    ReactConfig { retry: ModelRetry { jitter: Jitter::None, ..preset.retry }, ..preset }
 }
 
 /// A script, and everything else that makes up a scenario.

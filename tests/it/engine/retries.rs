@@ -7,7 +7,7 @@ use superstep::{
 };
 use tokio::time::Instant;
 
-use crate::support::{Plain, failed, say};
+use crate::support::{Plain, failed, on_every_store, say};
 
 /// How often a node runs that fails twice with an error, with the default policy.
 async fn attempts(error: fn() -> NodeError) -> u32 {
@@ -121,4 +121,38 @@ async fn a_node_decides_by_itself_which_failures_may_pass() {
     graph.add_edge(START, a);
     let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
+}
+
+on_every_store! {
+    async fn the_key_of_a_task_is_the_same_after_a_crash_and_another_on_every_branch(backend: Backend) {
+        let keys = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let make = || {
+            let mut graph = superstep::StateGraph::<crate::support::Plain>::new("g");
+            let keys = keys.clone();
+            let a = graph.add_node("a", move |_: crate::support::Plain, cx: superstep::Cx| {
+                keys.lock().unwrap().push(cx.key());
+                async move { cx.interrupt::<bool>("q", ()).await; }
+            });
+            graph.add_edge(superstep::START, a);
+            graph.compile().unwrap()
+        };
+        let on = |thread: &str| superstep::RunConfig::thread(thread);
+        let taken = || std::mem::take(&mut *keys.lock().unwrap());
+        backend.keep(make()).invoke(Default::default(), on("t")).await.unwrap();
+        backend.keep(make()).resume(on("t")).await.unwrap();
+        let [first, again] = &taken()[..] else { panic!("it ran twice") };
+        assert_eq!(first, again);
+
+        let graph = backend.keep(make());
+        let head = graph.get_history(&"t".into(), Default::default()).await.unwrap()[0].id;
+        for _ in 0..2 {
+            graph.resume(superstep::RunConfig { checkpoint: Some(head), ..on("t") }).await.unwrap();
+        }
+        graph.invoke(Default::default(), on("u")).await.unwrap();
+        let mut all = taken();
+        all.push(first.clone());
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 4, "{all:?}");
+    }
 }

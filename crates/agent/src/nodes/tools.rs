@@ -10,7 +10,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
-use superstep_graph::{Cx, State, ThreadId};
+use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
 use tokio::{task::JoinError, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -62,17 +62,7 @@ impl Approver for DenyAll {
 pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
-    let run = Arc::new(Executor {
-        key: format!(
-            "{}/{}",
-            cx.thread().map(ThreadId::as_str).unwrap_or_default(),
-            message.map(|message| message.id.as_str()).unwrap_or_default()
-        ),
-        cut_off: state.cut_off,
-        asking: tokio::sync::Mutex::new(()),
-        deps,
-        cx,
-    });
+    let run = Arc::new(Executor { cut_off: state.cut_off, asking: tokio::sync::Mutex::new(()), deps, cx });
     let at_once = match run.deps.config.tool_mode {
         ToolMode::Sequential => 1,
         ToolMode::Parallel { max } => max.max(1),
@@ -118,8 +108,6 @@ impl Answer {
 struct Executor {
     deps: AgentDeps,
     cx: Cx,
-    /// Begins every idempotency key of this round.
-    key: String,
     cut_off: bool,
     /// Held while somebody is asked, so that questions come one at a time.
     asking: tokio::sync::Mutex<()>,
@@ -206,7 +194,7 @@ impl Executor {
         let cancel = CancellationToken::new();
         let tool_cx = ToolCx {
             call_id: call.id.clone(),
-            idempotency_key: format!("{}/{}", self.key, call.id),
+            idempotency_key: format!("{}/{}", self.cx.key(), call.id),
             cancel: cancel.clone(),
         };
         // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.

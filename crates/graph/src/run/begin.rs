@@ -52,8 +52,9 @@ impl<S: State> Driver<S> {
             require::<S>(given, None)?;
             return self.accept_and_store(input, None, config).await;
         };
-        store.stand_at(head, meta.id, since_snapshot, kept);
+        store.stand_at(head, &meta, since_snapshot, kept);
         (self.store, self.state) = (Some(store), state);
+        self.show_place();
         let Some(input) = input else {
             return self.go_on(meta.control, tasks, config);
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use superstep_llm::{
-    ApiKey, ChatModel, Delta, ModelErrorKind, OpenAiConfig, OpenAiModel, Request, RetryPolicy, Retrying,
+    ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, Request, Retrying,
     complete,
 };
 use superstep_testing::script::{Answer, http, txt};
@@ -34,7 +34,7 @@ async fn c19_a_refused_request_is_not_retried() {
     use ModelErrorKind::*;
     for (status, kind) in [(400, BadRequest), (401, Auth), (404, NotFound), (403, Auth), (422, BadRequest)] {
         let (server, model) = served([http(status, &[], r#"{"error":{"message":"no","code":1}}"#)]).await;
-        let deltas = drain(&Retrying::new(model, RetryPolicy::default()), Request::default()).await;
+        let deltas = drain(&Retrying::new(model, ModelRetry::default()), Request::default()).await;
         let [Err(error)] = &deltas[..] else { panic!("{deltas:?}") };
         assert_eq!((error.kind, error.status), (kind, Some(status)));
         assert_eq!(server.check(), Ok(()));
@@ -159,7 +159,7 @@ async fn a_server_that_is_not_there_is_a_connect_error_with_its_address() {
 #[tokio::test]
 async fn a_cut_answer_is_sent_again_over_the_wire() {
     let (server, model) = served([Answer::stream().text(["Hel", "lo wor"]).cut(), txt("Hello world")]).await;
-    let policy = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
+    let policy = ModelRetry { base: Duration::from_millis(1), ..ModelRetry::default() };
     let model: Box<dyn ChatModel> = Box::new(Retrying::new(model, policy));
     let deltas = drain(&*model, Request::default()).await;
     assert_eq!(texts(&deltas), ["Hel", "lo wor", "Hello world"]);

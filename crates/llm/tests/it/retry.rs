@@ -7,8 +7,8 @@ use std::{
 
 use futures::StreamExt;
 use superstep_llm::{
-    ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, Request,
-    RetryPolicy, Retrying, complete,
+    ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, ModelRetry,
+    Request, Retrying, complete,
 };
 use superstep_testing::{
     script::{Answer, Script, http, txt},
@@ -33,17 +33,17 @@ fn no_jitter() -> JitterSource {
 }
 
 /// The waits of opencode: `min(1000·2^(n-1), 10000)`, plus up to a second after the cap.
-fn opencode() -> RetryPolicy {
-    RetryPolicy { cap: ms(10_000), jitter: Jitter::UpTo(ms(1000)), ..RetryPolicy::default() }
+fn opencode() -> ModelRetry {
+    ModelRetry { cap: ms(10_000), jitter: Jitter::UpTo(ms(1000)), ..ModelRetry::default() }
 }
 
 /// The waits of cococat: 1000, 2000, no jitter.
-fn cococat() -> RetryPolicy {
-    RetryPolicy { max_attempts: 3, jitter: Jitter::None, ..RetryPolicy::default() }
+fn cococat() -> ModelRetry {
+    ModelRetry { max_attempts: 3, jitter: Jitter::None, ..ModelRetry::default() }
 }
 
 fn played(
-    policy: RetryPolicy,
+    policy: ModelRetry,
     jitter: JitterSource,
     answers: impl IntoIterator<Item = Answer>,
 ) -> (ScriptedModel, Retrying<Arc<dyn ChatModel>>) {
@@ -52,7 +52,7 @@ fn played(
     (script, Retrying::new(model, policy).with_jitter(jitter))
 }
 
-async fn times(policy: RetryPolicy, jitter: JitterSource, answers: Vec<Answer>) -> Vec<u64> {
+async fn times(policy: ModelRetry, jitter: JitterSource, answers: Vec<Answer>) -> Vec<u64> {
     let (script, model) = played(policy, jitter, answers);
     let _ = complete(&model, Request::default()).await;
     assert_eq!(script.check(), Ok(()));
@@ -71,8 +71,7 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
         (&[], 1000),
         (&[("retry-after", "60")], 60_000),
     ] {
-        let (script, model) =
-            played(RetryPolicy::default(), no_jitter(), [http(429, headers, ""), txt("ok")]);
+        let (script, model) = played(ModelRetry::default(), no_jitter(), [http(429, headers, ""), txt("ok")]);
         let deltas = drain(&model, Request::default()).await;
         assert_eq!(script.times(), [0, wait], "{headers:?}");
         let reason = "the server answered 429".to_owned();
@@ -90,7 +89,7 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
 #[tokio::test(start_paused = true)]
 async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
     let (script, model) =
-        played(RetryPolicy::default(), no_jitter(), [http(429, &[("retry-after", "600")], "")]);
+        played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "600")], "")]);
     let error = complete(&model, Request::default()).await.unwrap_err();
     assert_eq!((error.kind, error.retry_after), (ModelErrorKind::RateLimited, Some(ms(600_000))));
     assert_eq!(
@@ -102,7 +101,7 @@ async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn c17_the_header_can_be_ignored() {
-    let policy = RetryPolicy { longest_retry_after: None, ..RetryPolicy::default() };
+    let policy = ModelRetry { longest_retry_after: None, ..ModelRetry::default() };
     let answers = vec![http(429, &[("retry-after", "600")], ""), txt("ok")];
     assert_eq!(times(policy, no_jitter(), answers).await, [0, 1000]);
 }
@@ -110,13 +109,13 @@ async fn c17_the_header_can_be_ignored() {
 #[tokio::test(start_paused = true)]
 async fn c17_an_exhausted_quota_is_not_waited_for() {
     let body = r#"{"error":{"message":"quota","code":"insufficient_quota"}}"#;
-    assert_eq!(times(RetryPolicy::default(), no_jitter(), vec![http(429, &[], body)]).await, [0]);
+    assert_eq!(times(ModelRetry::default(), no_jitter(), vec![http(429, &[], body)]).await, [0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn c17_dropping_the_stream_ends_the_wait() {
     let (script, model) =
-        played(RetryPolicy::default(), no_jitter(), [http(429, &[("retry-after", "7")], "")]);
+        played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "7")], "")]);
     let mut deltas = model.stream(Request::default());
     assert!(matches!(deltas.next().await, Some(Ok(Delta::Retry { delay_ms: 7000, .. }))));
     let started = Instant::now();
@@ -172,16 +171,16 @@ async fn c18_whatever_may_pass_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_retried_is_a_function_of_the_policy() {
-    let policy = RetryPolicy { retries: |kind| kind == ModelErrorKind::NotFound, ..cococat() };
+    let policy = ModelRetry { retries: |kind| kind == ModelErrorKind::NotFound, ..cococat() };
     assert_eq!(times(policy, no_jitter(), vec![http(404, &[], ""), http(500, &[], "")]).await, [0, 1000]);
-    assert_eq!(times(RetryPolicy::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
+    assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop");
     let answers = [Answer::stream().text(["Hel", "lo wor"]).cut(), whole];
-    let (_, model) = played(RetryPolicy::default(), no_jitter(), answers.clone());
+    let (_, model) = played(ModelRetry::default(), no_jitter(), answers.clone());
     let deltas = drain(&model, Request::default()).await;
     let reason = "the connection broke in the middle of the answer: as scripted".to_owned();
     assert_eq!(
@@ -196,14 +195,14 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
             Delta::Finish(FinishReason::Stop),
         ]
     );
-    let (_, model) = played(RetryPolicy::default(), no_jitter(), answers);
+    let (_, model) = played(ModelRetry::default(), no_jitter(), answers);
     let response = complete(&model, Request::default()).await.unwrap();
     assert_eq!((response.message, response.attempts), (Message::assistant("Hello world"), 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_last_failure_keeps_what_it_streamed() {
-    let (_, model) = played(RetryPolicy::never(), no_jitter(), [Answer::stream().text(["Hel"]).cut()]);
+    let (_, model) = played(ModelRetry::never(), no_jitter(), [Answer::stream().text(["Hel"]).cut()]);
     let deltas = drain(&model, Request::default()).await;
     assert_eq!(texts(&deltas), ["Hel"]);
     let [Ok(_), Err(ModelError { kind: ModelErrorKind::TruncatedStream, .. })] = &deltas[..] else {
