@@ -145,6 +145,7 @@ impl Input {
 
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
+        let Code { home, names, reducers, history, .. } = code;
         let methods = channels.iter().zip(&code.writes).enumerate().map(|(position, (channel, write))| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
@@ -175,6 +176,10 @@ impl Input {
             // Not every program writes or clears every channel.
             #[allow(dead_code)]
             impl #update {
+                // Here, where no trait is demanded, so that a trait which is missing is reported once.
+                const __CHANNELS: &'static [#home::Channel] =
+                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
+
                 #(#methods)*
             }
         }
@@ -192,7 +197,7 @@ impl Input {
             impl #home::State for #ident {
                 type Update = #update;
 
-                const CHANNELS: &'static [#home::Channel] = <#update as #home::Update>::CHANNELS;
+                const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
 
                 fn clear_ephemeral(&mut self) {
                     #(
@@ -238,12 +243,11 @@ impl Input {
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
         let Self { update, .. } = self;
-        let Code { home, idents, names, positions, reducers, history, .. } = code;
+        let Code { home, idents, positions, reducers, .. } = code;
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
-                const CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
+                const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
 
                 fn written(&self) -> #home::__private::ChannelSet {
                     let mut channels = self.clear.channels();
