@@ -84,7 +84,7 @@ impl From<RunError> for Failure {
             RunError::EmptyThread { .. }
             | RunError::UnknownCheckpoint { .. }
             | RunError::Unfinished { .. } => Self::caused(Exit::Thread, &error),
-            RunError::Decode { .. } => Self::caused(Exit::Database, &error),
+            RunError::Decode { .. } | RunError::NewerChannel { .. } => Self::caused(Exit::Database, &error),
             error => Self::caused(Exit::Failed, &error),
         }
     }
