@@ -10,11 +10,18 @@ use crate::{
 };
 
 /// Adds a checkpoint behind the expected head, or nothing if the thread has another head: then either the expected
-/// one is missing, or the new one is there.
+/// one is missing, which leaves no `source`, or the new one is there.
+///
+/// These are values and not a query that reads the table, because SQLite would keep its result in a table of its own.
 const INSERT_CHECKPOINT: &str = "
 INSERT OR IGNORE INTO checkpoints (key, parent, source, created_ms, control, metadata, applied, snapshot)
-SELECT (key << 32) | (?2 + 1), ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM threads
-WHERE name = ?1 AND (?2 = 0 OR EXISTS (SELECT 1 FROM checkpoints WHERE key = ((threads.key << 32) | ?2)))";
+VALUES (
+    ((SELECT key FROM threads WHERE name = ?1) << 32) | (?2 + 1),
+    ?3,
+    (SELECT ?4 FROM threads WHERE name = ?1
+        AND (?2 = 0 OR ((key << 32) | ?2) IN (SELECT key FROM checkpoints))),
+    ?5, ?6, ?7, ?8, ?9
+)";
 
 /// Stores a record under the head, or nothing if the thread has another head.
 ///
