@@ -127,16 +127,16 @@ on_every_store! {
     async fn the_key_of_a_task_is_the_same_after_a_crash_and_another_on_every_branch(backend: Backend) {
         let keys = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let make = || {
-            let mut graph = superstep::StateGraph::<crate::support::Plain>::new("g");
+            let mut graph = StateGraph::<Plain>::new("g");
             let keys = keys.clone();
-            let a = graph.add_node("a", move |_: crate::support::Plain, cx: superstep::Cx| {
+            let a = graph.add_node("a", move |_: Plain, cx: Cx| {
                 keys.lock().unwrap().push(cx.key());
                 async move { cx.interrupt::<bool>("q", ()).await; }
             });
-            graph.add_edge(superstep::START, a);
+            graph.add_edge(START, a);
             graph.compile().unwrap()
         };
-        let on = |thread: &str| superstep::RunConfig::thread(thread);
+        let on = |thread: &str| RunConfig::thread(thread);
         let taken = || std::mem::take(&mut *keys.lock().unwrap());
         backend.keep(make()).invoke(Default::default(), on("t")).await.unwrap();
         backend.keep(make()).resume(on("t")).await.unwrap();
@@ -146,7 +146,7 @@ on_every_store! {
         let graph = backend.keep(make());
         let head = graph.get_history(&"t".into(), Default::default()).await.unwrap()[0].id;
         for _ in 0..2 {
-            graph.resume(superstep::RunConfig { checkpoint: Some(head), ..on("t") }).await.unwrap();
+            graph.resume(RunConfig { checkpoint: Some(head), ..on("t") }).await.unwrap();
         }
         graph.invoke(Default::default(), on("u")).await.unwrap();
         let mut all = taken();
