@@ -192,7 +192,6 @@ impl<S: State> Driver<S> {
                             self.store_superstep(run.control().expect("a commit is pending")).await?;
                         }
                         self.done.clear();
-                        self.waiting.clear();
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Drop(task) => tasks.drop_task(task),
@@ -311,7 +310,9 @@ impl<S: State> Driver<S> {
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
-        self.items.clear();
+        if !self.items.is_empty() {
+            self.items.clear();
+        }
         if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
             self.items = items(plan.next as usize, sent);
