@@ -16,9 +16,9 @@ use std::{
 use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, CompiledGraph, Cx, END, History,
-    Lease, Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START,
-    State, StateGraph, TaskKey, TaskRecord, ThreadId,
+    Breakpoints, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, CompiledGraph, Cx, END,
+    History, Interrupt, Lease, Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route,
+    RunConfig, START, State, StateGraph, TaskKey, TaskRecord, ThreadId,
 };
 use superstep_testing::sim::{self, Options, Place, Report, Sim};
 
@@ -146,6 +146,79 @@ fn appends(sim: &Sim) -> CompiledGraph<Work> {
     }
     graph.add_edge(last, END);
     graph.compile().unwrap()
+}
+
+/// `START → (a → aa → aaa, b, c → cc)`, of which `meet` waits for `aaa`, `b` and `cc`, and `tidy` for everything.
+fn joins(sim: &Sim) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("joins");
+    let nodes = ["a", "aa", "aaa", "b", "c", "cc", "meet", "tidy"];
+    let [a, aa, aaa, b, c, cc, meet, tidy] = nodes.map(|name| graph.add_node_with(name, sim.clone(), draw));
+    graph.add_edge(START, a);
+    graph.add_edge(START, b);
+    graph.add_edge(START, c);
+    graph.add_edge(a, aa);
+    graph.add_edge(aa, aaa);
+    graph.add_edge(c, cc);
+    graph.add_join([aaa, b, cc], meet);
+    graph.add_edge(b, tidy);
+    graph.configure(tidy, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.add_edge(tidy, END);
+    graph.add_edge(meet, END);
+    graph.compile().unwrap()
+}
+
+/// Three nodes that ask at the same time, one of them twice and one after a side effect, beside one that does not.
+fn asking(sim: &Sim) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("asking");
+    let ask = async |sim: Sim, state: Work, cx: Cx| {
+        let name = cx.node().to_string();
+        sim.pause(format!("{name}, before")).await;
+        let first: i64 = cx.interrupt("first", format!("{name} after {}", state.log.len())).await;
+        let second: i64 = match name.as_str() {
+            "twice" => cx.interrupt("second", first).await,
+            _ => 0,
+        };
+        sim.pause(format!("{name}, after")).await;
+        Work::update().log([format!("{name} heard {first} and {second}")]).done(first + second)
+    };
+    let [once, again, twice] =
+        ["once", "again", "twice"].map(|name| graph.add_node_with(name, sim.clone(), ask));
+    let beside = graph.add_node_with("beside", sim.clone(), draw);
+    let sum = graph.add_node_with("sum", sim.clone(), ask);
+    for node in [once, again, twice, beside] {
+        graph.add_edge(START, node);
+        graph.add_edge(node, sum);
+    }
+    graph.add_edge(sum, END);
+    graph.compile().unwrap()
+}
+
+#[test]
+fn joins_and_deferred_nodes_end_alike_in_any_order_and_after_any_crash() {
+    crashed_everywhere(&sim::check(many(), joins, [input("go")]));
+}
+
+#[test]
+fn questions_end_alike_answered_in_any_order_and_after_any_crash() {
+    let answer = |asked: &Interrupt| {
+        let said = asked.question.as_str().map_or(0, str::len) + asked.node.as_str().len();
+        Some((said + asked.key.len()).into())
+    };
+    crashed_everywhere(&sim::check(Options { answer, ..many() }, asking, [input("go")]));
+}
+
+#[test]
+fn breakpoints_do_not_change_the_end() {
+    let breakpoints = Breakpoints { before: vec!["*".to_owned()], after: vec!["b1".to_owned()] };
+    let config = RunConfig { breakpoints, ..RunConfig::default() };
+    let options = Options { config, ..Options::seeds(0..200) };
+    assert!(sim::check(options, appends, [input("go")]).crashes > 0);
+}
+
+#[test]
+#[should_panic(expected = "nobody answers `again:0:first`; use `Options::answer`")]
+fn a_question_without_an_answer_is_found_out() {
+    sim::explore(Options::seeds(0..1), asking, [input("go")]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub use self::operations::check_operations;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
-/// use superstep_graph::MemoryCheckpointer;
+/// use superstep_graph::{Checkpointer, MemoryCheckpointer};
 ///
 /// superstep_testing::conformance::check(async || Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>).await;
 /// # });

@@ -1,4 +1,4 @@
-//! Transcripts, scripted models and conformance suites for superstep.
+#![doc = include_str!("../../../docs/testing.md")]
 
 pub mod conformance;
 pub mod script;

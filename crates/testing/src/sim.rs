@@ -17,7 +17,8 @@ mod store;
 
 use std::{ops::Range, sync::Arc};
 
-use superstep_graph::{Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State};
+use serde_json::Value;
+use superstep_graph::{Checkpointer, CompiledGraph, Interrupt, MemoryCheckpointer, RunConfig, State};
 
 use self::life::Simulation;
 pub use self::{
@@ -36,20 +37,24 @@ pub struct Options {
     /// Opens the store for each process; every time it has to be the same threads. Its requests are done at one instant
     /// of the simulated clock, so it must not wait for that clock.
     pub store: Arc<dyn Fn() -> Arc<dyn Checkpointer>>,
-    /// The settings of every run. Thread and clock are the simulator's.
+    /// What nodes are answered that ask someone outside; no answer if there is none. Chance decides which of several
+    /// questions are answered first, and how many at once.
+    pub answer: fn(&Interrupt) -> Option<Value>,
+    /// The settings of every run. Thread, clock and answers are the simulator's.
     pub config: RunConfig,
 }
 
 impl Options {
-    /// These seeds, in memory, with the usual settings.
+    /// These seeds, in memory, with no answers and the usual settings.
     pub fn seeds(seeds: Range<u64>) -> Self {
         let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
-        Self { seeds, store: Arc::new(move || store.clone()), config: RunConfig::default() }
+        let config = RunConfig::default();
+        Self { seeds, store: Arc::new(move || store.clone()), answer: |_| None, config }
     }
 }
 
 impl Default for Options {
-    /// 2,000 seeds, in memory, with the usual settings.
+    /// 2,000 seeds, otherwise as [`Options::seeds`].
     fn default() -> Self {
         Self::seeds(0..2_000)
     }
@@ -135,5 +140,22 @@ fn one_seed(text: &str) -> Range<u64> {
     match text.trim().parse::<u64>() {
         Ok(seed) if seed < u64::MAX => seed..seed + 1,
         _ => panic!("{SEED_VARIABLE} is `{text}`, which is no seed; use a number, or unset it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_is_taken_from_the_environment() {
+        assert_eq!(one_seed("17"), 17..18);
+        assert_eq!(one_seed(" 0\n"), 0..1);
+    }
+
+    #[test]
+    #[should_panic(expected = "SUPERSTEP_SIM_SEED is `all`, which is no seed; use a number, or unset it")]
+    fn what_is_no_seed_is_refused() {
+        one_seed("all");
     }
 }

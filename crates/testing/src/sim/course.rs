@@ -21,7 +21,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Reads what the store has of a thread.
+    /// Reads what the store has of a thread. `left` is the state that its last run told, if there was one in this process.
     ///
     /// # Errors
     /// What is wrong with it, or why it cannot be read.
@@ -29,6 +29,7 @@ impl Course {
         graph: &CompiledGraph<S>,
         store: &dyn Checkpointer,
         thread: &ThreadId,
+        left: Option<&S>,
     ) -> Result<Self, String> {
         let history = at_once(store.history(thread, History::default())).map_err(|error| chain(&error))?;
         check_ids(&history)?;
@@ -37,8 +38,14 @@ impl Course {
             return Err(format!("thread `{thread}` is gone"));
         };
         let state = graph.get_state(thread, None).await.map_err(|error: RunError| chain(&error))?.values;
+        let state = channels(&state)?;
+        if let Some(left) = left
+            && let Some(lost) = differing_channel::<S>(&channels(left)?, &state, "and in the store")
+        {
+            return Err(lost);
+        }
         Ok(Self {
-            state: channels(&state)?,
+            state,
             checkpoints: history.into_iter().rev().map(|meta| (meta.source, meta.control)).collect(),
             folded: commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect(),
             snapshot: snapshot.unwrap_or_default().into_iter().map(|value| text(value.json)).collect(),
@@ -64,7 +71,7 @@ impl Course {
 ///
 /// # Errors
 /// If a value has no JSON form.
-pub(super) fn channels<S: State>(state: &S) -> Result<Vec<String>, String> {
+fn channels<S: State>(state: &S) -> Result<Vec<String>, String> {
     let channel = |channel: usize| {
         let json = state.encode(channel);
         json.map(text).map_err(|error| format!("channel `{}`: {error}", S::CHANNELS[channel].name))
@@ -72,7 +79,7 @@ pub(super) fn channels<S: State>(state: &S) -> Result<Vec<String>, String> {
     (0..S::CHANNELS.len()).map(channel).collect()
 }
 
-pub(super) fn differing_channel<S: State>(here: &[String], there: &[String], at: &str) -> Option<String> {
+fn differing_channel<S: State>(here: &[String], there: &[String], at: &str) -> Option<String> {
     let names = S::CHANNELS.iter().map(|channel| channel.name);
     names.zip(here.iter().zip(there)).find_map(|(name, (here, there))| {
         (here != there).then(|| format!("channel `{name}` is {here}, {at} {there}"))

@@ -6,15 +6,15 @@ use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskRecord}
 
 type Counts = BTreeMap<(i64, NodeName), u64>;
 
-/// What a thread has stored, and what its present process runs.
+/// What a thread has stored, and what its present run does.
 #[derive(Default)]
 pub(super) struct Ledger {
     head: Option<Head>,
-    /// What this process may begin, and what it began.
+    /// What this run may begin, and what it began.
     due: Counts,
     begun: Counts,
     failed: Counts,
-    /// Tasks that began, in all processes.
+    /// Attempts of tasks that began, in all runs.
     pub(super) executions: u64,
 }
 
@@ -25,8 +25,8 @@ struct Head {
 }
 
 impl Ledger {
-    /// A new process: what is not stored as finished may run, once.
-    pub(super) fn begin_process(&mut self) {
+    /// A new run: what is not stored as finished may run, once.
+    pub(super) fn begin_run(&mut self) {
         self.begun.clear();
         self.failed.clear();
         self.due.clear();
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// What this process began that it had no reason to. A failed attempt is a reason for another one.
+    /// What this run began that it had no reason to. A failed attempt is a reason for another one.
     pub(super) fn overrun(&self) -> Option<String> {
         self.begun.iter().find_map(|(task, &begun)| {
             let due = self.due.get(task).copied().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Ledger {
             let (step, node) = task;
             (begun > due + failed).then(|| {
                 format!(
-                    "superstep {step}: node `{node}` began {begun} times in one process, with {due} tasks not stored as \
+                    "superstep {step}: node `{node}` began {begun} times in one run, with {due} tasks not stored as \
                      finished and {failed} failed attempts"
                 )
             })

@@ -4,14 +4,14 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures::StreamExt;
 use superstep_graph::{
-    CheckpointMeta, Checkpointer, Clock, CompiledGraph, History, RunConfig, RunStream, Source, State,
-    StreamMode, ThreadId, chain,
+    Answers, CheckpointMeta, Checkpointer, Clock, CompiledGraph, History, Outcome, RunConfig, RunStream,
+    Source, State, Status, StreamMode, TaskRecord, ThreadId, chain,
 };
 use tokio::{runtime::Builder, time::timeout};
 
 use super::{
     Failure, Options, Place, Report, Sim,
-    course::{Course, channels, differing_channel},
+    course::Course,
     process::Fate,
     store::{CrashingCheckpointer, at_once},
 };
@@ -70,7 +70,6 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let mut crashes = Vec::new();
         let course = loop {
             let store = (self.options.store)();
-            fate.ledger.begin_process();
             let sim = Sim::new(fate);
             let graph = (self.make)(&sim);
             graph.name().clone_into(name);
@@ -102,7 +101,9 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let observer = graph.clone().with_checkpointer(store.clone());
         let crashing = CrashingCheckpointer { store: store.clone(), sim: sim.clone() };
         let graph = graph.with_checkpointer(Arc::new(crashing));
-        while let Some(run) = self.next_run(&graph, &**store, thread)? {
+        let mut left = None;
+        while let Some(run) = self.next_run(sim, &graph, &observer, &**store, thread).await? {
+            sim.fate().ledger.begin_run();
             let ended = timeout(FOR_EVER, drive(sim, run)).await;
             let ended = ended.map_err(|_| "a run waits for something that never happens".to_owned())?;
             if let Some(overrun) = sim.fate().ledger.overrun() {
@@ -110,24 +111,26 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             }
             // The run is dropped; whoever comes next has to find its thread free.
             at_once(store.lease(thread)).map_err(|error| chain(&error))?;
-            let Some(state) = ended? else {
-                let stopped = sim.fate().stopped.clone();
-                return Ok(End::Crashed(stopped.expect("a run is dropped only when its process stopped")));
-            };
-            let stored = observer.get_state(thread, None).await.map_err(|error| chain(&error))?.values;
-            if let Some(lost) =
-                differing_channel::<S>(&channels(&state)?, &channels(&stored)?, "and in the store")
-            {
-                return Err(lost);
+            match ended? {
+                None => {
+                    let stopped = sim.fate().stopped.clone();
+                    return Ok(End::Crashed(
+                        stopped.expect("a run is dropped only when its process stopped"),
+                    ));
+                }
+                Some(end) => left = (end.status == Status::Completed).then_some(end.state),
             }
         }
-        Course::read(&observer, &**store, thread).await.map(End::Finished)
+        Course::read(&observer, &**store, thread, left.as_ref()).await.map(End::Finished)
     }
 
-    /// What the thread needs next: to go on, or an input it does not have yet. `None` if it is finished.
-    fn next_run(
+    /// What the thread needs next: to go on, with answers if it asks, or an input it does not have yet. `None` if it is
+    /// finished.
+    async fn next_run(
         &self,
+        sim: &Sim,
         graph: &CompiledGraph<S>,
+        observer: &CompiledGraph<S>,
         store: &dyn Checkpointer,
         thread: &ThreadId,
     ) -> Result<Option<RunStream<S>>, String> {
@@ -143,15 +146,33 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let modes = [StreamMode::Tasks];
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
         if history(None, Some(1))?.first().is_some_and(unfinished) {
-            return Ok(Some(graph.stream_resume(config, &modes)));
+            let asked = match at_once(store.load(thread, None)).map_err(|error| chain(&error))? {
+                Some(head) if head.tasks.iter().any(|(_, task)| asks(task)) => {
+                    let head = observer.get_state(thread, None).await.map_err(|error| chain(&error))?;
+                    head.tasks.into_iter().flat_map(|task| task.interrupts).collect()
+                }
+                _ => Vec::new(),
+            };
+            let mut answers = Answers::new();
+            for asked in sim.fate().some_of(asked) {
+                let answer = (self.options.answer)(&asked);
+                let answer =
+                    answer.ok_or_else(|| format!("nobody answers `{}`; use `Options::answer`", asked.id))?;
+                answers = answers.answer(asked.id, answer);
+            }
+            return Ok(Some(graph.stream_resume(RunConfig { answers, ..config }, &modes)));
         }
         let accepted = history(Some(Source::Input), None)?.len();
         Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, &modes)))
     }
 }
 
+fn asks(task: &TaskRecord) -> bool {
+    matches!(task, TaskRecord::Interrupted { .. })
+}
+
 /// Drives a run to its end, or drops it where its process stops: `None` then.
-async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<S>, String> {
+async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outcome<S>>, String> {
     let crashed = poll_fn(|context| {
         loop {
             match run.poll_next_unpin(context) {
@@ -167,10 +188,7 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<S>, 
     if crashed.await {
         return Ok(None);
     }
-    match run.outcome().await {
-        Ok(outcome) => Ok(Some(outcome.state)),
-        Err(error) => Err(chain(&error)),
-    }
+    run.outcome().await.map(Some).map_err(|error| chain(&error))
 }
 
 /// A clock that shows the same moment in every process, so that states that hold times can be compared.

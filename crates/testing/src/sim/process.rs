@@ -171,13 +171,23 @@ impl Fate {
             0 => Crashes::None,
             1 => Crashes::After(chance.random_range(0..places.max(1))),
             2 => Crashes::often(3, places),
-            _ => Crashes::often(10, places),
+            _ => Crashes::often(8, places),
         };
         Self::new(Some(chance), crashes)
     }
 
     fn new(chance: Option<StdRng>, crashes: Crashes) -> Self {
         Self { chance, crashes, stopped: None, places: BTreeMap::new(), ledger: Ledger::default() }
+    }
+
+    /// Takes some of `all`, at least one; all of them in a plain run.
+    pub(super) fn some_of<T>(&mut self, mut all: Vec<T>) -> Vec<T> {
+        let Some(chance) = self.chance.as_mut().filter(|_| !all.is_empty()) else { return all };
+        let first = chance.random_range(0..all.len());
+        let first = all.swap_remove(first);
+        all.retain(|_| chance.random_bool(0.5));
+        all.push(first);
+        all
     }
 
     fn wait(&mut self) -> Duration {
