@@ -310,8 +310,12 @@ impl<S: State> Driver<S> {
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
+        // Nearly always both are empty, and clearing an empty map is not for nothing.
         if !self.items.is_empty() {
             self.items.clear();
+        }
+        if !self.waiting.is_empty() {
+            self.waiting.clear();
         }
         if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
