@@ -22,6 +22,8 @@ struct Head {
     id: CheckpointId,
     control: Control,
     finished: BTreeSet<u32>,
+    /// The tasks that asked someone outside.
+    asking: BTreeSet<u32>,
 }
 
 impl Ledger {
@@ -43,17 +45,25 @@ impl Ledger {
     }
 
     pub(super) fn committed(&mut self, id: CheckpointId, control: Control) {
-        self.head = Some(Head { id, control, finished: BTreeSet::new() });
+        self.head = Some(Head { id, control, finished: BTreeSet::new(), asking: BTreeSet::new() });
         self.add_due();
     }
 
     pub(super) fn recorded(&mut self, checkpoint: CheckpointId, slot: u32, record: &TaskRecord) {
         if let Some(head) = self.head.as_mut().filter(|head| head.id == checkpoint) {
+            head.finished.remove(&slot);
+            head.asking.remove(&slot);
             match record {
-                TaskRecord::Finished { .. } => head.finished.insert(slot),
-                _ => head.finished.remove(&slot),
-            };
+                TaskRecord::Finished { .. } => drop(head.finished.insert(slot)),
+                TaskRecord::Interrupted { .. } => drop(head.asking.insert(slot)),
+                _ => {}
+            }
         }
+    }
+
+    /// Whether a task of the head asked someone outside.
+    pub(super) fn asks(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| !head.asking.is_empty())
     }
 
     /// The superstep whose tasks are running.

@@ -5,7 +5,7 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use futures::StreamExt;
 use superstep_graph::{
     Answers, CheckpointMeta, Checkpointer, Clock, CompiledGraph, History, Outcome, RunConfig, RunStream,
-    Source, State, Status, StreamMode, TaskRecord, ThreadId, chain,
+    Source, State, Status, StreamMode, ThreadId, chain,
 };
 use tokio::{runtime::Builder, time::timeout};
 
@@ -146,13 +146,11 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let modes = [StreamMode::Tasks];
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
         if history(None, Some(1))?.first().is_some_and(unfinished) {
-            let asked = match at_once(store.load(thread, None)).map_err(|error| chain(&error))? {
-                Some(head) if head.tasks.iter().any(|(_, task)| asks(task)) => {
-                    let head = observer.get_state(thread, None).await.map_err(|error| chain(&error))?;
-                    head.tasks.into_iter().flat_map(|task| task.interrupts).collect()
-                }
-                _ => Vec::new(),
-            };
+            let mut asked = Vec::new();
+            if sim.fate().ledger.asks() {
+                let head = observer.get_state(thread, None).await.map_err(|error| chain(&error))?;
+                asked = head.tasks.into_iter().flat_map(|task| task.interrupts).collect();
+            }
             let mut answers = Answers::new();
             for asked in sim.fate().some_of(asked) {
                 let answer = (self.options.answer)(&asked);
@@ -165,10 +163,6 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let accepted = history(Some(Source::Input), None)?.len();
         Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, &modes)))
     }
-}
-
-fn asks(task: &TaskRecord) -> bool {
-    matches!(task, TaskRecord::Interrupted { .. })
 }
 
 /// Drives a run to its end, or drops it where its process stops: `None` then.

@@ -5,7 +5,7 @@ use std::{
     fmt,
     future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
+    task::Context,
     time::Duration,
 };
 
@@ -122,7 +122,6 @@ impl Sim {
             ledger: std::mem::take(&mut fate.ledger),
         };
         fate.stopped.get_or_insert_with(|| Place::Pause("a process that is over".to_owned()));
-        self.0.watcher.register(Waker::noop());
         after
     }
 }
@@ -171,7 +170,7 @@ impl Fate {
             0 => Crashes::None,
             1 => Crashes::After(chance.random_range(0..places.max(1))),
             2 => Crashes::often(3, places),
-            _ => Crashes::often(8, places),
+            _ => Crashes::often(6, places),
         };
         Self::new(Some(chance), crashes)
     }
