@@ -2,7 +2,11 @@
 //!
 //! `SUPERSTEP_REAL_MODEL_URL` names the server; without it, llama.cpp's on port 18080 of this machine is looked for.
 
-use std::{env, time::Duration};
+use std::{
+    env,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,7 +37,11 @@ async fn served() -> Option<String> {
 #[tokio::test]
 async fn a_real_model_calls_a_tool_and_says_its_result() {
     let Some(url) = served().await else {
-        eprintln!("SKIPPED: no real model is served; docs/session.md shows what this test would have seen");
+        // Past the capture of the test harness, so that it is heard.
+        let _ = writeln!(
+            io::stderr(),
+            "\nSKIPPED: no real model is served, see docs/session.md for how it went\n"
+        );
         return;
     };
     let place = Place::new();
