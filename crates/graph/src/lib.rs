@@ -23,10 +23,10 @@ mod checkpoint;
 mod memory;
 
 mod evolve;
+mod hold;
 mod json;
 mod load;
 mod run;
-mod store;
 mod task;
 mod update;
 

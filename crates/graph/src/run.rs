@@ -33,12 +33,12 @@ use crate::{
     compiled::Inner,
     cx::{EmitCustom, RunCx},
     error::chain,
+    hold::{Hold, NewCheckpoint},
     interrupt::Desk,
     json::{encode, snapshot},
     node::{CompiledNode, Targets},
     reduce,
     state::fold,
-    store::{NewCheckpoint, Store},
     stream::Events,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
 };
@@ -78,7 +78,7 @@ struct Driver<S: State> {
     graph: Arc<Inner<S>>,
     cx: Arc<RunCx>,
     events: Option<Events<S>>,
-    store: Option<Store>,
+    hold: Option<Hold>,
     state: S,
     /// The finished tasks of this superstep, by slot.
     done: Vec<Option<Done<S>>>,
@@ -123,7 +123,7 @@ impl<S: State> Driver<S> {
             graph,
             cx: Arc::new(cx),
             events,
-            store: None,
+            hold: None,
             state: S::default(),
             done: Vec::new(),
             scratch: Vec::new(),
@@ -156,7 +156,7 @@ impl<S: State> Driver<S> {
         match ended {
             Ok(status) => {
                 self.record_stop(&run, &[], "", &dropped).await?;
-                let checkpoint = self.store.as_ref().and_then(Store::at);
+                let checkpoint = self.hold.as_ref().and_then(Hold::at);
                 let interrupts = self.waiting.into_values().flatten().collect();
                 Ok(Outcome { state: self.state, status, checkpoint, interrupts })
             }
@@ -188,7 +188,7 @@ impl<S: State> Driver<S> {
                     }
                     Output::Commit(plan) => {
                         self.fold(plan)?;
-                        if self.store.is_some() {
+                        if self.hold.is_some() {
                             self.store_superstep(run.control().expect("a commit is pending")).await?;
                         }
                         self.done.clear();
@@ -222,7 +222,7 @@ impl<S: State> Driver<S> {
                 TaskResult::Failed(error) => self.fail_task(run, task, error),
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
             }
-            if run.unfinished() > 0 && self.store.is_some() {
+            if run.unfinished() > 0 && self.hold.is_some() {
                 self.record(run, slot).await?;
             }
         }
@@ -291,7 +291,7 @@ impl<S: State> Driver<S> {
             (Some(update), targets(compiled, &left_behind, task.step, name)?)
         };
         let Targets { ends, items } = targets;
-        if update.is_some() || !items.is_empty() || self.store.is_some() {
+        if update.is_some() || !items.is_empty() || self.hold.is_some() {
             self.put(task.slot, Done { node, update, json, items, recorded: false });
         }
         Ok(Report { written, exclusive, targets: ends })
@@ -346,10 +346,10 @@ impl<S: State> Driver<S> {
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
         let snapshot = || snapshot(state, step);
-        let Some(store) = &mut self.store else {
+        let Some(hold) = &mut self.hold else {
             return Ok(());
         };
-        let meta = store.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
+        let meta = hold.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
         self.show_place();
         if let Some(meta) = meta {
             self.emit(Event::Checkpoint(meta));
@@ -387,7 +387,7 @@ impl<S: State> Driver<S> {
 
     /// Tells the tasks which checkpoint they belong to.
     fn show_place(&self) {
-        if let Some((checkpoint, since_ms)) = self.store.as_ref().and_then(Store::place) {
+        if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {
             self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);
             self.cx.since_ms.store(since_ms, Ordering::Relaxed);
         }
@@ -402,7 +402,7 @@ impl<S: State> Driver<S> {
     }
 
     fn encode(&mut self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
-        if self.store.is_none() {
+        if self.hold.is_none() {
             return Ok(Vec::new());
         }
         encode(update, step, self.graph.topology.name(node), &mut self.scratch)

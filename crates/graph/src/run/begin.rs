@@ -11,9 +11,9 @@ use super::{
 use crate::{
     Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State, TaskRecord,
     Update,
+    hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
     node::Targets,
-    store::{NewCheckpoint, Store},
 };
 
 impl<S: State> Driver<S> {
@@ -45,15 +45,15 @@ impl<S: State> Driver<S> {
         let lease = checkpointer.lease(&thread).await?;
         let given = input.as_ref().map_or(ChannelSet::EMPTY, Update::written);
         let restored = load::<S>(&checkpointer, &thread, config.checkpoint, given).await?;
-        let mut store = Store::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept }) = restored else {
-            self.store = Some(store);
+            self.hold = Some(hold);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
             require::<S>(given, None)?;
             return self.accept_and_store(input, None, config).await;
         };
-        store.stand_at(head, &meta, since_snapshot, kept);
-        (self.store, self.state) = (Some(store), state);
+        hold.stand_at(head, &meta, since_snapshot, kept);
+        (self.hold, self.state) = (Some(hold), state);
         self.show_place();
         let Some(input) = input else {
             return self.go_on(meta.control, tasks, config);

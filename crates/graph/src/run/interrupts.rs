@@ -43,7 +43,7 @@ impl<S: State> Driver<S> {
                 }
             });
         }
-        if self.store.is_none() {
+        if self.hold.is_none() {
             let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();
             return Err(RunError::NowhereToWait { node, step, key }.into());
         }

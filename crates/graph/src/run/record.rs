@@ -63,8 +63,8 @@ impl<S: State> Driver<S> {
     }
 
     pub(super) async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
-        if let Some(store) = &self.store {
-            store.record(slot, record).await?;
+        if let Some(hold) = &self.hold {
+            hold.record(slot, record).await?;
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl<S: State> Driver<S> {
 
     pub(super) fn mark_recorded(&mut self, slot: u32) {
         if let Some(done) = &mut self.done[slot as usize] {
-            done.recorded = self.store.is_some();
+            done.recorded = self.hold.is_some();
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The thread that a run writes: it alone, as long as it lives.
-pub(crate) struct Store {
+pub(crate) struct Hold {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
     _lease: Lease,
@@ -34,7 +34,7 @@ pub(crate) struct NewCheckpoint {
     pub(crate) records: Vec<(u32, TaskRecord)>,
 }
 
-impl Store {
+impl Hold {
     pub(crate) fn new(
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
