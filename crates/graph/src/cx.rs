@@ -10,6 +10,7 @@ use std::{
 };
 
 use rand::{SeedableRng, rngs::StdRng};
+use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio::task::JoinSet;
@@ -135,8 +136,26 @@ impl Cx {
     /// # Panics
     /// If `question` has no JSON form.
     pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
+        self.question(key, question, None).await
+    }
+
+    /// Like [`interrupt`](Self::interrupt), and whoever is asked sees what an answer has to look like:
+    /// [`Interrupt::schema`](crate::Interrupt::schema) is the JSON Schema of `A`.
+    ///
+    /// # Panics
+    /// If `question` has no JSON form.
+    pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
+        self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
+    }
+
+    async fn question<A: DeserializeOwned>(
+        &self,
+        key: &str,
+        question: impl Serialize,
+        schema: Option<String>,
+    ) -> A {
         let question = serde_json::to_string(&question).expect("a question has a JSON form");
-        let question = Question { key: key.to_owned(), question };
+        let question = Question { key: key.to_owned(), question, schema };
         let asked = match self.run.desk.answer(self.task, key).map(serde_json::from_value) {
             Some(Ok(answer)) => return answer,
             Some(Err(error)) => Asked::BadAnswer { question, error },

@@ -5,7 +5,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +28,9 @@ pub struct Interrupt {
     pub key: String,
     /// What it asks.
     pub question: Value,
+    /// The JSON Schema of an answer, if the node told it with [`Cx::ask`](crate::Cx::ask).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
 }
 
 /// Answers to interrupts, by the interrupt's id, or by its key if only one question has it.
@@ -95,14 +101,18 @@ pub struct Question {
     pub key: String,
     /// What is asked, as JSON.
     pub question: String,
+    /// The JSON Schema of an answer, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
 }
 
 impl Question {
     /// The question as it is shown.
     pub(crate) fn into_interrupt(self, slot: u32, node: NodeName) -> Interrupt {
-        let Self { key, question } = self;
-        let question = serde_json::from_str(&question).unwrap_or(Value::String(question));
-        Interrupt { id: format!("{node}:{slot}:{key}"), node, key, question }
+        let Self { key, question, schema } = self;
+        let read = |json: String| serde_json::from_str(&json).unwrap_or(Value::String(json));
+        let (question, schema) = (read(question), schema.map(read));
+        Interrupt { id: format!("{node}:{slot}:{key}"), node, key, question, schema }
     }
 }
 
@@ -110,6 +120,8 @@ impl Question {
 #[derive(Default)]
 pub(crate) struct Desk {
     inner: Mutex<Papers>,
+    /// Whether anybody ever asked anything, so that most tasks need not look.
+    used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -155,11 +167,12 @@ impl Desk {
 
     pub(crate) fn ask(&self, task: TaskId, asked: Asked) {
         self.papers().asked.entry(task.slot).or_default().push(asked);
+        self.used.store(true, Ordering::Release);
     }
 
     /// Takes what a task asked since it was looked at last.
     pub(crate) fn take(&self, task: TaskId) -> Option<Vec<Asked>> {
-        self.papers().asked.remove(&task.slot)
+        self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task.slot))?
     }
 }
 

@@ -69,15 +69,16 @@ impl<S: State> Future for RunTask<S> {
         let this = &mut *self;
         let task = this.task;
         let polled = catch_unwind(AssertUnwindSafe(|| this.node.as_mut().poll(context)));
+        // Asked first: a node that went on without the answer must not swallow its question.
+        if let Some(asked) = this.run.desk.take(task.id) {
+            return Poll::Ready(TaskEnd { task, result: TaskResult::Interrupted(asked) });
+        }
         if let Poll::Ready(result) = polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic)))) {
             let result = match result {
                 Ok(update) => TaskResult::Finished(update),
                 Err(error) => TaskResult::Failed(error),
             };
             return Poll::Ready(TaskEnd { task, result });
-        }
-        if let Some(asked) = this.run.desk.take(task.id) {
-            return Poll::Ready(TaskEnd { task, result: TaskResult::Interrupted(asked) });
         }
         let Some(timeout) = this.timeout else { return Poll::Pending };
         let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));

@@ -2,3 +2,6 @@
 
 #[doc = include_str!("../../../docs/state.md")]
 pub mod state {}
+
+#[doc = include_str!("../../../docs/interrupts.md")]
+pub mod interrupts {}

@@ -1,5 +1,13 @@
 //! D: asking someone outside, breakpoints.
 
+use std::{future::ready, panic::AssertUnwindSafe};
+
+use futures::{
+    FutureExt as _,
+    future::{Either, select},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
     Answers, Breakpoints, CompiledGraph, Cx, END, Event, RunConfig, RunError, START, State, StateGraph,
@@ -152,6 +160,75 @@ on_every_store! {
         let waiting = head(&graph).await;
         assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));
         assert_eq!(backend.keep(make()).resume(answer("b", false)).await.unwrap().state.said(), "true false");
+    }
+
+    async fn d14_a_question_shows_the_schema_of_its_answer(backend: Backend) {
+        #[derive(Deserialize, JsonSchema)]
+        struct Approval {
+            ok: bool,
+            #[serde(default)]
+            n: i64,
+        }
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let ask = graph.add_node_with("ask", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            let Approval { ok, n } = cx.ask("approve", "Refund?").await;
+            say(&format!("{ok} {n}"))
+        });
+        graph.add_edge(START, ask);
+        let graph = backend.keep(graph.compile().unwrap());
+        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        let schema = asked.interrupts[0].schema.as_ref().unwrap();
+        assert_eq!((&schema["properties"]["ok"]["type"], &schema["required"]), (&json!("boolean"), &json!(["ok"])));
+        assert_eq!((&schema["properties"]["n"]["type"], &schema["properties"]["n"]["default"]), (&json!("integer"), &json!(0)));
+        assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
+
+        let error = failed(graph.resume(answer("approve", json!({ "ok": "maybe" }))).await);
+        assert!(superstep::chain(&error).contains("\"maybe\""), "{error}");
+        assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
+        assert_eq!(graph.resume(answer("approve", json!({ "ok": true }))).await.unwrap().state.said(), "true 0");
+    }
+
+    async fn d15_a_node_asks_again_until_the_answer_will_do(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let mut question = "How old are you?".to_owned();
+                for round in 0.. {
+                    let answer: String = cx.interrupt(&format!("age.{round}"), &question).await;
+                    match answer.parse::<i64>() {
+                        Ok(age) => return Plain::update().x(age),
+                        Err(_) => question = format!("`{answer}` is no number. How old are you?"),
+                    }
+                }
+                unreachable!("it asks for ever")
+            });
+            graph.add_edge(START, ask);
+            graph.compile().unwrap()
+        };
+        backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
+        let again = backend.keep(make()).resume(answer("age.0", "abc")).await.unwrap();
+        assert_eq!(again.interrupts[0].question, json!("`abc` is no number. How old are you?"));
+        assert_eq!(backend.keep(make()).resume(answer("age.1", "42")).await.unwrap().state.x, 42);
+    }
+
+    async fn d19_a_node_cannot_swallow_its_interrupt(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+            // All that a node could try: catching errors and panics, and racing the question against something else.
+            let asked = AssertUnwindSafe(cx.interrupt::<String>("q", ())).catch_unwind();
+            match select(Box::pin(asked), Box::pin(ready(()))).await {
+                Either::Left((Ok(answer), _)) => say(&answer),
+                Either::Left((Err(_), _)) => say("caught"),
+                Either::Right(_) => say("overtaken"),
+            }
+        });
+        graph.add_edge(START, ask);
+        let graph = backend.keep(graph.compile().unwrap());
+        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
+        assert_eq!(graph.resume(answer("q", "yes")).await.unwrap().state.said(), "yes");
     }
 
     async fn d17_a_fork_from_before_the_question_asks_again(backend: Backend) {
