@@ -16,11 +16,14 @@ use std::{
 use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
-    Breakpoints, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, CompiledGraph, Cx, END,
-    History, Interrupt, Lease, Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route,
-    RunConfig, START, State, StateGraph, TaskKey, TaskRecord, ThreadId,
+    Breakpoints, CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, END, Interrupt, Loaded, Log,
+    MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START, State, StateGraph,
+    ThreadId,
 };
-use superstep_testing::sim::{self, Options, Place, Report, Sim};
+use superstep_testing::{
+    sim::{self, Options, Place, Report, Sim},
+    wrapped::{Wrapped, Wrapper},
+};
 
 use crate::support::{Plain, say};
 
@@ -314,7 +317,7 @@ fn a_graph_that_remembers_outside_its_state_is_found_out() {
 
 #[test]
 fn a_store_that_forgets_finished_tasks_is_found_out() {
-    let store: Arc<dyn Checkpointer> = Arc::new(Forgetful(MemoryCheckpointer::new()));
+    let store: Arc<dyn Checkpointer> = Arc::new(Wrapped(Forgetful(MemoryCheckpointer::new())));
     let options = Options { store: Arc::new(move || store.clone()), ..Options::seeds(0..100) };
     let report = sim::explore(options, fan_out, [input("go")]);
     assert!(!report.failures.is_empty());
@@ -339,9 +342,9 @@ fn a_run_that_hangs_is_found_out() {
 /// Loses the records of tasks whose superstep was not over.
 struct Forgetful(MemoryCheckpointer);
 
-impl Checkpointer for Forgetful {
-    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
-        self.0.lease(thread)
+impl Wrapper for Forgetful {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
     }
 
     fn load(
@@ -359,34 +362,5 @@ impl Checkpointer for Forgetful {
             }
             Ok(loaded)
         })
-    }
-
-    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.0.record(task, record)
-    }
-
-    fn commit(
-        &self,
-        thread: &ThreadId,
-        expected: Option<CheckpointId>,
-        next: Commit,
-    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        self.0.commit(thread, expected, next)
-    }
-
-    fn history(
-        &self,
-        thread: &ThreadId,
-        range: History,
-    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
-        self.0.history(thread, range)
-    }
-
-    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
-        self.0.threads()
-    }
-
-    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.0.delete(thread)
     }
 }

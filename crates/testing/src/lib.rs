@@ -6,3 +6,4 @@ pub mod scripted;
 pub mod sim;
 pub mod transcript;
 pub mod wire;
+pub mod wrapped;

@@ -7,8 +7,8 @@ use std::sync::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Event, History, Lease, Loaded,
-    OnUnfinished, RunConfig, RunError, StreamMode, TaskKey, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, RunConfig, RunError,
+    StreamMode, ThreadId,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
 };
@@ -16,6 +16,7 @@ use superstep_testing::{
     script::{Answer, Script, call, http, txt},
     scripted::ScriptedModel,
     wire::WireServer,
+    wrapped::{Wrapped, Wrapper},
 };
 
 use super::{Scenario, check, kit::Kit, real, show};
@@ -30,21 +31,9 @@ struct StopsBefore {
     stuck: Stuck,
 }
 
-impl Checkpointer for StopsBefore {
-    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
-        self.store.lease(thread)
-    }
-
-    fn load(
-        &self,
-        thread: &ThreadId,
-        at: Option<CheckpointId>,
-    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        self.store.load(thread, at)
-    }
-
-    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.store.record(task, record)
+impl Wrapper for StopsBefore {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
     }
 
     fn commit(
@@ -63,22 +52,6 @@ impl Checkpointer for StopsBefore {
             }
             Ok(id)
         })
-    }
-
-    fn history(
-        &self,
-        thread: &ThreadId,
-        range: History,
-    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
-        self.store.history(thread, range)
-    }
-
-    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
-        self.store.threads()
-    }
-
-    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.store.delete(thread)
     }
 }
 
@@ -104,7 +77,7 @@ async fn crash_before(
 ) {
     let stuck = Stuck::default();
     let (store, seen) = (backend.open(), AtomicU32::new(0));
-    let store = StopsBefore { store, node, nth, seen, stuck: stuck.clone() };
+    let store = Wrapped(StopsBefore { store, node, nth, seen, stuck: stuck.clone() });
     let (agent, model) = program(scenario, kit, Arc::new(store), answers);
     stuck.crash(agent.process_message("go", t())).await;
     model.check().unwrap();
@@ -297,7 +270,7 @@ fn e34_and_c20_go_on_over_the_wire() {
         let (scenario, kit, backend) = (sending(), Kit::default(), Backend::sqlite());
         let (stuck, seen) = (Stuck::default(), AtomicU32::new(0));
         let stops = StopsBefore { store: backend.open(), node: "tools", nth: 1, seen, stuck: stuck.clone() };
-        let (agent, server) = wired(&scenario, &kit, Arc::new(stops), [send()]).await;
+        let (agent, server) = wired(&scenario, &kit, Arc::new(Wrapped(stops)), [send()]).await;
         stuck.crash(agent.process_message("go", t())).await;
         server.check().unwrap();
         drop(agent);

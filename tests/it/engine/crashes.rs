@@ -7,10 +7,10 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, CompiledGraph, Cx, History, Lease,
-    Loaded, NodeError, NodeOptions, RetryPolicy, RunError, START, Source, State, StateGraph, TaskKey,
-    TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, NodeError, NodeOptions,
+    RetryPolicy, RunError, START, Source, State, StateGraph, ThreadId,
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, t};
 
@@ -63,7 +63,7 @@ on_every_store! {
         let calls = Calls::default();
         let store = Failing::new(backend.open());
         let graph = hanging(&calls, None).with_checkpointer(store.clone());
-        store.fail_commits.store(true, Ordering::SeqCst);
+        store.0.fail_commits.store(true, Ordering::SeqCst);
         let error = failed(graph.invoke(say("in"), t()).await);
         assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
         assert_eq!(calls.all(), "");
@@ -117,7 +117,7 @@ on_every_store! {
             }
             graph.compile().unwrap()
         };
-        store.fail_after(2);
+        store.0.fail_after(2);
         let error = failed(graph().with_checkpointer(store.clone()).invoke(Plain::update(), t()).await);
         assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
         let graph = backend.keep(graph());
@@ -163,8 +163,9 @@ struct Failing {
 }
 
 impl Failing {
-    fn new(store: Arc<dyn Checkpointer>) -> Arc<Self> {
-        Arc::new(Self { store, fail_commits: AtomicBool::new(false), commits_left: usize::MAX.into() })
+    fn new(store: Arc<dyn Checkpointer>) -> Arc<Wrapped<Self>> {
+        let (fail_commits, commits_left) = (AtomicBool::new(false), usize::MAX.into());
+        Arc::new(Wrapped(Self { store, fail_commits, commits_left }))
     }
 
     fn fail_after(&self, commits: usize) {
@@ -172,21 +173,9 @@ impl Failing {
     }
 }
 
-impl Checkpointer for Failing {
-    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
-        self.store.lease(thread)
-    }
-
-    fn load(
-        &self,
-        thread: &ThreadId,
-        at: Option<CheckpointId>,
-    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        self.store.load(thread, at)
-    }
-
-    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.store.record(task, record)
+impl Wrapper for Failing {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
     }
 
     fn commit(
@@ -201,21 +190,5 @@ impl Checkpointer for Failing {
             return Box::pin(async move { Err(CheckpointError::Storage { what, source: None }) });
         }
         self.store.commit(thread, expected, next)
-    }
-
-    fn history(
-        &self,
-        thread: &ThreadId,
-        range: History,
-    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
-        self.store.history(thread, range)
-    }
-
-    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
-        self.store.threads()
-    }
-
-    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.store.delete(thread)
     }
 }

@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, error::Error, fmt::Write as _, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, END, MemoryCheckpointer, NodeError,
-    NodeOptions, ReduceError, Reducer, Route, RunConfig, RunError, START, State, StateGraph,
+    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, MemoryCheckpointer,
+    NodeError, NodeOptions, ReduceError, Reducer, Route, RunConfig, RunError, START, State, StateGraph,
+    ThreadId,
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Plain, failed, line, say, sayer, t, text};
 
@@ -241,7 +244,7 @@ async fn stored_threads_that_do_not_fit() {
     let lease = store.lease(&"t".into()).await.unwrap();
     book.add("a busy thread", &failed(graph.resume(t()).await));
     drop(lease);
-    let store: Arc<dyn Checkpointer> = Arc::new(Overtaken(store));
+    let store: Arc<dyn Checkpointer> = Arc::new(Wrapped(Overtaken(store)));
     let graph = line(&["a", "b"]).with_checkpointer(store);
     book.add("a thread that someone else changes", &failed(graph.resume(t()).await));
     insta::assert_snapshot!("stored_threads", book.0);
@@ -250,52 +253,22 @@ async fn stored_threads_that_do_not_fit() {
 /// A store in which somebody without a lease is always faster.
 struct Overtaken(Arc<dyn Checkpointer>);
 
-mod overtaken {
-    use futures::future::BoxFuture;
-    use superstep::{
-        CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
-        TaskRecord, ThreadId,
-    };
+impl Wrapper for Overtaken {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.0
+    }
 
-    type Answer<'a, T> = BoxFuture<'a, Result<T, CheckpointError>>;
-
-    impl Checkpointer for super::Overtaken {
-        fn lease(&self, thread: &ThreadId) -> Answer<'_, Lease> {
-            self.0.lease(thread)
-        }
-
-        fn load(&self, thread: &ThreadId, at: Option<CheckpointId>) -> Answer<'_, Option<Loaded>> {
-            self.0.load(thread, at)
-        }
-
-        fn record(&self, task: &TaskKey, record: TaskRecord) -> Answer<'_, ()> {
-            self.0.record(task, record)
-        }
-
-        fn commit(
-            &self,
-            thread: &ThreadId,
-            expected: Option<CheckpointId>,
-            next: Commit,
-        ) -> Answer<'_, CheckpointId> {
-            let (thread, faster) = (thread.clone(), next.clone());
-            Box::pin(async move {
-                self.0.commit(&thread, expected, faster).await?;
-                self.0.commit(&thread, expected, next).await
-            })
-        }
-
-        fn history(&self, thread: &ThreadId, range: History) -> Answer<'_, Vec<CheckpointMeta>> {
-            self.0.history(thread, range)
-        }
-
-        fn threads(&self) -> Answer<'_, Vec<(ThreadId, CheckpointMeta)>> {
-            self.0.threads()
-        }
-
-        fn delete(&self, thread: &ThreadId) -> Answer<'_, ()> {
-            self.0.delete(thread)
-        }
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let (thread, faster) = (thread.clone(), next.clone());
+        Box::pin(async move {
+            self.0.commit(&thread, expected, faster).await?;
+            self.0.commit(&thread, expected, next).await
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     process::Fate,
     store::{CrashingCheckpointer, at_once},
 };
+use crate::wrapped::Wrapped;
 
 /// How long a process may take on the simulated clock. It comes to that only if nothing else is left to wait for.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
@@ -99,7 +100,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         thread: &ThreadId,
     ) -> Result<End, String> {
         let observer = graph.clone().with_checkpointer(store.clone());
-        let crashing = CrashingCheckpointer { store: store.clone(), sim: sim.clone() };
+        let crashing = Wrapped(CrashingCheckpointer { store: store.clone(), sim: sim.clone() });
         let graph = graph.with_checkpointer(Arc::new(crashing));
         let mut left = None;
         while let Some(run) = self.next_run(sim, &graph, &observer, &**store, thread).await? {

@@ -10,6 +10,7 @@ use superstep_graph::{
 use tokio::task::unconstrained;
 
 use super::{Place, Sim};
+use crate::wrapped::Wrapper;
 
 /// Passes everything on, stopping before or after a write where its process does.
 pub(super) struct CrashingCheckpointer {
@@ -25,7 +26,11 @@ pub(super) fn at_once<T>(request: impl Future<Output = T>) -> T {
     block_on(unconstrained(request))
 }
 
-impl Checkpointer for CrashingCheckpointer {
+impl Wrapper for CrashingCheckpointer {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
+    }
+
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         let request = self.store.lease(thread);
         Box::pin(async { at_once(request) })

@@ -1,0 +1,140 @@
+//! A checkpointer with something in its way.
+//!
+//! Start at [`Wrapper`].
+
+use futures::future::BoxFuture;
+use superstep_graph::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
+    TaskRecord, ThreadId,
+};
+
+/// Stands in front of a [`Checkpointer`] and passes on what it does not change. [`Wrapped`] makes a checkpointer of it.
+///
+/// Use it for stores that fail, wait, forget or watch: only what differs has to be written down.
+///
+/// # Example: a store that refuses to delete
+/// ```
+/// use futures::future::BoxFuture;
+/// use superstep_graph::{CheckpointError, Checkpointer, MemoryCheckpointer, ThreadId};
+/// use superstep_testing::wrapped::{Wrapped, Wrapper};
+///
+/// struct Keeps(MemoryCheckpointer);
+///
+/// impl Wrapper for Keeps {
+///     fn store(&self) -> &dyn Checkpointer {
+///         &self.0
+///     }
+///
+///     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+///         let busy = CheckpointError::Busy { thread: thread.clone() };
+///         Box::pin(async { Err(busy) })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Wrapped(Keeps(MemoryCheckpointer::new()));
+/// assert!(store.delete(&"t".into()).await.is_err());
+/// assert_eq!(store.load(&"t".into(), None).await?, None);
+/// # Ok::<(), CheckpointError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Wrapper: Send + Sync + 'static {
+    /// The store behind it.
+    fn store(&self) -> &dyn Checkpointer;
+
+    /// See [`Checkpointer::lease`].
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        self.store().lease(thread)
+    }
+
+    /// See [`Checkpointer::load`].
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        self.store().load(thread, at)
+    }
+
+    /// See [`Checkpointer::record`].
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().record(task, record)
+    }
+
+    /// See [`Checkpointer::commit`].
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        self.store().commit(thread, expected, next)
+    }
+
+    /// See [`Checkpointer::history`].
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        self.store().history(thread, range)
+    }
+
+    /// See [`Checkpointer::threads`].
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        self.store().threads()
+    }
+
+    /// See [`Checkpointer::delete`].
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().delete(thread)
+    }
+}
+
+/// The checkpointer that a [`Wrapper`] makes of the one behind it.
+#[derive(Clone, Debug)]
+pub struct Wrapped<W>(pub W);
+
+impl<W: Wrapper> Checkpointer for Wrapped<W> {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        self.0.lease(thread)
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        self.0.load(thread, at)
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.record(task, record)
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        self.0.commit(thread, expected, next)
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        self.0.history(thread, range)
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        self.0.threads()
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.delete(thread)
+    }
+}
