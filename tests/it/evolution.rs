@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use superstep::{
     AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, CompiledGraph, Control, Cx, Log,
     MemoryCheckpointer, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, StateSnapshot,
-    Stored, TaskRecord,
+    Stored, TaskRecord, Update as _,
 };
 
 use crate::support::{failed, t, text};
@@ -369,4 +369,40 @@ async fn a_thread_begins_with_its_required_channels() {
     graph.invoke(log().tenant("x"), t()).await.unwrap();
     assert_eq!(graph.invoke(log(), t()).await.unwrap().state.tenant, "x", "later inputs need not write it");
     assert_eq!(left.read::<Tenants>().await.unwrap().values.log, [2, 2]);
+}
+
+#[tokio::test]
+async fn what_is_folded_after_an_update_is_read_like_it() {
+    let left = Left::new().superstep(&[], None).await;
+    let graph = left.graph::<Told>();
+    let update = Told::update().heard("a").then(Told::update().heard("b").x(1));
+    graph.update_state(t(), update, "a").await.unwrap();
+    assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"heard":"a","$then":[{"heard":"b","x":1}]}"#);
+    assert_eq!(left.read::<Told>().await.unwrap().values, Told { heard: "ab".to_owned(), x: 1 });
+    let left =
+        Left::new().superstep(&[r#"{"x":2,"$v":{"said":2},"$then":[{"said":"c"}],"said":"d"}"#], None).await;
+    let left = left.superstep(&[r#"{"$then":[{"said":"e"},{"x":3,"said":"f"}]}"#], None).await;
+    let state = left.read::<Told>().await.unwrap().values;
+    assert_eq!((state.heard.as_str(), state.x), ("[d 2 Write][c 2 Write][e 1 Write][f 1 Write]", 3));
+}
+
+/// Knows nothing of what the other one says.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Deaf {
+    x: i64,
+}
+
+#[tokio::test]
+async fn what_is_unknown_of_later_parts_of_an_update_is_kept() {
+    let update = r#"{"$v":{"heard":3},"heard":"a","x":1,"$then":[{"x":2},{"heard":"b","x":3},{"clear":["heard"],"heard":"c"}]}"#;
+    let left = Left::new().superstep(&[update], None).await;
+    let read = left.read::<Deaf>().await.unwrap();
+    assert_eq!((read.values.x, read.unknown), (3, vec!["heard".to_owned()]));
+    let kept = r#"[{"$v":{"heard":3},"heard":"a","$then":[{"$v":{"heard":3},"heard":"b"},{"$v":{"heard":3},"heard":"d"}]}]"#;
+    let kept: Value = serde_json::from_str(kept).unwrap();
+    let left = Left::new().superstep(&[], Some(json!({"x": 1, "$kept": {"updates": kept}}))).await;
+    assert_eq!(left.read::<Told>().await.unwrap().values.heard, "abd");
+    let hostile = format!("{}{}{}", r#"{"$then":["#.repeat(50_000), "{}", "]}".repeat(50_000));
+    let refused = refused::<Deaf>(Left::new().superstep(&[&hostile], None).await).await;
+    assert!(refused.contains("the entry `$then` is not of this version of superstep"), "{refused}");
 }

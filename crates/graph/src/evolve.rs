@@ -21,6 +21,7 @@ use crate::{
 };
 
 const VERSIONS: &str = "$v";
+const THEN: &str = "$then";
 const KEPT: &str = "$kept";
 const CLEAR: &str = "clear";
 
@@ -188,8 +189,7 @@ impl<S: State> Reader<S> {
             return Ok((update, Object::default()));
         }
         let object: Object = serde_json::from_slice(json)?;
-        let is_present = |name: &String| name == CLEAR || position(S::CHANNELS, name).is_some();
-        let of_today = object.versions.is_empty() && object.entries.keys().all(is_present);
+        let of_today = object.is_of_today(S::CHANNELS);
         match (self.split(object, false), direct) {
             // It tells the place in what is stored.
             (Err(Unfit::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
@@ -230,7 +230,7 @@ impl<S: State> Reader<S> {
     /// Takes an update apart: what the state knows of it, in its present form, and what it does not. For `late`, see
     /// [`ChannelJson`].
     fn split(&self, update: Object, late: bool) -> Result<(S::Update, Object), Unfit> {
-        let Object { versions, mut entries } = update;
+        let Object { versions, mut entries, then } = update;
         let (mut known, mut rest) = (BTreeMap::new(), Object::default());
         if let Some(cleared) = entries.remove(CLEAR) {
             let names: Vec<String> = serde_json::from_str(cleared.get())?;
@@ -259,7 +259,18 @@ impl<S: State> Reader<S> {
                 None => rest.put(name, version, json),
             }
         }
-        Ok((serde_json::from_slice(&serde_json::to_vec(&known)?)?, rest))
+        let mut known: S::Update = serde_json::from_slice(&serde_json::to_vec(&known)?)?;
+        for mut later in then {
+            for (name, version) in &versions {
+                later.versions.entry(name.clone()).or_insert(*version);
+            }
+            let (update, unknown) = self.split(later, late)?;
+            known = Update::then(known, update);
+            if !unknown.is_empty() {
+                rest.then.push(unknown);
+            }
+        }
+        Ok((known, rest))
     }
 }
 
@@ -319,11 +330,30 @@ impl Kept {
 struct Object {
     versions: Versions,
     entries: BTreeMap<String, Box<RawValue>>,
+    /// In an update, what is folded after it.
+    then: Vec<Object>,
 }
 
 impl Object {
     fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.then.is_empty()
+    }
+
+    /// Whether a program wrote it that had these channels and no version of any but the first.
+    fn is_of_today(&self, channels: &[Channel]) -> bool {
+        let is_present = |name: &String| name == CLEAR || position(channels, name).is_some();
+        let later = || self.then.iter().all(|later| later.is_of_today(channels));
+        self.versions.is_empty() && self.entries.keys().all(is_present) && later()
+    }
+
+    /// One without others after it.
+    fn single(mut entries: BTreeMap<String, Box<RawValue>>) -> serde_json::Result<Self> {
+        let versions = entries.remove(VERSIONS);
+        let versions = versions.map(|json| serde_json::from_str(json.get())).transpose()?;
+        match entries.keys().find(|name| name.starts_with('$')) {
+            Some(name) => Err(unknown_entry(name)),
+            None => Ok(Self { versions: versions.unwrap_or_default(), entries, then: Vec::new() }),
+        }
     }
 
     fn put(&mut self, name: String, version: u32, json: Box<RawValue>) {
@@ -338,6 +368,7 @@ impl Object {
         if let Some(cleared) = self.entries.get(CLEAR) {
             names.extend(serde_json::from_str::<Vec<String>>(cleared.get()).unwrap_or_default());
         }
+        names.extend(self.then.iter().flat_map(Self::channels));
         names
     }
 }
@@ -347,20 +378,26 @@ impl Serialize for Object {
         let versions = (!self.versions.is_empty()).then(|| to_raw_value(&self.versions));
         let versions = versions.transpose().map_err(serde::ser::Error::custom)?;
         let versions = versions.as_ref().map(|versions| (VERSIONS, versions));
+        let then = (!self.then.is_empty()).then(|| to_raw_value(&self.then));
+        let then = then.transpose().map_err(serde::ser::Error::custom)?;
+        let then = then.as_ref().map(|then| (THEN, then));
         let entries = self.entries.iter().map(|(name, json)| (name.as_str(), json));
-        serializer.collect_map(versions.into_iter().chain(entries))
+        serializer.collect_map(versions.into_iter().chain(entries).chain(then))
     }
 }
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut entries = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
-        let versions = entries.remove(VERSIONS);
-        let versions = versions.map(|json| serde_json::from_str(json.get()).map_err(D::Error::custom));
-        if let Some(name) = entries.keys().find(|name| name.starts_with('$')) {
-            return Err(D::Error::custom(unknown_entry(name)));
+        let then = entries.remove(THEN);
+        let mut object = Self::single(entries).map_err(D::Error::custom)?;
+        if let Some(then) = then {
+            // Those in the list have no list of their own, so that what is stored decides about no recursion.
+            let then: Vec<_> = serde_json::from_str(then.get()).map_err(D::Error::custom)?;
+            let then: Result<_, _> = then.into_iter().map(Self::single).collect();
+            object.then = then.map_err(D::Error::custom)?;
         }
-        Ok(Self { versions: versions.transpose()?.unwrap_or_default(), entries })
+        Ok(object)
     }
 }
 

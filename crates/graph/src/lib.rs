@@ -3,6 +3,7 @@
 extern crate self as superstep_graph;
 
 mod by_id;
+mod later;
 mod log;
 mod reducer;
 mod state;
@@ -17,6 +18,7 @@ mod route;
 mod compiled;
 mod config;
 mod error;
+mod node_error;
 mod stream;
 
 mod checkpoint;
@@ -40,11 +42,12 @@ pub use clock::{Clock, SystemClock, TokioClock};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
 pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
-pub use error::{CompileError, Fatal, NodeError, Panicked, RunError, TimedOut, chain};
+pub use error::{CompileError, RunError, chain};
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
 pub use node::{NodeOptions, NodeOutput, Routes};
+pub use node_error::{Fatal, NodeError, Panicked, TimedOut};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
 pub use state::{Channel, FoldError, Migrate, State, Stored, Update, reduce};
@@ -59,5 +62,8 @@ pub mod __private {
     pub use serde_json;
     pub use superstep_engine::ChannelSet;
 
-    pub use crate::state::{Cleared, some};
+    pub use crate::{
+        later::Later,
+        state::{Cleared, some},
+    };
 }

@@ -59,7 +59,8 @@ pub trait State: Clone + Default + Send + Sync + 'static {
 
 /// A partial state: for each channel a write or nothing. Made by `#[derive(State)]`.
 ///
-/// Its JSON form is an object with one entry per written channel, and `clear` for channels that start over.
+/// Its JSON form is an object with one entry per written channel, `clear` for channels that start over, and `$then` for
+/// the updates that follow it; see [`Update::then`].
 pub trait Update:
     Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -71,6 +72,23 @@ pub trait Update:
 
     /// Those of them that nobody else may write in the same superstep.
     fn exclusive(&self) -> ChannelSet;
+
+    /// One update that folds as the two do, `self` first.
+    ///
+    /// As long as no channel is in both, the result is an ordinary update. Otherwise it goes on with a hidden list: the
+    /// fields show the first part only, builder methods change the last one, and the JSON form has the others under
+    /// `$then`.
+    ///
+    /// ```
+    /// # use superstep_graph::{Log, State, Update as _, reduce};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { #[channel(append)] messages: Log<String> }
+    /// let update = Chat::update().messages(["a".to_owned()]).then(Chat::update().messages(["b".to_owned()]));
+    /// assert_eq!(reduce(&Chat::default(), [update])?.messages, ["a".to_owned(), "b".to_owned()]);
+    /// # Ok::<(), superstep_graph::FoldError>(())
+    /// ```
+    #[must_use]
+    fn then(self, later: Self) -> Self;
 }
 
 /// What is known of a channel at compile time.
@@ -168,6 +186,11 @@ impl<S> Cleared<S> {
     /// Whether the channel at `position` starts over.
     pub fn contains(&self, position: usize) -> bool {
         self.0.contains(position)
+    }
+
+    /// Adds those of another update.
+    pub fn extend(&mut self, other: &Self) {
+        self.0 = self.0.union(other.0);
     }
 
     /// Whether none does.

@@ -38,7 +38,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each channel, and
 /// `clear_..` for each channel that more than one task may write: such a channel starts over from the default value of
 /// its type before the write of the same update is folded. The JSON form has one entry per written channel, and `clear`
-/// with the names of the cleared ones.
+/// with the names of the cleared ones. `Update::then` makes one update of two; where both write a channel, the second is
+/// in the JSON form under `$then`.
 ///
 /// # Errors
 /// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called

@@ -109,6 +109,7 @@ impl Input {
         let serde = home.private("serde");
         let some = home.private("some");
         let is_empty = home.private("Cleared::is_empty");
+        let no_later = home.private("Later::is_empty");
         let fields = channels.iter().zip(writes).map(|(channel, write)| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("The write to `{name}`, if there is one.");
@@ -139,6 +140,10 @@ impl Input {
                 /// The channels that start over before the writes of this update are folded.
                 #[serde(skip_serializing_if = #is_empty)]
                 #vis clear: #home::__private::Cleared<#ident>,
+                // As visible as the others, so that `..Default::default()` can be written.
+                #[doc(hidden)]
+                #[serde(rename = "$then", skip_serializing_if = #no_later)]
+                #vis __later: #home::__private::Later<#update>,
             }
         }
     }
@@ -146,6 +151,7 @@ impl Input {
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
         let Code { home, names, reducers, history, .. } = code;
+        let parts = self.parts(code);
         let methods = channels.iter().zip(&code.writes).enumerate().map(|(position, (channel, write))| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
@@ -157,7 +163,7 @@ impl Input {
                     #[doc = #doc]
                     #[must_use]
                     #vis fn #method(mut self) -> Self {
-                        self.clear.insert(#position);
+                        self.__last().clear.insert(#position);
                         self
                     }
                 }
@@ -166,7 +172,7 @@ impl Input {
                 #[doc = #doc]
                 #[must_use]
                 #vis fn #ident(mut self, write: impl ::core::convert::Into<#write>) -> Self {
-                    self.#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
+                    self.__last().#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
                     self
                 }
                 #clear
@@ -180,14 +186,67 @@ impl Input {
                 const __CHANNELS: &'static [#home::Channel] =
                     &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
 
+                #parts
+
                 #(#methods)*
+            }
+        }
+    }
+
+    /// What the traits promise of an update. It may have others after it, which these reach without the traits: asked
+    /// by way of those, the compiler would repeat whatever is missing for them.
+    fn parts(&self, code: &Code<'_>) -> TokenStream {
+        let Self { ident, .. } = self;
+        let Code { home, idents, names, positions, reducers, defaults, .. } = code;
+        quote! {
+            /// The part that is folded last.
+            fn __last(&mut self) -> &mut Self {
+                if self.__later.is_empty() { self } else { self.__later.last_mut() }
+            }
+
+            fn __fold(self, state: &mut #ident) -> ::core::result::Result<(), #home::FoldError> {
+                #(
+                    if self.clear.contains(#positions) {
+                        state.#idents = #defaults;
+                    }
+                    if let ::core::option::Option::Some(write) = self.#idents {
+                        #reducers::reduce(&mut state.#idents, write)
+                            .map_err(|source| #home::FoldError { channel: #names, source })?;
+                    }
+                )*
+                if !self.__later.is_empty() {
+                    for later in self.__later {
+                        later.__fold(state)?;
+                    }
+                }
+                ::core::result::Result::Ok(())
+            }
+
+            fn __written(&self) -> #home::__private::ChannelSet {
+                let mut channels = self.clear.channels();
+                #(
+                    if self.#idents.is_some() {
+                        channels.insert(#positions);
+                    }
+                )*
+                self.__later.iter().fold(channels, |channels, later| channels.union(later.__written()))
+            }
+
+            fn __exclusive(&self) -> #home::__private::ChannelSet {
+                let mut channels = self.clear.channels();
+                #(
+                    if #reducers::EXCLUSIVE && self.#idents.is_some() {
+                        channels.insert(#positions);
+                    }
+                )*
+                self.__later.iter().fold(channels, |channels, later| channels.union(later.__exclusive()))
             }
         }
     }
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, names, types, positions, reducers, defaults, .. } = code;
+        let Code { home, idents, types, positions, reducers, defaults, .. } = code;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
         let count = positions.len();
@@ -208,16 +267,7 @@ impl Input {
                 }
 
                 fn fold(&mut self, update: #update) -> ::core::result::Result<(), #home::FoldError> {
-                    #(
-                        if update.clear.contains(#positions) {
-                            self.#idents = #defaults;
-                        }
-                        if let ::core::option::Option::Some(write) = update.#idents {
-                            #reducers::reduce(&mut self.#idents, write)
-                                .map_err(|source| #home::FoldError { channel: #names, source })?;
-                        }
-                    )*
-                    ::core::result::Result::Ok(())
+                    update.__fold(self)
                 }
 
                 fn encode(&self, channel: usize) -> ::core::result::Result<::std::vec::Vec<u8>, #json::Error> {
@@ -243,30 +293,35 @@ impl Input {
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
         let Self { update, .. } = self;
-        let Code { home, idents, positions, reducers, .. } = code;
+        let Code { home, idents, .. } = code;
         quote! {
             #[automatically_derived]
             impl #home::Update for #update {
                 const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
 
                 fn written(&self) -> #home::__private::ChannelSet {
-                    let mut channels = self.clear.channels();
-                    #(
-                        if self.#idents.is_some() {
-                            channels.insert(#positions);
-                        }
-                    )*
-                    channels
+                    self.__written()
                 }
 
                 fn exclusive(&self) -> #home::__private::ChannelSet {
-                    let mut channels = self.clear.channels();
-                    #(
-                        if #reducers::EXCLUSIVE && self.#idents.is_some() {
-                            channels.insert(#positions);
-                        }
-                    )*
-                    channels
+                    self.__exclusive()
+                }
+
+                fn then(mut self, mut later: Self) -> Self {
+                    let more = ::core::mem::take(&mut later.__later);
+                    let last = self.__last();
+                    // Channels know nothing of each other, so their order does not matter.
+                    if last.__written().intersection(later.__written()).is_empty() {
+                        last.clear.extend(&later.clear);
+                        #(
+                            if later.#idents.is_some() {
+                                last.#idents = later.#idents;
+                            }
+                        )*
+                    } else {
+                        self.__later.push(later);
+                    }
+                    if more.is_empty() { self } else { more.into_iter().fold(self, #home::Update::then) }
                 }
             }
         }

@@ -292,7 +292,7 @@ fn a_refused_write_names_its_channel_and_the_reason() {
 #[test]
 fn debug_of_an_update_names_what_it_clears() {
     let debug = format!("{:?}", Every::update().clear_log().clear_turns());
-    assert!(debug.ends_with(r#"clear: ["log", "turns"] }"#), "{debug}");
+    assert!(debug.ends_with(r#"clear: ["log", "turns"], __later: [] }"#), "{debug}");
 }
 
 #[test]
@@ -394,4 +394,33 @@ fn an_update_is_read_under_the_old_names_of_its_channels_and_written_under_the_n
         let new = serde_json::to_string(&update).unwrap();
         assert_eq!(new, r#"{"messages":["a"],"clear":["messages"]}"#);
     }
+}
+
+#[test]
+fn updates_follow_each_other_as_one() {
+    let words = |update: EveryUpdate| {
+        reduce(&Every::default(), [update]).unwrap().log.iter().cloned().collect::<String>()
+    };
+    let say = |word: &str| Every::update().log([word.to_owned()]);
+    // Channels that only one of the two writes stand side by side.
+    let apart = say("a").then(Every::update().turns(1)).then(Every::update().clear_text());
+    assert_eq!(serde_json::to_value(&apart).unwrap(), json!({"log": ["a"], "turns": 1, "clear": ["text"]}));
+    let both = say("a")
+        .answer("x".to_owned())
+        .then(say("b").then(say("c")))
+        .then(Every::update().clear_log())
+        .then(say("d"));
+    let stored = json!({
+        "answer": "x", "log": ["a"], "$then": [{"log": ["b"]}, {"log": ["c"]}, {"clear": ["log"]}, {"log": ["d"]}],
+    });
+    assert_eq!(serde_json::to_value(&both).unwrap(), stored);
+    assert_eq!(words(both.clone()), "d");
+    assert_eq!(words(serde_json::from_value(stored).unwrap()), "d");
+    assert_eq!(both.written().iter().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(both.exclusive().iter().collect::<Vec<_>>(), [0, 1]);
+    // A builder goes on where the update ends.
+    assert_eq!(words(say("a").then(say("b")).log(["c".to_owned()])), "ac");
+    // Each part is refused on its own.
+    let refused = Every::update().small(1).then(Every::update().small(300));
+    assert_eq!(reduce(&Every::default(), [refused]).unwrap_err().channel, "small");
 }

@@ -1,0 +1,146 @@
+//! What can go wrong in a node.
+//!
+//! Start at [`NodeError`].
+
+use std::{any::Any, error::Error, fmt, io, time::Duration};
+
+/// A failure of a node. Anything with `?` becomes one.
+///
+/// Whether it is retried is decided by the node's [`NodeOptions`](crate::NodeOptions); [`Fatal::fatal`] forbids it.
+pub struct NodeError {
+    source: Box<dyn Error + Send + Sync>,
+    fatal: bool,
+}
+
+impl NodeError {
+    /// A failure with this text or this cause.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { source: cause.into(), fatal: false }
+    }
+
+    /// The same failure, never to be retried.
+    #[must_use]
+    pub fn fatal(self) -> Self {
+        Self { fatal: true, ..self }
+    }
+
+    /// Whether it must not be retried.
+    pub fn is_fatal(&self) -> bool {
+        self.fatal
+    }
+
+    /// What happened.
+    pub fn cause(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// Whether another attempt may succeed, as far as types can tell: connections, time-outs and unknown errors may,
+    /// errors of logic (parsing, formatting, wrong arguments, missing files) will fail again.
+    ///
+    /// # Source
+    /// langgraph's `default_retry_on`, carried over to Rust's error types.
+    pub fn is_transient(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.source);
+        while let Some(error) = cause {
+            if let Some(io) = error.downcast_ref::<io::Error>() {
+                return is_transient_io(io.kind());
+            }
+            if is_logic(error) {
+                return false;
+            }
+            cause = error.source();
+        }
+        true
+    }
+
+    pub(crate) fn into_source(self) -> Box<dyn Error + Send + Sync> {
+        self.source
+    }
+}
+
+fn is_transient_io(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        kind,
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::BrokenPipe
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::TimedOut
+            | Kind::Interrupted
+            | Kind::WouldBlock
+            | Kind::ResourceBusy
+            | Kind::UnexpectedEof
+    )
+}
+
+fn is_logic(error: &(dyn Error + 'static)) -> bool {
+    error.is::<std::num::ParseIntError>()
+        || error.is::<std::num::ParseFloatError>()
+        || error.is::<std::num::TryFromIntError>()
+        || error.is::<std::str::Utf8Error>()
+        || error.is::<std::string::FromUtf8Error>()
+        || error.is::<std::str::ParseBoolError>()
+        || error.is::<std::char::ParseCharError>()
+        || error.is::<std::net::AddrParseError>()
+        || error.is::<std::env::VarError>()
+        || error.is::<fmt::Error>()
+        || error.is::<serde_json::Error>()
+        || error.is::<Panicked>()
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
+    fn from(cause: E) -> Self {
+        Self::new(cause)
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeError").field("source", &self.source).field("fatal", &self.fatal).finish()
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// Marks failures that no other attempt can mend.
+pub trait Fatal<T> {
+    /// The same result, its error never to be retried.
+    ///
+    /// # Errors
+    /// The error of `self`.
+    fn fatal(self) -> Result<T, NodeError>;
+}
+
+impl<T, E: Into<NodeError>> Fatal<T> for Result<T, E> {
+    fn fatal(self) -> Result<T, NodeError> {
+        self.map_err(|error| error.into().fatal())
+    }
+}
+
+/// A node that panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+pub struct Panicked(pub String);
+
+impl Panicked {
+    /// The text of a panic, as far as it has one.
+    pub(crate) fn from_payload(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self(text.unwrap_or_else(|| "with no message".to_owned()))
+    }
+}
+
+/// A node that took longer than its [`timeout`](crate::NodeOptions::timeout).
+#[derive(Debug, thiserror::Error)]
+#[error("ran longer than its timeout of {0:?}")]
+pub struct TimedOut(pub Duration);
