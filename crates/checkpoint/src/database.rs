@@ -112,6 +112,20 @@ impl ThreadKey {
             .map_err(|cause| error::database(place, &format!("look up thread `{thread}`"), cause))
     }
 
+    /// The threads of a thread's subgraphs, by name.
+    pub(crate) fn under(
+        connection: &Connection,
+        thread: &ThreadId,
+    ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
+        // Names that begin with the thread's and the separator of subgraphs, which is right before the space.
+        let [first, end] = ['\u{1f}', ' '].map(|end| format!("{}{end}", thread.as_str()));
+        let mut find = connection
+            .prepare_cached("SELECT key, name FROM threads WHERE name >= ?1 AND name < ?2 ORDER BY name")?;
+        let found =
+            find.query_map([first, end], |row| Ok((Self(row.get(0)?), row.get::<_, String>(1)?.into())))?;
+        found.collect()
+    }
+
     /// The key of the thread itself.
     pub(crate) fn number(self) -> i64 {
         self.0

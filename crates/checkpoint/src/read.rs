@@ -23,6 +23,7 @@ FROM threads JOIN checkpoints AS c ON c.key = (
     SELECT key FROM checkpoints WHERE key BETWEEN (threads.key << 32) AND ((threads.key << 32) | 0xffffffff)
     ORDER BY key DESC LIMIT 1
 )
+WHERE instr(threads.name, char(31)) = 0 -- Subgraphs are their roots'.
 ORDER BY c.created_ms DESC, threads.name";
 
 const HEAD: &str = "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1";
@@ -83,6 +84,13 @@ impl Database {
             found.push((thread, head));
         }
         Ok(found)
+    }
+
+    pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {
+        let found = ThreadKey::under(&self.connection, thread).map_err(|cause| {
+            error::database(&self.place, &format!("list the subgraphs of thread `{thread}`"), cause)
+        })?;
+        Ok(found.into_iter().map(|(_, child)| child).collect())
     }
 }
 

@@ -275,6 +275,11 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(self.run(|database| database.threads()))
     }
 
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.children(&thread)))
+    }
+
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let thread = thread.clone();
         Box::pin(self.run(move |database| database.delete(&thread)))

@@ -114,16 +114,19 @@ impl Database {
         let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let Some(key) = ThreadKey::find(&transaction, &place, thread)? else {
-            return Ok(());
-        };
-        let keys = [key.first(), key.last()];
-        transaction
-            .execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", keys)
-            .and_then(|_| transaction.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", keys))
-            .and_then(|_| transaction.execute("DELETE FROM threads WHERE key = ?1", [key.number()]))
-            .and_then(|_| transaction.commit())
-            .map_err(refused)
+        let mut keys: Vec<ThreadKey> = ThreadKey::find(&transaction, &place, thread)?.into_iter().collect();
+        keys.extend(ThreadKey::under(&transaction, thread).map_err(refused)?.into_iter().map(|(key, _)| key));
+        for key in keys {
+            let range = [key.first(), key.last()];
+            transaction
+                .execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", range)
+                .and_then(|_| {
+                    transaction.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", range)
+                })
+                .and_then(|_| transaction.execute("DELETE FROM threads WHERE key = ?1", [key.number()]))
+                .map_err(refused)?;
+        }
+        transaction.commit().map_err(refused)
     }
 
     fn writable(&self) -> Result<(), CheckpointError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
 
-use crate::Question;
+use crate::{Question, namespace::SEPARATOR};
 
 /// Keeps threads: durable lines of checkpoints, each with one writer.
 ///
@@ -23,6 +23,8 @@ use crate::Question;
 /// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task
 ///   as long as its checkpoint is the head.
 /// - A future that is dropped before it is ready may or may not have had its effect.
+/// - A thread of a subgraph ([`ThreadId::child`]) is kept like any other, but belongs to its root: it has no writer of its
+///   own, is not listed, and is deleted with any thread above it, in one transaction.
 /// - [`superstep_testing`](https://docs.rs/superstep-testing) has the suite that every implementation passes.
 pub trait Checkpointer: Send + Sync + 'static {
     /// Makes the caller the thread's one writer until the [`Lease`] is dropped or its process ends. Does not wait for
@@ -64,10 +66,15 @@ pub trait Checkpointer: Send + Sync + 'static {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
 
-    /// The heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name.
+    /// The heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name. Those of subgraphs are not
+    /// among them.
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>>;
 
-    /// Forgets a thread, so that one of the same name begins at 1 again. Nothing happens if there is none.
+    /// The threads of subgraphs under a thread, however deep, by name. Empty if there is none.
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>>;
+
+    /// Forgets a thread and with it the threads of its subgraphs, so that one of the same name begins at 1 again. Nothing
+    /// happens if there is none.
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
@@ -101,9 +108,13 @@ impl From<u64> for ThreadId {
     }
 }
 
+/// The name; for the thread of a subgraph, its root's name and the namespace, with `/` between.
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self.0.split_once(SEPARATOR) {
+            Some((root, _)) => write!(f, "{root}/{}", self.namespace()),
+            None => f.write_str(&self.0),
+        }
     }
 }
 

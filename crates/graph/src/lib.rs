@@ -23,6 +23,7 @@ mod stream;
 
 mod checkpoint;
 mod memory;
+mod namespace;
 
 mod evolve;
 mod hold;
@@ -46,6 +47,7 @@ pub use error::{CompileError, RunError, chain};
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
+pub use namespace::{Namespace, Segment};
 pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked, TimedOut};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};

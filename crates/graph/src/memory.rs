@@ -3,17 +3,20 @@
 //! Start at [`MemoryCheckpointer`].
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     future::ready,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dashmap::{DashMap, Entry};
+use dashmap::{
+    DashMap,
+    mapref::one::{Ref, RefMut},
+};
 use futures::future::BoxFuture;
 
 use crate::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
-    Lease, Loaded, Source, TaskKey, TaskRecord, ThreadId,
+    Lease, Loaded, Source, TaskKey, TaskRecord, ThreadId, namespace::SEPARATOR,
 };
 
 /// Keeps threads in memory; they end with the process.
@@ -37,7 +40,8 @@ use crate::{
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryCheckpointer {
-    threads: DashMap<ThreadId, Thread>,
+    /// By root.
+    families: DashMap<ThreadId, Family>,
     leased: Arc<Leased>,
 }
 
@@ -63,18 +67,14 @@ impl Checkpointer for MemoryCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        let way = self.threads.get(thread).and_then(|stored| stored.way(at));
+        let way = self.look(thread, |stored| stored.way(at)).flatten();
         Box::pin(ready(Ok(way.map(Way::read))))
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let recorded = match self.threads.get_mut(&task.thread) {
-            Some(mut stored) if stored.head() == Some(task.checkpoint) => {
-                let head = stored.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
-                put(&mut head.records, task.slot, record);
-                Ok(())
-            }
-            _ => Err(conflict(&task.thread, Some(task.checkpoint))),
+        let recorded = match self.change(&task.thread) {
+            Some(mut family) => family.thread_mut(&task.thread).record(task, record),
+            None => Err(conflict(&task.thread, Some(task.checkpoint))),
         };
         Box::pin(ready(recorded))
     }
@@ -85,22 +85,16 @@ impl Checkpointer for MemoryCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        let committed = match expected {
-            Some(_) => match self.threads.get_mut(thread) {
-                Some(mut stored) if stored.head() == expected => stored.push(thread, next),
-                _ => Err(conflict(thread, expected)),
-            },
-            None => match self.threads.entry(thread.clone()) {
-                Entry::Occupied(_) => Err(conflict(thread, expected)),
-                Entry::Vacant(vacant) => {
-                    let mut fresh = Thread::default();
-                    let first = fresh.push(thread, next);
-                    if first.is_ok() {
-                        vacant.insert(fresh);
-                    }
-                    first
-                }
-            },
+        let committed = match (self.change(thread), expected) {
+            (Some(mut family), _) => family.commit(thread, expected, next),
+            (None, Some(_)) => Err(conflict(thread, expected)),
+            (None, None) => {
+                let mut family = self.families.entry(thread.root()).or_default();
+                let committed = family.commit(thread, expected, next);
+                drop(family);
+                self.families.remove_if(&thread.root(), |_, family| family.is_empty());
+                committed
+            }
         };
         Box::pin(ready(committed))
     }
@@ -110,23 +104,85 @@ impl Checkpointer for MemoryCheckpointer {
         thread: &ThreadId,
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
-        let found = self.threads.get(thread).map_or_else(Vec::new, |stored| stored.history(range));
-        Box::pin(ready(Ok(found)))
+        let found = self.look(thread, |stored| stored.history(range));
+        Box::pin(ready(Ok(found.unwrap_or_default())))
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         let mut heads: Vec<_> = self
-            .threads
+            .families
             .iter()
-            .filter_map(|stored| Some((stored.key().clone(), stored.meta(stored.head()?)?)))
+            .filter_map(|family| Some((family.key().clone(), family.root.meta(family.root.head()?)?)))
             .collect();
         heads.sort_by(|(a, head_a), (b, head_b)| (head_b.created_ms, a).cmp(&(head_a.created_ms, b)));
         Box::pin(ready(Ok(heads)))
     }
 
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let under = |family: Ref<'_, ThreadId, Family>| {
+            let stored = family.children.iter().filter(|(_, child)| child.head().is_some());
+            stored.map(|(child, _)| child).filter(|child| is_under(child, thread)).cloned().collect()
+        };
+        Box::pin(ready(Ok(self.families.get(&thread.root()).map_or_else(Vec::new, under))))
+    }
+
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.threads.remove(thread);
+        if !thread.is_child() {
+            self.families.remove(thread);
+        } else if let Some(mut family) = self.change(thread) {
+            family.children.retain(|child, _| child != thread && !is_under(child, thread));
+        }
         Box::pin(ready(Ok(())))
+    }
+}
+
+impl MemoryCheckpointer {
+    fn look<T>(&self, thread: &ThreadId, look: impl FnOnce(&Thread) -> T) -> Option<T> {
+        if thread.is_child() {
+            self.families.get(&thread.root())?.children.get(thread).map(look)
+        } else {
+            self.families.get(thread).map(|family| look(&family.root))
+        }
+    }
+
+    fn change(&self, thread: &ThreadId) -> Option<RefMut<'_, ThreadId, Family>> {
+        if thread.is_child() { self.families.get_mut(&thread.root()) } else { self.families.get_mut(thread) }
+    }
+}
+
+/// Whether a thread is of a subgraph under another.
+fn is_under(child: &ThreadId, thread: &ThreadId) -> bool {
+    let rest = child.as_str().strip_prefix(thread.as_str());
+    rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+}
+
+/// A thread and those of its subgraphs.
+#[derive(Debug, Default)]
+struct Family {
+    root: Thread,
+    children: BTreeMap<ThreadId, Thread>,
+}
+
+impl Family {
+    fn thread_mut(&mut self, thread: &ThreadId) -> &mut Thread {
+        if thread.is_child() { self.children.entry(thread.clone()).or_default() } else { &mut self.root }
+    }
+
+    fn commit(
+        &mut self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> Result<CheckpointId, CheckpointError> {
+        let stored = self.thread_mut(thread);
+        if stored.head() != expected {
+            return Err(conflict(thread, expected));
+        }
+        stored.push(thread, next)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.root.head().is_none() && self.children.values().all(|child| child.head().is_none())
     }
 }
 
@@ -147,6 +203,15 @@ struct Stored {
 }
 
 impl Thread {
+    fn record(&mut self, task: &TaskKey, record: TaskRecord) -> Result<(), CheckpointError> {
+        if self.head() != Some(task.checkpoint) {
+            return Err(conflict(&task.thread, Some(task.checkpoint)));
+        }
+        let head = self.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
+        put(&mut head.records, task.slot, record);
+        Ok(())
+    }
+
     fn head(&self) -> Option<CheckpointId> {
         (!self.checkpoints.is_empty()).then_some(CheckpointId(self.checkpoints.len() as u64))
     }

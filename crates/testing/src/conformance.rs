@@ -3,6 +3,7 @@
 //! Start at [`check`]; [`check_operations`] finds what it forgot.
 
 mod branches;
+mod children;
 mod commits;
 mod fixture;
 mod listing;
@@ -35,7 +36,8 @@ pub use self::operations::check_operations;
 /// ```
 pub async fn check(make: impl AsyncFn() -> Arc<dyn Checkpointer>) {
     let mut failures = Vec::new();
-    let cases = commits::CASES.iter().chain(branches::CASES).chain(listing::CASES).chain(writers::CASES);
+    let cases = commits::CASES.iter().chain(branches::CASES).chain(listing::CASES).chain(children::CASES);
+    let cases = cases.chain(writers::CASES);
     for (name, case) in cases {
         let store = make().await;
         if let Err(panic) = AssertUnwindSafe(case(store)).catch_unwind().await {

@@ -86,6 +86,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().threads()
     }
 
+    /// See [`Checkpointer::children`].
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.store().children(thread)
+    }
+
     /// See [`Checkpointer::delete`].
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().delete(thread)
@@ -132,6 +137,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         self.0.threads()
+    }
+
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.0.children(thread)
     }
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {

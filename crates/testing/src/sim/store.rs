@@ -88,6 +88,11 @@ impl Wrapper for CrashingCheckpointer {
         Box::pin(async { at_once(self.store.threads()) })
     }
 
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let request = self.store.children(thread);
+        Box::pin(async { at_once(request) })
+    }
+
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let request = self.store.delete(thread);
         Box::pin(async { at_once(request) })

@@ -1,0 +1,168 @@
+//! Where a subgraph's thread is, beside the thread of the graph that called it.
+//!
+//! ```text
+//! t                          a thread
+//! t ␟ sub:0@2                the subgraph of its task 0 of checkpoint 2, node `sub`
+//! t ␟ sub:0@2 ␟ inner:1@3:k  a graph that a task of that one called under the key `k`
+//! t ␟ memory                 a subgraph of its own persistence: one thread, whichever task calls it
+//! ```
+//!
+//! Start at [`ThreadId::child`].
+
+use std::fmt;
+
+use superstep_engine::NodeName;
+
+use crate::{CheckpointId, ThreadId};
+
+/// What stands between a thread's name and those of its subgraphs. No node's name and no name of a thread that a run is
+/// begun on has it, so that no two threads can meet.
+pub(crate) const SEPARATOR: char = '\u{1f}';
+
+/// One step from a graph to a subgraph: which task called it, under which key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Segment {
+    /// The node whose task called it.
+    pub node: NodeName,
+    /// The task: its slot, and the checkpoint that has it to run, 0 if nothing is stored. `None` for a subgraph whose
+    /// thread lives on over the tasks that call it.
+    pub task: Option<(u32, CheckpointId)>,
+    /// What tells apart the graphs that one task calls; empty for a subgraph that is a node.
+    pub key: String,
+}
+
+/// The way from a graph to a subgraph; empty for the graph itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace(pub Vec<Segment>);
+
+impl Namespace {
+    /// Whether it is the graph itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The nodes on the way, outermost first.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.0.iter().map(|segment| &segment.node)
+    }
+}
+
+impl ThreadId {
+    /// The thread of a subgraph of this thread's graph. A checkpointer keeps it with its [`root`](Self::root): it is not
+    /// among the [`threads`](crate::Checkpointer::threads), and is deleted with it.
+    #[must_use]
+    pub fn child(&self, segment: &Segment) -> Self {
+        Self::from(format!("{}{SEPARATOR}{segment}", self.as_str()))
+    }
+
+    /// Whether it is a thread of a subgraph.
+    pub fn is_child(&self) -> bool {
+        self.as_str().contains(SEPARATOR)
+    }
+
+    /// The thread that a run was begun on; itself if it is of no subgraph.
+    #[must_use]
+    pub fn root(&self) -> Self {
+        match self.as_str().split_once(SEPARATOR) {
+            Some((root, _)) => root.into(),
+            None => self.clone(),
+        }
+    }
+
+    /// The thread of the graph that called the subgraph, and how; `None` if it is of no subgraph.
+    pub fn parent(&self) -> Option<(Self, Segment)> {
+        let (parent, segment) = self.as_str().rsplit_once(SEPARATOR)?;
+        Some((parent.into(), Segment::parse(segment)))
+    }
+
+    /// The way from the root to this thread.
+    pub fn namespace(&self) -> Namespace {
+        Namespace(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())
+    }
+}
+
+impl Segment {
+    /// Reads what [`Display`](fmt::Display) wrote. What nobody wrote is a node's name.
+    fn parse(text: &str) -> Self {
+        let own = |node: &str, key: &str| Self { node: node.into(), task: None, key: key.to_owned() };
+        let Some((node, rest)) = text.split_once(':') else { return own(text, "") };
+        if let Some(key) = rest.strip_prefix(':') {
+            return own(node, key);
+        }
+        let (task, key) = rest.split_once(':').unwrap_or((rest, ""));
+        let task = task.split_once('@').and_then(|(slot, checkpoint)| {
+            Some((slot.parse().ok()?, CheckpointId(checkpoint.parse().ok()?)))
+        });
+        match task {
+            Some(task) => Self { node: node.into(), task: Some(task), key: key.to_owned() },
+            None => own(text, ""),
+        }
+    }
+}
+
+/// `node:slot@checkpoint`, or `node` if it has a thread of its own; the key follows.
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, task, key } = self;
+        match task {
+            Some((slot, checkpoint)) => write!(f, "{node}:{slot}@{checkpoint}")?,
+            // A second colon where a slot would be.
+            None if !key.is_empty() => write!(f, "{node}:")?,
+            None => write!(f, "{node}")?,
+        }
+        if key.is_empty() { Ok(()) } else { write!(f, ":{key}") }
+    }
+}
+
+/// The segments, with `/` between them.
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, segment) in self.0.iter().enumerate() {
+            write!(f, "{}{segment}", if nth == 0 { "" } else { "/" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(node: &str, task: Option<(u32, u64)>, key: &str) -> Segment {
+        let task = task.map(|(slot, checkpoint)| (slot, CheckpointId(checkpoint)));
+        Segment { node: node.into(), task, key: key.into() }
+    }
+
+    #[test]
+    fn a_way_there_is_a_way_back() {
+        let segments = [
+            segment("sub", Some((0, 2)), ""),
+            segment("sub", Some((7, 19)), "k:0@3"),
+            segment("sub", None, ""),
+            segment("sub", None, "0@3"),
+            segment("a/b", Some((0, 1)), ":"),
+        ];
+        let mut thread = ThreadId::from("t/1:0@2");
+        for segment in &segments {
+            let child = thread.child(segment);
+            assert_eq!(child.parent(), Some((thread, segment.clone())));
+            thread = child;
+        }
+        assert_eq!(thread.root(), "t/1:0@2".into());
+        assert_eq!(thread.namespace().0, segments);
+        assert_eq!(thread.namespace().to_string(), "sub:0@2/sub:7@19:k:0@3/sub/sub::0@3/a/b:0@1::");
+    }
+
+    #[test]
+    fn a_thread_of_no_subgraph_is_its_own_root() {
+        let thread = ThreadId::from("sub:0@2");
+        assert_eq!((thread.is_child(), thread.parent(), thread.root()), (false, None, thread.clone()));
+        assert!(thread.namespace().is_root());
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_a_name() {
+        let thread = ThreadId::from("t\u{1f}x:y\u{1f}:");
+        assert_eq!(thread.namespace().0, [segment("x:y", None, ""), segment(":", None, "")]);
+    }
+}
