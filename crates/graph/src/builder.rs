@@ -235,7 +235,7 @@ impl<S: State> StateGraph<S> {
                 &mut nodes[topology.declared(position).expect("every node is in the topology").position()];
             node.run = Some(run);
             node.retry_on = options.retry_on;
-            node.timeout = options.timeout;
+            (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
         }
         let target = |node: &NodeRef| match endpoint(stamp, *node) {
             Endpoint::Node(declared) => {

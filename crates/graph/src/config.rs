@@ -1,6 +1,6 @@
 //! What a caller decides about one run.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,9 @@ pub struct RunConfig {
     pub step_limit: u32,
     /// How many tasks may run at the same time; `None` for all, and 0 counts as 1.
     pub max_concurrency: Option<usize>,
+    /// How long a superstep may take, the waits between attempts included; `None` for ever. The run fails with
+    /// [`RunError::StepTimeout`](crate::RunError::StepTimeout) then, and what was at work runs again when it is resumed.
+    pub step_timeout: Option<Duration>,
     /// What to do with a new input if the thread still has tasks to run.
     pub on_unfinished: OnUnfinished,
     /// Answers to what the thread waits for.
@@ -73,6 +76,7 @@ impl Default for RunConfig {
             checkpoint: None,
             step_limit: 1_000,
             max_concurrency: None,
+            step_timeout: None,
             on_unfinished: OnUnfinished::default(),
             answers: Answers::new(),
             breakpoints: Breakpoints::default(),

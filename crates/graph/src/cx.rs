@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Clock, Question, ThreadId,
     interrupt::{Asked, Desk},
+    timeout::Pulse,
 };
 
 /// A node's window to the run: who it is, time, chance, ids, events.
@@ -32,6 +33,8 @@ pub struct Cx {
     pub(crate) attempt: u32,
     /// The item of a worker's task, as JSON.
     pub(crate) item: Option<Arc<str>>,
+    /// `None` if nobody minds its silence.
+    pub(crate) pulse: Option<Arc<Pulse>>,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.
@@ -166,6 +169,13 @@ impl Cx {
         std::future::pending().await
     }
 
+    /// Says that the node is still at work, for its [`idle_timeout`](crate::NodeOptions::idle_timeout). Events say so too.
+    pub fn heartbeat(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.beat();
+        }
+    }
+
     /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.
     ///
     /// It does not survive a crash: use it for what may be lost, or for what someone else will do again.
@@ -179,6 +189,7 @@ impl Cx {
     /// # Panics
     /// If `data` has no JSON form.
     pub fn emit(&self, name: &'static str, data: impl Serialize) {
+        self.heartbeat();
         if let Some(events) = &self.run.events {
             let data = serde_json::to_value(data).expect("event data has a JSON form");
             events.emit(self.node(), name, data);

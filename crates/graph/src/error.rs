@@ -2,7 +2,7 @@
 //!
 //! Start at [`RunError`]; nodes fail with [`NodeError`](crate::NodeError).
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, time::Duration};
 
 use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
 
@@ -101,6 +101,20 @@ pub enum RunError {
         limit: u32,
         /// What would have run.
         next: Vec<NodeName>,
+    },
+    /// A superstep took longer than [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
+    #[error(
+        "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \
+         to run {} again, or raise the limit", names(.unfinished), if .unfinished.len() == 1 { "was" } else { "were" },
+        if .unfinished.len() == 1 { "it" } else { "them" }
+    )]
+    StepTimeout {
+        /// The superstep.
+        step: i64,
+        /// The limit.
+        limit: Duration,
+        /// The nodes of the tasks that were dropped.
+        unfinished: Vec<NodeName>,
     },
     /// A value has no JSON form, so it cannot be stored.
     #[error("SS106: superstep {step}: what node `{node}` wrote has no JSON form and cannot be stored")]

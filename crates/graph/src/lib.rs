@@ -31,6 +31,7 @@ mod json;
 mod load;
 mod run;
 mod task;
+mod timeout;
 mod update;
 
 pub use builder::{END, NodeRef, START, StateGraph, WorkerRef};
@@ -49,13 +50,14 @@ pub use log::Log;
 pub use memory::MemoryCheckpointer;
 pub use namespace::{Namespace, Segment};
 pub use node::{NodeOptions, NodeOutput, Routes};
-pub use node_error::{Fatal, NodeError, Panicked, TimedOut};
+pub use node_error::{Fatal, NodeError, Panicked};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
 pub use state::{Channel, FoldError, Migrate, State, Stored, Update, reduce};
 pub use stream::{Event, RunStream, StreamMode};
 pub use superstep_engine::{Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology};
 pub use superstep_macros::{Route, State};
+pub use timeout::{TimedOut, TimeoutKind};
 
 /// What the derives expand to. Not for other use.
 #[doc(hidden)]

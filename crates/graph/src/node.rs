@@ -79,8 +79,11 @@ pub struct NodeOptions {
     pub retry: Option<RetryPolicy>,
     /// Which failures may pass. Not asked about fatal ones.
     pub retry_on: fn(&NodeError) -> bool,
-    /// How long one attempt may take.
+    /// How long one attempt may take. It is noticed while the node waits: what blocks its thread cannot be stopped.
     pub timeout: Option<Duration>,
+    /// How long an attempt may go without a sign of life: an event that it sends, or
+    /// [`Cx::heartbeat`](crate::Cx::heartbeat).
+    pub idle_timeout: Option<Duration>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
     /// Whether it waits, once it is reached, until nothing else is left to run.
@@ -94,6 +97,7 @@ impl Default for NodeOptions {
             retry: None,
             retry_on: NodeError::is_transient,
             timeout: None,
+            idle_timeout: None,
             on_cancel: OnCancel::Drop,
             deferred: false,
         }
@@ -117,12 +121,13 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
     pub(crate) retry_on: fn(&NodeError) -> bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 impl<S: State> Default for CompiledNode<S> {
     fn default() -> Self {
-        let NodeOptions { retry_on, timeout, .. } = NodeOptions::default();
-        Self { run: None, routers: Vec::new(), fan_outs: Vec::new(), retry_on, timeout }
+        let NodeOptions { retry_on, timeout, idle_timeout, .. } = NodeOptions::default();
+        Self { run: None, routers: Vec::new(), fan_outs: Vec::new(), retry_on, timeout, idle_timeout }
     }
 }
 

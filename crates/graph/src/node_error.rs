@@ -2,7 +2,7 @@
 //!
 //! Start at [`NodeError`].
 
-use std::{any::Any, error::Error, fmt, io, time::Duration};
+use std::{any::Any, error::Error, fmt, io};
 
 /// A failure of a node. Anything with `?` becomes one.
 ///
@@ -139,8 +139,3 @@ impl Panicked {
         Self(text.unwrap_or_else(|| "with no message".to_owned()))
     }
 }
-
-/// A node that took longer than its [`timeout`](crate::NodeOptions::timeout).
-#[derive(Debug, thiserror::Error)]
-#[error("ran longer than its timeout of {0:?}")]
-pub struct TimedOut(pub Duration);

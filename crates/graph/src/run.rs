@@ -10,9 +10,9 @@ pub(crate) use begin::recorded_targets;
 use interrupts::breakpoints;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::{Future as _, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -26,6 +26,7 @@ use superstep_engine::{
     Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Records, Report, Run,
     RunLimits, Task, TaskId,
 };
+use tokio::time::{Sleep, sleep};
 
 use crate::{
     AppliedTask, Checkpointer, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
@@ -41,6 +42,7 @@ use crate::{
     state::fold,
     stream::Events,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
+    timeout::Pulse,
 };
 
 /// Runs a graph on a thread: from an input, or from where the thread stands.
@@ -177,6 +179,7 @@ impl<S: State> Driver<S> {
     ) -> Result<Status, Refused> {
         let mut told = false;
         let mut cancelled = pin!(config.cancel.cancelled());
+        let mut too_long: Option<Pin<Box<Sleep>>> = None;
         loop {
             while let Some(output) = run.poll() {
                 match output {
@@ -192,6 +195,7 @@ impl<S: State> Driver<S> {
                             self.store_superstep(run.control().expect("a commit is pending")).await?;
                         }
                         self.done.clear();
+                        too_long = None;
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Drop(task) => tasks.drop_task(task),
@@ -209,13 +213,26 @@ impl<S: State> Driver<S> {
                 continue;
             }
             tasks.start(|task| self.start(task));
-            let end = poll_fn(|context| match tasks.poll_next(context) {
-                Poll::Ready(end) => Poll::Ready(Some(end)),
-                Poll::Pending if told => Poll::Pending,
-                Poll::Pending => cancelled.as_mut().poll(context).map(|()| None),
+            if let (Some(limit), None) = (config.step_timeout, &too_long) {
+                too_long = Some(Box::pin(sleep(limit)));
+            }
+            let woken = poll_fn(|context| {
+                if let Poll::Ready(end) = tasks.poll_next(context) {
+                    return Poll::Ready(end.map_or(Woken::Again, Woken::Ended));
+                }
+                if !told && cancelled.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Woken::Again);
+                }
+                match &mut too_long {
+                    Some(sleep) => sleep.as_mut().poll(context).map(|()| Woken::TooLong),
+                    None => Poll::Pending,
+                }
             });
-            let Some(end) = end.await else { continue };
-            let TaskEnd { task, result } = end;
+            let TaskEnd { task, result } = match woken.await {
+                Woken::Ended(end) => end,
+                Woken::Again => continue,
+                Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
+            };
             let slot = task.id.slot;
             match result {
                 TaskResult::Finished(update) => self.finish_task(run, task, update)?,
@@ -236,7 +253,9 @@ impl<S: State> Driver<S> {
         }
         let compiled = &self.graph.nodes[task.node.position()];
         let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
-        let cx = Cx { run: self.cx.clone(), node: task.node, task: task.id, attempt: task.attempt, item };
+        let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
+        let (run, attempt) = (self.cx.clone(), task.attempt);
+        let cx = Cx { run, node: task.node, task: task.id, attempt, item, pulse };
         RunTask::new(task, compiled, self.state.clone(), cx)
     }
 
@@ -385,6 +404,16 @@ impl<S: State> Driver<S> {
         }
     }
 
+    fn too_long(&self, run: &Run, tasks: &Tasks<S>, config: &RunConfig) -> RunError {
+        let unfinished: BTreeSet<NodeIndex> = tasks.at_work().map(|task| task.node).collect();
+        let name = |node| self.graph.topology.name(node).clone();
+        RunError::StepTimeout {
+            step: run.task(0).step,
+            limit: config.step_timeout.unwrap_or_default(),
+            unfinished: unfinished.into_iter().map(name).collect(),
+        }
+    }
+
     /// Tells the tasks which checkpoint they belong to.
     fn show_place(&self) {
         if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {
@@ -431,6 +460,15 @@ impl<S: State> Driver<S> {
         // Spread over all bits, so that seeds and attempts that are close to each other do not meet.
         StdRng::seed_from_u64(self.cx.seed ^ attempt.wrapping_mul(0xD1B5_4A32_D192_ED03)).random()
     }
+}
+
+/// What the driver goes on for.
+enum Woken<S: State> {
+    Ended(TaskEnd<S>),
+    /// A task may begin, or the run is cancelled.
+    Again,
+    /// The superstep takes longer than it may.
+    TooLong,
 }
 
 /// A superstep that will not be committed, and the tasks that are to blame, by slot.

@@ -8,7 +8,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -18,7 +17,9 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{Cx, NodeError, Panicked, State, TimedOut, cx::RunCx, interrupt::Asked, node::CompiledNode};
+use crate::{
+    Cx, NodeError, Panicked, State, cx::RunCx, interrupt::Asked, node::CompiledNode, timeout::Deadlines,
+};
 
 /// How an attempt of a task ended.
 pub(crate) struct TaskEnd<S: State> {
@@ -32,33 +33,23 @@ pub(crate) enum TaskResult<S: State> {
     Interrupted(Vec<Asked>),
 }
 
-/// One attempt of a task: its node, its time-out, its panic.
+/// One attempt of a task: its node, its time-outs, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<S::Update, NodeError>>,
     run: Arc<RunCx>,
-    timeout: Option<Duration>,
-    deadline: Option<Pin<Box<Sleep>>>,
+    deadlines: Option<Deadlines>,
 }
 
 impl<S: State> RunTask<S> {
-    /// Calls the node, or has it called after the delay of the task. What it does before it first waits, an async
-    /// function does when it is polled.
+    /// Calls the node. What it does before it first waits, an async function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
         let shared = cx.run.clone();
+        let deadlines = Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone()));
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
-        let timeout = node.timeout.map(|timeout| task.delay + timeout);
-        let node = if task.delay.is_zero() {
-            let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
-            called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))))
-        } else {
-            let run = run.clone();
-            Box::pin(async move {
-                sleep(task.delay).await;
-                run(state, cx).await
-            })
-        };
-        Self { task, node, run: shared, timeout, deadline: None }
+        let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
+        let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
+        Self { task, node, run: shared, deadlines }
     }
 }
 
@@ -80,10 +71,9 @@ impl<S: State> Future for RunTask<S> {
             };
             return Poll::Ready(TaskEnd { task, result });
         }
-        let Some(timeout) = this.timeout else { return Poll::Pending };
-        let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        ready!(deadline.as_mut().poll(context));
-        Poll::Ready(TaskEnd { task, result: TaskResult::Failed(TimedOut(timeout - task.delay).into()) })
+        let Some(deadlines) = &mut this.deadlines else { return Poll::Pending };
+        let out = ready!(deadlines.poll(context));
+        Poll::Ready(TaskEnd { task, result: TaskResult::Failed(out.into()) })
     }
 }
 
@@ -93,7 +83,10 @@ fn panicked(payload: &(dyn Any + Send)) -> NodeError {
 
 /// The tasks of a superstep that are not over. A task alone runs inside the run's own future; several are spawned.
 pub(crate) struct Tasks<S: State> {
+    /// Those that may begin, in the order in which they do.
     waiting: VecDeque<Task>,
+    /// Those that failed and wait before another attempt.
+    resting: Vec<(Task, Pin<Box<Sleep>>)>,
     /// The spawned ones.
     running: VecDeque<(Task, AbortHandle)>,
     dropped: Vec<Task>,
@@ -108,6 +101,7 @@ impl<S: State> Tasks<S> {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
+            resting: Vec::new(),
             running: VecDeque::new(),
             dropped: Vec::new(),
             inline: None,
@@ -116,8 +110,21 @@ impl<S: State> Tasks<S> {
         }
     }
 
+    /// Takes a task to run, once its delay is over. Until then it is not begun, and no other waits for it.
     pub(crate) fn push(&mut self, task: Task) {
-        self.waiting.push_back(task);
+        if task.delay.is_zero() {
+            self.waiting.push_back(task);
+        } else {
+            self.resting.push((task, Box::pin(sleep(task.delay))));
+        }
+    }
+
+    /// Those that are not over.
+    pub(crate) fn at_work(&self) -> impl Iterator<Item = Task> {
+        let inline = self.inline.iter().map(|alone| alone.task);
+        let running = self.running.iter().map(|(task, _)| *task);
+        let resting = self.resting.iter().map(|(task, _)| *task);
+        inline.chain(running).chain(resting).chain(self.waiting.iter().copied())
     }
 
     /// Begins as many waiting tasks as may run.
@@ -125,7 +132,7 @@ impl<S: State> Tasks<S> {
         if self.inline.is_some() {
             return;
         }
-        if self.running.is_empty() && self.waiting.len() == 1 {
+        if self.running.is_empty() && self.resting.is_empty() && self.waiting.len() == 1 {
             self.inline = self.waiting.pop_front().map(run);
             return;
         }
@@ -137,16 +144,27 @@ impl<S: State> Tasks<S> {
         }
     }
 
-    /// The next task that is over.
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
+    /// The next task that is over; `None` if a delay is over, so that another one may [`start`](Self::start).
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TaskEnd<S>>> {
+        if !self.resting.is_empty() {
+            let rested = self.resting.extract_if(.., |(_, sleep)| sleep.as_mut().poll(context).is_ready());
+            let before = self.waiting.len();
+            self.waiting.extend(rested.map(|(task, _)| task));
+            if self.waiting.len() > before {
+                return Poll::Ready(None);
+            }
+        }
         if let Some(task) = &mut self.inline {
             let end = ready!(Pin::new(task).poll(context));
             self.inline = None;
-            return Poll::Ready(end);
+            return Poll::Ready(Some(end));
         }
         loop {
-            let joined = ready!(self.spawned.poll_join_next(context));
-            let end = match joined.expect("the engine waits only while tasks run") {
+            let Some(joined) = ready!(self.spawned.poll_join_next(context)) else {
+                assert!(!self.resting.is_empty(), "the engine waits only while tasks run");
+                return Poll::Pending;
+            };
+            let end = match joined {
                 Ok(end) => end,
                 Err(error) if error.is_cancelled() => continue,
                 Err(_) => unreachable!("panics of nodes are caught"),
@@ -155,7 +173,7 @@ impl<S: State> Tasks<S> {
             // they began, so that the search and the removal are short.
             if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
                 self.running.remove(position);
-                return Poll::Ready(end);
+                return Poll::Ready(Some(end));
             }
         }
     }
@@ -173,6 +191,8 @@ impl<S: State> Tasks<S> {
         if let Some(task) = self.waiting.iter().position(|task| task.id == id) {
             self.dropped.extend(self.waiting.remove(task));
         }
+        let rested = self.resting.extract_if(.., |(task, _)| task.id == id);
+        self.dropped.extend(rested.map(|(task, _)| task));
     }
 
     /// Drops every task and returns those that were not over.
@@ -181,6 +201,7 @@ impl<S: State> Tasks<S> {
         let mut dropped = std::mem::take(&mut self.dropped);
         dropped.extend(self.inline.take().map(|alone| alone.task));
         dropped.extend(self.running.drain(..).map(|(task, _)| task));
+        dropped.extend(self.resting.drain(..).map(|(task, _)| task));
         dropped.extend(self.waiting.drain(..));
         dropped
     }

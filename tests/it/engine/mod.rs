@@ -15,4 +15,5 @@ mod panics;
 mod retries;
 mod state;
 mod stream;
+mod timeouts;
 mod unfinished;

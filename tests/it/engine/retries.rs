@@ -99,7 +99,7 @@ async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
     assert_eq!(begun.elapsed().as_millis(), 50);
     assert!(
         matches!(&error, RunError::Node { node, attempts: 1, source, .. }
-            if node.as_str() == "a" && source.downcast_ref::<TimedOut>().is_some_and(|out| out.0.as_millis() == 50)),
+            if node.as_str() == "a" && source.downcast_ref::<TimedOut>().is_some_and(|out| out.limit.as_millis() == 50)),
         "{error}"
     );
 }

@@ -1,0 +1,257 @@
+//! H2 and H5: how long an attempt, a silence and a superstep may take.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt;
+use superstep::{
+    CompiledGraph, Cx, END, Event, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State,
+    StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
+};
+use tokio::time::Instant;
+
+use crate::support::{
+    Calls, Plain, PlainUpdate, entries, failed, h, head, json, names, on_every_store, say, t, task,
+};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Attempts that wait exactly a second for each other.
+fn patient() -> Option<RetryPolicy> {
+    let second = Duration::from_secs(1);
+    Some(RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() })
+}
+
+/// A graph with one node `a`.
+fn one<Fut>(node: impl Fn(Cx) -> Fut + Send + Sync + 'static, options: NodeOptions) -> CompiledGraph<Plain>
+where
+    Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,
+{
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_, cx| node(cx));
+    graph.configure(a, options);
+    graph.add_edge(START, a);
+    graph.add_edge(a, END);
+    graph.compile().unwrap()
+}
+
+fn timed_out(error: &RunError) -> TimedOut {
+    let RunError::Node { source, .. } = error else { panic!("{error}") };
+    source.downcast_ref::<TimedOut>().unwrap_or_else(|| panic!("{source}")).clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn h2_two_attempts_are_too_slow_and_the_third_is_not() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = seen.clone();
+    let node = move |cx: Cx| {
+        let told = told.clone();
+        async move {
+            told.lock().unwrap().push(cx.attempt());
+            if cx.attempt() < 3 {
+                cx.sleep(ms(500)).await;
+            }
+            Ok(say(&format!("attempt {}", cx.attempt())))
+        }
+    };
+    let options =
+        NodeOptions { timeout: Some(ms(50)), retry: Some(RetryPolicy::default()), ..NodeOptions::default() };
+    let end = one(node, options).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "attempt 3"));
+    assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h2_a_time_out_says_which_limit_it_was_and_how_long_the_attempt_ran() {
+    let hangs = async |cx: Cx| {
+        cx.sleep(ms(500)).await;
+        Ok(Plain::update())
+    };
+    let run = NodeOptions { timeout: Some(ms(50)), ..NodeOptions::default() };
+    let out = timed_out(&failed(one(hangs, run).invoke(Plain::update(), RunConfig::default()).await));
+    assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Run, ms(50), ms(50)));
+    assert_eq!(out.to_string(), "ran longer than its timeout of 50ms");
+
+    // Whichever is over first.
+    let both = NodeOptions { timeout: Some(ms(50)), idle_timeout: Some(ms(40)), ..NodeOptions::default() };
+    let out = timed_out(&failed(one(hangs, both).invoke(Plain::update(), RunConfig::default()).await));
+    assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(40), ms(40)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
+    let options = || NodeOptions { idle_timeout: Some(ms(50)), ..NodeOptions::default() };
+    let signs: [fn(&Cx); 2] = [|cx| cx.heartbeat(), |cx| cx.emit("still", "here")];
+    for sign in signs {
+        let alive = move |cx: Cx| async move {
+            for _ in 0..10 {
+                cx.sleep(ms(30)).await;
+                sign(&cx);
+            }
+            cx.sleep(ms(49)).await;
+            Ok(say("alive"))
+        };
+        // Nobody listens, and yet an event is a sign.
+        let end = one(alive, options()).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+        assert_eq!(end.state.said(), "alive");
+
+        let silent = move |cx: Cx| async move {
+            cx.sleep(ms(30)).await;
+            sign(&cx);
+            cx.sleep(ms(51)).await;
+            Ok(say("too late"))
+        };
+        let error = failed(one(silent, options()).invoke(Plain::update(), RunConfig::default()).await);
+        let out = timed_out(&error);
+        assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(80)));
+        let text = "was silent for longer than its idle timeout of 50ms, 80ms after it began";
+        assert_eq!(out.to_string(), text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_another_attempt_counts_against_no_time_out_and_its_start_comes_after_it() {
+    let begun = Instant::now();
+    let node = async |cx: Cx| {
+        if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(say("third")) }
+    };
+    let options = NodeOptions {
+        timeout: Some(ms(50)),
+        idle_timeout: Some(ms(50)),
+        retry: patient(),
+        ..NodeOptions::default()
+    };
+    let graph = one(node, options);
+    let mut stream = graph.stream(Plain::update(), RunConfig::default(), &[StreamMode::Tasks]);
+    let mut starts = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::TaskStart { attempt, .. } = event {
+            starts.push((attempt, begun.elapsed().as_secs()));
+        }
+    }
+    assert_eq!(stream.outcome().await.unwrap().state.said(), "third");
+    assert_eq!(starts, [(1, 0), (2, 1), (3, 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_another_attempt_leaves_its_place_to_others() {
+    let begun = Instant::now();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let fails_once =
+        graph.add_node(
+            "a",
+            async |_: Plain, cx: Cx| {
+                if cx.attempt() == 1 { Err(NodeError::new("not yet")) } else { Ok(say("a")) }
+            },
+        );
+    graph.configure(fails_once, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    graph.add_edge(START, fails_once);
+    for name in ["b", "c"] {
+        let slow = graph.add_node(name, async |_: Plain, cx: Cx| {
+            cx.sleep(ms(500)).await;
+            say(cx.node().as_str())
+        });
+        graph.add_edge(START, slow);
+    }
+    let one_at_a_time = RunConfig { max_concurrency: Some(1), ..RunConfig::default() };
+    let end = graph.compile().unwrap().invoke(Plain::update(), one_at_a_time).await.unwrap();
+    assert_eq!(end.state.said(), "a b c");
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+}
+
+/// `START → (h, ok)`; `h` hangs unless it is mended.
+fn hanging(mended: bool, calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let h = graph.add_node_with("h", calls.clone(), move |calls: Calls, _, cx: Cx| async move {
+        calls.add(&cx);
+        if !mended {
+            std::future::pending::<()>().await;
+        }
+        say("h")
+    });
+    let ok = graph.add_node_with("ok", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        say("ok")
+    });
+    graph.add_edge(START, h);
+    graph.add_edge(START, ok);
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn h5_a_superstep_that_takes_too_long_ends_the_run_and_can_be_resumed(backend: Backend) {
+        let calls = Calls::default();
+        let begun = Instant::now();
+        let graph = backend.keep(hanging(false, &calls));
+        let config = RunConfig { step_timeout: Some(ms(100)), ..t() };
+        let error = failed(graph.invoke(say("in"), config).await);
+        assert_eq!(begun.elapsed(), ms(100));
+        assert!(
+            matches!(&error, RunError::StepTimeout { step: 1, limit, unfinished }
+                if *limit == ms(100) && names(unfinished) == "h"),
+            "{error}"
+        );
+        let found = head(&graph).await;
+        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("h", "in ok"));
+        let tasks: Vec<_> = found.tasks.iter().map(task).collect();
+        let cancelled = ("h".to_owned(), json(&()), "cancelled".to_owned());
+        assert_eq!(tasks, [cancelled, ("ok".to_owned(), json(&say("ok")), String::new())]);
+        assert_eq!(h(&graph).await, entries(&[("loop", 0, "h ok"), ("input", -1, "__start__")]));
+
+        let graph = backend.keep(hanging(true, &calls));
+        let end = graph.resume(RunConfig { step_timeout: Some(ms(100)), ..t() }).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h ok"));
+        assert_eq!(calls.all(), "h ok h");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_superstep_has_the_full_time_and_waits_between_attempts_count() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let mut last = START;
+    for name in ["a", "b", "c"] {
+        let node = graph.add_node(name, async |_: Plain, cx: Cx| {
+            cx.sleep(ms(80)).await;
+            say(cx.node().as_str())
+        });
+        graph.add_edge(last, node);
+        last = node;
+    }
+    let config = || RunConfig { step_timeout: Some(ms(100)), ..RunConfig::default() };
+    let end = graph.compile().unwrap().invoke(Plain::update(), config()).await.unwrap();
+    assert_eq!(end.state.said(), "a b c");
+
+    let fails = async |_: Cx| Err(NodeError::new("no"));
+    let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    let error = failed(graph.invoke(Plain::update(), config()).await);
+    assert_eq!(
+        error.to_string(),
+        "SS165: superstep 1 took longer than the `step_timeout` of 100ms, `a` was still at work; resume the thread to run \
+         it again, or raise the limit"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_another_attempt_is_dropped_with_the_run() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let seen = attempts.clone();
+    let fails = move |cx: Cx| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        let cancel = cx.cancel().clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(ms(10)).await;
+            cancel.cancel();
+        });
+        async { Err(NodeError::new("no")) }
+    };
+    let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.status, attempts.load(Ordering::SeqCst)), (Status::Cancelled, 1));
+}
