@@ -131,10 +131,10 @@ fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
 
 /// The channels with their values.
 fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
-    let channels = AgentState::CHANNELS.iter().enumerate();
+    let channels = state.channels().iter().enumerate();
     let value = |(position, channel): (usize, &superstep::Channel)| {
         let json = serde_json::from_slice(&state.encode(position)?)?;
-        Ok((channel.name.to_owned(), json))
+        Ok((channel.name.to_string(), json))
     };
     let values: Result<_, serde_json::Error> = channels.map(value).collect();
     values.map_err(|error| Failure::caused(Exit::Failed, &error))

@@ -59,6 +59,7 @@ pub const END: NodeRef = NodeRef { graph: 0, end: Endpoint::End };
 /// Compile it to run it. Mistakes are collected, and [`compile`](Self::compile) reports all of them at once.
 pub struct StateGraph<S: State> {
     name: String,
+    initial: S,
     stamp: u64,
     topology: TopologyBuilder,
     nodes: Vec<(NodeFn<S>, NodeOptions)>,
@@ -67,12 +68,19 @@ pub struct StateGraph<S: State> {
 }
 
 impl<S: State> StateGraph<S> {
-    /// A graph without nodes.
+    /// A graph without nodes, whose threads begin with the default state.
     pub fn new(name: impl Into<String>) -> Self {
+        Self::with_initial(name, S::default())
+    }
+
+    /// A graph without nodes, whose threads begin with this state. It is not stored: give the same one to every program
+    /// that goes on with the threads, as it would be with the default state.
+    pub fn with_initial(name: impl Into<String>, initial: S) -> Self {
         // Tells handles of different graphs apart; never stored, never ordered by.
         static STAMPS: AtomicU64 = AtomicU64::new(1);
         Self {
             name: name.into(),
+            initial,
             stamp: STAMPS.fetch_add(1, Ordering::Relaxed),
             topology: TopologyBuilder::default(),
             nodes: Vec::new(),
@@ -221,7 +229,7 @@ impl<S: State> StateGraph<S> {
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
     #[track_caller]
     pub fn compile(self) -> Result<CompiledGraph<S>, CompileError> {
-        let Self { name, stamp, topology, nodes: declared, routers, fan_outs } = self;
+        let Self { name, initial, stamp, topology, nodes: declared, routers, fan_outs } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
@@ -253,7 +261,7 @@ impl<S: State> StateGraph<S> {
         for (from, fan_out, worker) in fan_outs {
             nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
         }
-        Ok(CompiledGraph::new(Inner { name, topology: Arc::new(topology), nodes, warnings }))
+        Ok(CompiledGraph::new(Inner { name, initial, topology: Arc::new(topology), nodes, warnings }))
     }
 
     fn endpoint(&self, node: NodeRef) -> Endpoint {

@@ -25,6 +25,8 @@ pub struct CompiledGraph<S: State> {
 
 pub(crate) struct Inner<S: State> {
     pub(crate) name: String,
+    /// The state with which a thread begins.
+    pub(crate) initial: S,
     pub(crate) topology: Arc<Topology>,
     /// By index in the topology.
     pub(crate) nodes: Vec<CompiledNode<S>>,
@@ -142,7 +144,7 @@ impl<S: State> CompiledGraph<S> {
         RunStream::new(receiver, Box::pin(run))
     }
 
-    /// The thread at its head, or at the checkpoint `at`. An unknown thread has the default state and nothing to run.
+    /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.
     ///
     /// # Errors
     /// [`RunError::UnknownCheckpoint`], or what the checkpointer or the state reports.
@@ -151,10 +153,10 @@ impl<S: State> CompiledGraph<S> {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> Result<StateSnapshot<S>, RunError> {
-        match load::<S>(self.checkpointer()?, thread, at, ChannelSet::EMPTY).await? {
+        match load(&self.inner.initial, self.checkpointer()?, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => restored.into_snapshot(at.is_none()),
             None => Ok(StateSnapshot {
-                values: S::default(),
+                values: self.inner.initial.clone(),
                 next: Vec::new(),
                 tasks: Vec::new(),
                 checkpoint: None,

@@ -2,7 +2,7 @@
 //!
 //! Start at [`RunError`]; nodes fail with [`NodeError`](crate::NodeError).
 
-use std::{error::Error, fmt, time::Duration};
+use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
 use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
 
@@ -53,7 +53,7 @@ pub enum RunError {
     )]
     Conflict {
         /// The channel.
-        channel: &'static str,
+        channel: Cow<'static, str>,
         /// The superstep.
         step: i64,
         /// The node that is folded first.
@@ -133,7 +133,7 @@ pub enum RunError {
     )]
     EncodeChannel {
         /// The channel.
-        channel: &'static str,
+        channel: Cow<'static, str>,
         /// The superstep.
         step: i64,
         /// The serializer's reason.
@@ -274,7 +274,7 @@ pub enum RunError {
         /// The checkpoint that was loaded.
         checkpoint: CheckpointId,
         /// The channel.
-        channel: &'static str,
+        channel: Cow<'static, str>,
         /// The version that is stored.
         stored: u32,
         /// The version of this program.
@@ -287,7 +287,7 @@ pub enum RunError {
     )]
     MissingChannel {
         /// The channel.
-        channel: &'static str,
+        channel: Cow<'static, str>,
         /// The thread and the checkpoint that was loaded; `None` if the thread is new.
         stored: Option<(ThreadId, CheckpointId)>,
     },

@@ -7,6 +7,7 @@
 //! Start at [`Reader`].
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -45,7 +46,7 @@ pub(crate) struct Reader<S> {
 /// Why something stored cannot be read.
 pub(crate) enum Unfit {
     /// A program with a later version of the channel stored it.
-    Newer { channel: &'static str, stored: u32, known: u32 },
+    Newer { channel: Cow<'static, str>, stored: u32, known: u32 },
     /// It does not fit the types, or cannot be migrated or folded.
     Decode(Cause),
 }
@@ -54,7 +55,7 @@ pub(crate) enum Unfit {
 #[derive(Debug, thiserror::Error)]
 #[error("channel `{channel}` cannot be migrated from version {from} to {to}")]
 struct MigrateError {
-    channel: &'static str,
+    channel: Cow<'static, str>,
     from: u32,
     to: u32,
     source: Cause,
@@ -76,14 +77,11 @@ impl ChannelJson {
 }
 
 impl<S: State> Reader<S> {
-    pub(crate) fn new() -> Self {
-        let versioned = S::CHANNELS.iter().enumerate().filter(|(_, channel)| channel.version != 1);
-        Self {
-            state: S::default(),
-            kept: Kept::default(),
-            present: ChannelSet::EMPTY,
-            versioned: versioned.map(|(position, _)| position).collect(),
-        }
+    /// `initial` is the state of a thread on which nothing was written.
+    pub(crate) fn new(initial: S) -> Self {
+        let versioned = initial.channels().iter().enumerate().filter(|(_, channel)| channel.version != 1);
+        let versioned = versioned.map(|(position, _)| position).collect();
+        Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, versioned }
     }
 
     /// Takes the state from a snapshot. On failure, names the channel that is to blame.
@@ -125,7 +123,7 @@ impl<S: State> Reader<S> {
     /// Reads the update of a finished task whose superstep is not over.
     pub(crate) fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
         let (update, rest) = self.read(json)?;
-        self.present = self.present.union(update.written());
+        self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
             self.kept.tasks.insert(slot, rest);
         }
@@ -133,7 +131,7 @@ impl<S: State> Reader<S> {
     }
 
     fn fold(&mut self, update: S::Update, rest: Object) -> Result<(), Unfit> {
-        self.present = self.present.union(update.written());
+        self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
             self.kept.updates.push(rest);
         }
@@ -144,13 +142,13 @@ impl<S: State> Reader<S> {
     fn values(&mut self, values: Vec<ChannelJson>) -> Result<(), (String, Unfit)> {
         // A channel may be there under two names, if an older program went on after it was renamed. The present name
         // counts, and the other one is kept.
-        let is_present = |value: &ChannelJson| position(S::CHANNELS, &value.name).is_some();
+        let is_present = |value: &ChannelJson| position(self.state.channels(), &value.name).is_some();
         let (now, before): (Vec<_>, Vec<_>) = values.into_iter().partition(is_present);
         for ChannelJson { name, version, json, late } in now.into_iter().chain(before) {
-            match find(S::CHANNELS, &name) {
+            match find(self.state.channels(), &name) {
                 Some((_, channel)) if late && channel.ephemeral => {}
-                Some((position, channel)) if !self.present.contains(position) => {
-                    self.value(position, channel, version, &json).map_err(|unfit| (name, unfit))?;
+                Some((position, _)) if !self.present.contains(position) => {
+                    self.value(position, version, &json).map_err(|unfit| (name, unfit))?;
                 }
                 _ => match serde_json::from_slice(&json) {
                     Ok(json) => self.kept.values.put(name, version, json),
@@ -161,13 +159,8 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
-    fn value(
-        &mut self,
-        position: usize,
-        channel: &'static Channel,
-        version: u32,
-        json: &[u8],
-    ) -> Result<(), Unfit> {
+    fn value(&mut self, position: usize, version: u32, json: &[u8]) -> Result<(), Unfit> {
+        let channel = &self.state.channels()[position];
         if version == channel.version {
             self.state.decode(position, json)?;
         } else {
@@ -189,7 +182,7 @@ impl<S: State> Reader<S> {
             return Ok((update, Object::default()));
         }
         let object: Object = serde_json::from_slice(json)?;
-        let of_today = object.is_of_today(S::CHANNELS);
+        let of_today = object.is_of_today(self.state.channels());
         match (self.split(object, false), direct) {
             // It tells the place in what is stored.
             (Err(Unfit::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
@@ -203,7 +196,8 @@ impl<S: State> Reader<S> {
     /// `None` if that is not the present version of each.
     fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
         let update: S::Update = serde_json::from_slice(json)?;
-        Ok((update.written().intersection(self.versioned) == listed).then_some(update))
+        let written = self.state.written(&update);
+        Ok((written.intersection(self.versioned) == listed).then_some(update))
     }
 
     /// The channels whose versions an update begins with, and the update without that. `None` if it does not begin with
@@ -215,8 +209,10 @@ impl<S: State> Reader<S> {
         let mut rest = json[versions.byte_offset()..].to_vec();
         let mut listed = ChannelSet::EMPTY;
         for (name, version) in read {
-            match position(S::CHANNELS, &name) {
-                Some(position) if S::CHANNELS[position].version == version => listed.insert(position),
+            match position(self.state.channels(), &name) {
+                Some(position) if self.state.channels()[position].version == version => {
+                    listed.insert(position)
+                }
                 _ => return Ok(None),
             }
         }
@@ -234,7 +230,7 @@ impl<S: State> Reader<S> {
         let (mut known, mut rest) = (BTreeMap::new(), Object::default());
         if let Some(cleared) = entries.remove(CLEAR) {
             let names: Vec<String> = serde_json::from_str(cleared.get())?;
-            let names = names.into_iter().map(|name| (find(S::CHANNELS, &name), name));
+            let names = names.into_iter().map(|name| (find(self.state.channels(), &name), name));
             let names =
                 names.filter(|(found, _)| !found.is_some_and(|(_, channel)| late && channel.ephemeral));
             let (ours, others): (Vec<_>, Vec<_>) = names.partition(|(found, _)| found.is_some());
@@ -247,11 +243,11 @@ impl<S: State> Reader<S> {
         }
         for (name, json) in entries {
             let version = version_of(&versions, &name);
-            match find(S::CHANNELS, &name) {
+            match find(self.state.channels(), &name) {
                 Some((_, channel)) if late && channel.ephemeral => {}
                 Some((_, channel)) => {
                     let json = migrate(channel, version, Stored::Write, json)?;
-                    if known.insert(channel.name.to_owned(), json).is_some() {
+                    if known.insert(channel.name.to_string(), json).is_some() {
                         let twice = format!("channel `{}` is written under two of its names", channel.name);
                         return Err(Unfit::Decode(twice.into()));
                     }
@@ -401,18 +397,6 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Whether any channel has a version that has to be stored.
-pub(crate) const fn any_version(channels: &[Channel]) -> bool {
-    let mut position = 0;
-    while position < channels.len() {
-        if channels[position].version != 1 {
-            return true;
-        }
-        position += 1;
-    }
-    false
-}
-
 /// Begins an object with the versions of the written channels, if any of them is not 1. The object stays open.
 pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>) {
     let mut begin = WITH_VERSIONS;
@@ -432,7 +416,7 @@ pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &m
 /// The entry of a snapshot with the versions of all channels, if any of them is not 1.
 pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
     let versions = channels.iter().filter(|channel| channel.version != 1);
-    let versions: BTreeMap<_, _> = versions.map(|channel| (channel.name, channel.version)).collect();
+    let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();
     let json = || serde_json::to_vec(&versions).expect("names and numbers become JSON");
     (!versions.is_empty()).then(|| ChannelValue { channel: VERSIONS.to_owned(), json: json() })
 }
@@ -463,10 +447,11 @@ fn migrate(
         return Ok(json);
     }
     if from > to {
-        return Err(Unfit::Newer { channel: channel.name, stored: from, known: to });
+        return Err(Unfit::Newer { channel: channel.name.clone(), stored: from, known: to });
     }
-    let failed =
-        |source: Cause| Unfit::Decode(MigrateError { channel: channel.name, from, to, source }.into());
+    let failed = |source: Cause| {
+        Unfit::Decode(MigrateError { channel: channel.name.clone(), from, to, source }.into())
+    };
     let migrate = channel.migrate.ok_or_else(|| failed("it has no `migrate`".into()))?;
     let json = serde_json::from_str(json.get())?;
     let migrated = catch_unwind(AssertUnwindSafe(|| migrate(json, from, stored)));

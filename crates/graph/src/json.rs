@@ -2,30 +2,30 @@
 
 use std::{cell::Cell, io};
 
+use serde::Serialize as _;
 use serde_json::{Serializer, ser::Formatter};
 use superstep_engine::NodeName;
 
-use crate::{Channel, ChannelValue, RunError, State, Update, evolve};
+use crate::{Channel, ChannelValue, RunError, State, evolve};
 
 /// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
 /// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
-pub(crate) fn encode<U: Update>(
-    update: &U,
+pub(crate) fn encode<S: State>(
+    state: &S,
+    update: &S::Update,
     step: i64,
     node: &NodeName,
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
     scratch.clear();
-    if const { evolve::any_version(U::CHANNELS) } {
-        evolve::write_versions(U::CHANNELS, update.written(), scratch);
-    }
+    evolve::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
     let nulls = Cell::new(false);
     let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
     let written = update.serialize(&mut json).and_then(|()| {
         if nulls.get() {
-            serde_json::from_slice::<U>(&scratch[versions..])?;
+            serde_json::from_slice::<S::Update>(&scratch[versions..])?;
         }
         Ok(())
     });
@@ -59,15 +59,16 @@ pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValu
     let channel = |(position, channel): (usize, &Channel)| {
         let json = state.encode(position).and_then(|json| {
             if has_null(&json) {
-                S::default().decode(position, &json)?;
+                state.clone().decode(position, &json)?;
             }
             Ok(json)
         });
-        let json = json.map_err(|source| RunError::EncodeChannel { channel: channel.name, step, source })?;
-        Ok(ChannelValue { channel: channel.name.to_owned(), json })
+        let json =
+            json.map_err(|source| RunError::EncodeChannel { channel: channel.name.clone(), step, source })?;
+        Ok(ChannelValue { channel: channel.name.to_string(), json })
     };
-    let channels = S::CHANNELS.iter().enumerate().map(channel);
-    channels.chain(evolve::versions(S::CHANNELS).map(Ok)).collect()
+    let channels = state.channels().iter().enumerate().map(channel);
+    channels.chain(evolve::versions(state.channels()).map(Ok)).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 extern crate self as superstep_graph;
 
 mod by_id;
+mod channel;
 mod later;
 mod log;
 mod reducer;
@@ -36,6 +37,7 @@ mod update;
 
 pub use builder::{END, NodeRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
+pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
     Lease, Loaded, RecordedTarget, Source, TaskKey, TaskRecord, ThreadId,
@@ -53,9 +55,11 @@ pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
-pub use state::{Channel, FoldError, Migrate, State, Stored, Update, reduce};
+pub use state::{FoldError, State, Update, reduce};
 pub use stream::{Event, RunStream, StreamMode};
-pub use superstep_engine::{Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology};
+pub use superstep_engine::{
+    ChannelSet, Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
+};
 pub use superstep_macros::{Route, State};
 pub use timeout::{TimedOut, TimeoutKind};
 
@@ -68,6 +72,6 @@ pub mod __private {
 
     pub use crate::{
         later::Later,
-        state::{Cleared, some},
+        state::{Cleared, FixedChannels, some},
     };
 }

@@ -61,20 +61,21 @@ impl SinceSnapshot {
     }
 }
 
-/// Loads the checkpoint `at`, or the head. `None` if there is no such thread. `given` are the channels that are about to
-/// be written.
+/// Loads the checkpoint `at`, or the head. `None` if there is no such thread. `initial` is the state with which a thread
+/// begins, `given` are the channels that are about to be written.
 ///
 /// # Errors
 /// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, [`RunError::MissingChannel`] if neither
 /// the thread nor `given` has a channel that is required, and those of [`restore`].
 pub(crate) async fn load<S: State>(
+    initial: &S,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     at: Option<CheckpointId>,
     given: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match (checkpointer.load(thread, at).await?, at) {
-        (Some(loaded), _) => restore(thread, loaded, given).map(Some),
+        (Some(loaded), _) => restore(initial, thread, loaded, given).map(Some),
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
     }
@@ -85,15 +86,16 @@ pub(crate) async fn load<S: State>(
 /// # Errors
 /// [`RunError::MissingChannel`] with the first that is not in `present`.
 pub(crate) fn require<S: State>(
+    state: &S,
     present: ChannelSet,
     stored: Option<(&ThreadId, CheckpointId)>,
 ) -> Result<(), RunError> {
-    let mut channels = S::CHANNELS.iter().enumerate();
+    let mut channels = state.channels().iter().enumerate();
     match channels.find(|(position, channel)| channel.required && !present.contains(*position)) {
         None => Ok(()),
         Some((_, channel)) => {
             let stored = stored.map(|(thread, checkpoint)| (thread.clone(), checkpoint));
-            Err(RunError::MissingChannel { channel: channel.name, stored })
+            Err(RunError::MissingChannel { channel: channel.name.clone(), stored })
         }
     }
 }
@@ -103,7 +105,12 @@ pub(crate) fn require<S: State>(
 /// # Errors
 /// [`RunError::Decode`] if something stored does not fit the state, [`RunError::NewerChannel`] if a newer program stored
 /// it.
-fn restore<S: State>(thread: &ThreadId, loaded: Loaded, given: ChannelSet) -> Result<Restored<S>, RunError> {
+fn restore<S: State>(
+    initial: &S,
+    thread: &ThreadId,
+    loaded: Loaded,
+    given: ChannelSet,
+) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, snapshot, commits, tasks } = loaded;
     let id = meta.id;
     let refuse = |what: String, unfit: Unfit| match unfit {
@@ -112,7 +119,7 @@ fn restore<S: State>(thread: &ThreadId, loaded: Loaded, given: ChannelSet) -> Re
             RunError::NewerChannel { thread: thread.clone(), checkpoint: id, channel, stored, known }
         }
     };
-    let mut reader = Reader::<S>::new();
+    let mut reader = Reader::new(initial.clone());
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);
@@ -143,7 +150,7 @@ fn restore<S: State>(thread: &ThreadId, loaded: Loaded, given: ChannelSet) -> Re
         };
         restored.push(RestoredTask { slot, record, update });
     }
-    require::<S>(reader.present.union(given), Some((thread, id)))?;
+    require(&reader.state, reader.present.union(given), Some((thread, id)))?;
     let Reader { state, kept, .. } = reader;
     Ok(Restored { meta, head, state, tasks: restored, since_snapshot, kept })
 }

@@ -30,7 +30,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::{
     AppliedTask, Checkpointer, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
-    Status, StreamMode, TaskRecord, Update,
+    Status, StreamMode, TaskRecord,
     compiled::Inner,
     cx::{EmitCustom, RunCx},
     error::chain,
@@ -121,12 +121,13 @@ impl<S: State> Driver<S> {
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(config.clock.now_ms()),
         };
+        let state = graph.initial.clone();
         Self {
             graph,
             cx: Arc::new(cx),
             events,
             hold: None,
-            state: S::default(),
+            state,
             done: Vec::new(),
             scratch: Vec::new(),
             failure: None,
@@ -295,7 +296,7 @@ impl<S: State> Driver<S> {
         json: Vec<u8>,
         alone: bool,
     ) -> Result<Report, RunError> {
-        let (written, exclusive) = (update.written(), update.exclusive());
+        let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
         let name = self.graph.topology.name(node);
         let compiled = &self.graph.nodes[node.position()];
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
@@ -389,7 +390,7 @@ impl<S: State> Driver<S> {
                     let done = self.done[task.slot as usize].as_ref().expect("both tasks are finished");
                     self.graph.topology.name(done.node).clone()
                 };
-                let channel = S::CHANNELS[channel].name;
+                let channel = self.state.channels()[channel].name.clone();
                 let error = RunError::Conflict {
                     channel,
                     step: first.step,
@@ -434,7 +435,7 @@ impl<S: State> Driver<S> {
         if self.hold.is_none() {
             return Ok(Vec::new());
         }
-        encode(update, step, self.graph.topology.name(node), &mut self.scratch)
+        encode(&self.state, update, step, self.graph.topology.name(node), &mut self.scratch)
     }
 
     fn wants(&self, mode: StreamMode) -> bool {

@@ -3,7 +3,7 @@
 //! Start at [`State`]; write `#[derive(State)]` instead of implementing it.
 
 use std::{
-    error::Error,
+    borrow::Cow,
     fmt,
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,10 +13,9 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, Error as _},
 };
-use serde_json::Value;
 use superstep_engine::ChannelSet;
 
-use crate::{Panicked, ReduceError};
+use crate::{Channel, Panicked, ReduceError};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -25,13 +24,19 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// A partial state: for each channel a write or nothing.
     type Update: Update;
 
-    /// The channels, in the order of the fields.
-    const CHANNELS: &'static [Channel];
-
     /// An update that writes nothing yet.
     fn update() -> Self::Update {
         Self::Update::default()
     }
+
+    /// The channels, in the order of the fields. They are the same for every state of a graph.
+    fn channels(&self) -> &[Channel];
+
+    /// The channels that `update` writes or clears.
+    fn written(&self, update: &Self::Update) -> ChannelSet;
+
+    /// Those of them that nobody else may write in the same superstep.
+    fn exclusive(&self, update: &Self::Update) -> ChannelSet;
 
     /// Takes every ephemeral channel back to its default value.
     fn clear_ephemeral(&mut self);
@@ -64,15 +69,6 @@ pub trait State: Clone + Default + Send + Sync + 'static {
 pub trait Update:
     Clone + Default + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The channels of the state that it changes.
-    const CHANNELS: &'static [Channel];
-
-    /// The channels it writes or clears.
-    fn written(&self) -> ChannelSet;
-
-    /// Those of them that nobody else may write in the same superstep.
-    fn exclusive(&self) -> ChannelSet;
-
     /// One update that folds as the two do, `self` first.
     ///
     /// As long as no channel is in both, the result is an ordinary update. Otherwise it goes on with a hidden list: the
@@ -91,53 +87,12 @@ pub trait Update:
     fn then(self, later: Self) -> Self;
 }
 
-/// What is known of a channel at compile time.
-#[derive(Clone, Copy, Debug)]
-pub struct Channel {
-    /// The field's name. Checkpoints refer to channels by name.
-    pub name: &'static str,
-    /// The names it had before: what is stored under them is read, and stored under the present one from then on.
-    pub was: &'static [&'static str],
-    /// Whether only the next superstep sees what is written to it.
-    pub ephemeral: bool,
-    /// The version of what is stored of it, from 1.
-    pub version: u32,
-    /// Brings what an older version stored to the present one; there if `version` is not 1.
-    pub migrate: Option<Migrate>,
-    /// Whether a thread cannot do without a value of it.
-    pub required: bool,
-}
-
-impl Channel {
-    /// Whether this is, or was, the channel's name.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.was.contains(&name)
-    }
-}
-
-/// A function that brings the JSON of a channel from an older version to the present one; see [`Channel::migrate`].
-///
-/// It is given the JSON, the version that wrote it, and whether it is a value or a write.
-///
-/// # Determinism
-/// The result depends on the arguments only. What is stored stays as it is, and is migrated again when it is loaded.
-pub type Migrate = fn(Value, u32, Stored) -> Result<Value, Box<dyn Error + Send + Sync>>;
-
-/// Which of the two forms of a channel is stored. Their JSON often looks the same, and need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stored {
-    /// The value, as snapshots have it.
-    Value,
-    /// One write, as updates have it; it is folded after it is migrated.
-    Write,
-}
-
 /// A write that a reducer refused.
 #[derive(Debug, thiserror::Error)]
 #[error("channel `{channel}` refused a write")]
 pub struct FoldError {
     /// The channel's name.
-    pub channel: &'static str,
+    pub channel: Cow<'static, str>,
     /// The reducer's reason.
     #[source]
     pub source: ReduceError,
@@ -161,12 +116,12 @@ pub fn reduce<S: State>(state: &S, updates: impl IntoIterator<Item = S::Update>)
 
 /// Folds one update; a reducer that panics refuses the write.
 pub(crate) fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError> {
-    let written = update.written();
+    let written = state.written(&update);
     catch_unwind(AssertUnwindSafe(|| state.fold(update))).unwrap_or_else(|panic| {
         let mut written = written.iter();
         let channel = match (written.next(), written.next()) {
-            (Some(only), None) => S::CHANNELS[only].name,
-            _ => "(one of several)",
+            (Some(only), None) => state.channels()[only].name.clone(),
+            _ => "(one of several)".into(),
         };
         Err(FoldError { channel, source: Box::new(Panicked::from_payload(&*panic)) })
     })
@@ -175,9 +130,15 @@ pub(crate) fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), Fol
 /// The channels of an update that start over from their default value before its writes are folded.
 ///
 /// Its JSON form is the list of their names.
-pub struct Cleared<S>(ChannelSet, PhantomData<fn() -> S>);
+pub struct Cleared<U>(ChannelSet, PhantomData<fn() -> U>);
 
-impl<S> Cleared<S> {
+/// An update whose channels are known at compile time.
+pub trait FixedChannels {
+    /// They, by position.
+    const CHANNELS: &'static [Channel];
+}
+
+impl<U> Cleared<U> {
     /// Adds the channel at `position`.
     pub fn insert(&mut self, position: usize) {
         self.0.insert(position);
@@ -204,41 +165,41 @@ impl<S> Cleared<S> {
     }
 }
 
-impl<S> Clone for Cleared<S> {
+impl<U> Clone for Cleared<U> {
     fn clone(&self) -> Self {
         Self(self.0, PhantomData)
     }
 }
 
-impl<S> Default for Cleared<S> {
+impl<U> Default for Cleared<U> {
     fn default() -> Self {
         Self(ChannelSet::EMPTY, PhantomData)
     }
 }
 
-impl<S> PartialEq for Cleared<S> {
+impl<U> PartialEq for Cleared<U> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<S: State> fmt::Debug for Cleared<S> {
+impl<U: FixedChannels> fmt::Debug for Cleared<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|position| S::CHANNELS[position].name)).finish()
+        f.debug_list().entries(self.0.iter().map(|position| &*U::CHANNELS[position].name)).finish()
     }
 }
 
-impl<S: State> Serialize for Cleared<S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_seq(self.0.iter().map(|position| S::CHANNELS[position].name))
+impl<U: FixedChannels> Serialize for Cleared<U> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|position| &*U::CHANNELS[position].name))
     }
 }
 
-impl<'de, S: State> Deserialize<'de> for Cleared<S> {
+impl<'de, U: FixedChannels> Deserialize<'de> for Cleared<U> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut cleared = Self::default();
         for name in Vec::<String>::deserialize(deserializer)? {
-            let position = S::CHANNELS.iter().position(|channel| channel.is_called(&name));
+            let position = U::CHANNELS.iter().position(|channel| channel.is_called(&name));
             cleared
                 .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
         }

@@ -6,7 +6,7 @@ use superstep_engine::{Control, NodeIndex, Target};
 
 use crate::{
     AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId, Update,
+    ThreadId,
     compiled::Inner,
     json,
     load::{Restored, load, require},
@@ -26,9 +26,10 @@ pub(crate) async fn update_state<S: State>(
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: as_node.to_owned() };
     let node = graph.topology.find(as_node).ok_or_else(unknown)?;
     let _lease = checkpointer.lease(thread).await?;
-    let restored = load::<S>(checkpointer, thread, config.checkpoint, update.written()).await?;
+    let written = graph.initial.written(&update);
+    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, written).await?;
     if restored.is_none() {
-        require::<S>(update.written(), None)?;
+        require(&graph.initial, written, None)?;
     }
     let (head, parent) = (restored.as_ref().map(|it| it.head), restored.as_ref().map(|it| it.meta.id));
     let mut change = Change::after(graph, restored, config.checkpoint.is_none())?;
@@ -55,7 +56,7 @@ impl<S: State> Change<S> {
     /// lost; a fork from an older checkpoint leaves it to the other branch.
     fn after(graph: &Inner<S>, restored: Option<Restored<S>>, live: bool) -> Result<Self, RunError> {
         let mut change = Self {
-            state: S::default(),
+            state: graph.initial.clone(),
             step: 0,
             before: None,
             done: Vec::new(),
@@ -93,7 +94,7 @@ impl<S: State> Change<S> {
 
     fn add(&mut self, graph: &Inner<S>, node: NodeIndex, update: S::Update) -> Result<(), RunError> {
         let name = graph.topology.name(node);
-        let json = json::encode(&update, self.step, name, &mut Vec::new())?;
+        let json = json::encode(&self.state, &update, self.step, name, &mut Vec::new())?;
         self.fold(graph, node, update)?;
         let targets = run::targets(&graph.nodes[node.position()], &self.state, self.step, name)?;
         let pending = self.before.iter().flat_map(|before| &before.next);

@@ -81,7 +81,8 @@ impl Channel {
                 (quote!(#version), quote!(::core::option::Option::Some(#call)))
             }
         };
-        quote!(was: &[#(#was),*], version: #version, migrate: #migrate, required: #required)
+        let cow = quote!(::std::borrow::Cow::Borrowed);
+        quote!(was: #cow(&[#(#cow(#was)),*]), version: #version, migrate: #migrate, required: #required)
     }
 
     /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.

@@ -139,7 +139,7 @@ impl Input {
                 #(#fields)*
                 /// The channels that start over before the writes of this update are folded.
                 #[serde(skip_serializing_if = #is_empty)]
-                #vis clear: #home::__private::Cleared<#ident>,
+                #vis clear: #home::__private::Cleared<#update>,
                 // As visible as the others, so that `..Default::default()` can be written.
                 #[doc(hidden)]
                 #[serde(rename = "$then", skip_serializing_if = #no_later)]
@@ -184,7 +184,7 @@ impl Input {
             impl #update {
                 // Here, where no trait is demanded, so that a trait which is missing is reported once.
                 const __CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: #names, ephemeral: #reducers::EPHEMERAL, #history }),*];
+                    &[#(#home::Channel { name: ::std::borrow::Cow::Borrowed(#names), ephemeral: #reducers::EPHEMERAL, #history }),*];
 
                 #parts
 
@@ -211,7 +211,7 @@ impl Input {
                     }
                     if let ::core::option::Option::Some(write) = self.#idents {
                         #reducers::reduce(&mut state.#idents, write)
-                            .map_err(|source| #home::FoldError { channel: #names, source })?;
+                            .map_err(|source| #home::FoldError { channel: #names.into(), source })?;
                     }
                 )*
                 if !self.__later.is_empty() {
@@ -256,7 +256,17 @@ impl Input {
             impl #home::State for #ident {
                 type Update = #update;
 
-                const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
+                fn channels(&self) -> &[#home::Channel] {
+                    #update::__CHANNELS
+                }
+
+                fn written(&self, update: &#update) -> #home::__private::ChannelSet {
+                    update.__written()
+                }
+
+                fn exclusive(&self, update: &#update) -> #home::__private::ChannelSet {
+                    update.__exclusive()
+                }
 
                 fn clear_ephemeral(&mut self) {
                     #(
@@ -296,17 +306,12 @@ impl Input {
         let Code { home, idents, .. } = code;
         quote! {
             #[automatically_derived]
-            impl #home::Update for #update {
+            impl #home::__private::FixedChannels for #update {
                 const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
+            }
 
-                fn written(&self) -> #home::__private::ChannelSet {
-                    self.__written()
-                }
-
-                fn exclusive(&self) -> #home::__private::ChannelSet {
-                    self.__exclusive()
-                }
-
+            #[automatically_derived]
+            impl #home::Update for #update {
                 fn then(mut self, mut later: Self) -> Self {
                     let more = ::core::mem::take(&mut later.__later);
                     let last = self.__last();

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep_graph::{
-    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, Stored, UnknownId, Update, reduce,
+    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, Stored, UnknownId, Update as _,
+    reduce,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -109,16 +110,17 @@ fn text(update: &EveryUpdate) -> String {
     serde_json::to_string(update).expect("an update has a JSON form")
 }
 
-fn names(set: impl IntoIterator<Item = usize>) -> Vec<&'static str> {
-    set.into_iter().map(|position| Every::CHANNELS[position].name).collect()
+fn names(set: impl IntoIterator<Item = usize>) -> Vec<String> {
+    set.into_iter().map(|position| Every::default().channels()[position].name.to_string()).collect()
 }
 
 #[test]
 fn channels_are_the_fields_in_their_order() {
-    let listed: Vec<_> = Every::CHANNELS.iter().map(|channel| channel.name).collect();
+    let state = Every::default();
+    let listed: Vec<_> = state.channels().iter().map(|channel| &*channel.name).collect();
     assert_eq!(listed, NAMES);
-    let ephemeral: Vec<_> = Every::CHANNELS.iter().filter(|channel| channel.ephemeral).collect();
-    assert_eq!(ephemeral.iter().map(|channel| channel.name).collect::<Vec<_>>(), ["hint", "flash"]);
+    let ephemeral = state.channels().iter().filter(|channel| channel.ephemeral);
+    assert_eq!(ephemeral.map(|channel| &*channel.name).collect::<Vec<_>>(), ["hint", "flash"]);
 }
 
 #[test]
@@ -233,24 +235,24 @@ fn a_last_value_channel_can_be_cleared_by_json() {
 
 #[test]
 fn written_has_the_written_and_the_cleared_channels() {
-    assert!(Every::update().written().is_empty());
-    assert_eq!(names(full_update().written().iter()), NAMES);
+    assert!(Every::default().written(&Every::update()).is_empty());
+    assert_eq!(names(Every::default().written(&full_update()).iter()), NAMES);
     let update = Every::update().answer(None).turns(1).clear_log();
-    assert_eq!(names(update.written().iter()), ["answer", "log", "turns"]);
+    assert_eq!(names(Every::default().written(&update).iter()), ["answer", "log", "turns"]);
 }
 
 #[test]
 fn exclusive_has_what_only_one_task_may_write_and_all_that_is_cleared() {
-    assert_eq!(names(full_update().exclusive().iter()), ["answer", "hint", "type", "flash"]);
+    assert_eq!(names(Every::default().exclusive(&full_update()).iter()), ["answer", "hint", "type", "flash"]);
     let update = Every::update().log(["a".to_owned()]).turns(1).clear_log().clear_flash();
-    assert_eq!(names(update.exclusive().iter()), ["log", "flash"]);
+    assert_eq!(names(Every::default().exclusive(&update).iter()), ["log", "flash"]);
 }
 
 #[test]
 fn channels_round_trip_through_encode_and_decode() {
     let state = full_state();
     let mut copy = Every::default();
-    for position in 0..Every::CHANNELS.len() {
+    for position in 0..Every::default().channels().len() {
         copy.decode(position, &state.encode(position).unwrap()).unwrap();
     }
     assert_eq!(copy, state);
@@ -300,7 +302,7 @@ fn a_state_may_have_no_channels() {
     #[derive(State, Clone, Default)]
     struct Empty {}
 
-    assert!(Empty::CHANNELS.is_empty());
+    assert!(Empty {}.channels().is_empty());
     assert!(reduce(&Empty::default(), [Empty::update()]).is_ok());
     assert_eq!(
         Empty {}.encode(0).unwrap_err().to_string(),
@@ -375,13 +377,13 @@ struct Older {
 
 #[test]
 fn a_channel_tells_its_history() {
-    let [messages, worked] = Older::CHANNELS else { panic!("two channels") };
-    assert_eq!(
-        (messages.was, messages.version, messages.required),
-        (["texts", "lines"].as_slice(), 1, false)
-    );
+    let older = Older::default();
+    let [messages, worked] = older.channels() else { panic!("two channels") };
+    assert_eq!(*messages.was, ["texts", "lines"]);
+    assert_eq!((messages.version, messages.required), (1, false));
     assert!(messages.migrate.is_none());
-    assert_eq!((worked.was, worked.version, worked.required), ([].as_slice(), 2, true));
+    assert!(worked.was.is_empty());
+    assert_eq!((worked.version, worked.required), (2, true));
     let migrate = worked.migrate.expect("it has a version");
     assert_eq!(migrate(json!(120), 1, Stored::Write).unwrap(), json!(2));
     assert_eq!(migrate(json!("x"), 1, Stored::Value).unwrap_err().to_string(), "`\"x\"` is no number");
@@ -416,8 +418,8 @@ fn updates_follow_each_other_as_one() {
     assert_eq!(serde_json::to_value(&both).unwrap(), stored);
     assert_eq!(words(both.clone()), "d");
     assert_eq!(words(serde_json::from_value(stored).unwrap()), "d");
-    assert_eq!(both.written().iter().collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(both.exclusive().iter().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(Every::default().written(&both).iter().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(Every::default().exclusive(&both).iter().collect::<Vec<_>>(), [0, 1]);
     // A builder goes on where the update ends.
     assert_eq!(words(say("a").then(say("b")).log(["c".to_owned()])), "ac");
     // Each part is refused on its own.

@@ -98,6 +98,6 @@ fn values<S: State>(state: &S) -> String {
         let value = state.encode(position).expect("a channel has a JSON form");
         format!("\"{}\":{}", channel.name, String::from_utf8(value).expect("JSON is UTF-8"))
     };
-    let channels: Vec<String> = S::CHANNELS.iter().enumerate().map(channel).collect();
+    let channels: Vec<String> = state.channels().iter().enumerate().map(channel).collect();
     format!("{{{}}}", channels.join(","))
 }

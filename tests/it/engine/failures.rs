@@ -191,7 +191,7 @@ on_every_store! {
         graph.add_edge(a, a);
         let graph = backend.keep(graph.compile().unwrap());
         let error = failed(graph.invoke(Measured::update(), t()).await);
-        assert!(matches!(&error, RunError::EncodeChannel { channel: "sum", .. }), "{error}");
+        assert!(matches!(&error, RunError::EncodeChannel { channel, .. } if channel == "sum"), "{error}");
         assert_eq!(head(&graph).await.values.sum, f64::INFINITY, "what was stored before can be read");
     }
 }

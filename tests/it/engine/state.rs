@@ -50,8 +50,8 @@ on_every_store! {
         assert!(
             matches!(
                 &error,
-                RunError::Conflict { channel: "x", step: 1, first, second }
-                    if first.as_str() == "a" && second.as_str() == "b"
+                RunError::Conflict { channel, step: 1, first, second }
+                    if channel == "x" && first.as_str() == "a" && second.as_str() == "b"
             ),
             "{error}"
         );

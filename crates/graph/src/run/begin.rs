@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State, TaskRecord,
-    Update,
     hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
     node::Targets,
@@ -24,7 +23,7 @@ impl<S: State> Driver<S> {
     ) -> Result<Begin, RunError> {
         match input {
             Some(input) if config.checkpoint.is_none() => {
-                require::<S>(input.written(), None)?;
+                require(&self.state, self.state.written(&input), None)?;
                 self.accept(input, Control::input(None))
             }
             _ => Err(RunError::NoCheckpointer { graph: self.graph.name.clone() }),
@@ -43,13 +42,13 @@ impl<S: State> Driver<S> {
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
-        let given = input.as_ref().map_or(ChannelSet::EMPTY, Update::written);
-        let restored = load::<S>(&checkpointer, &thread, config.checkpoint, given).await?;
+        let given = input.as_ref().map_or(ChannelSet::EMPTY, |input| self.state.written(input));
+        let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
         let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept }) = restored else {
             self.hold = Some(hold);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
-            require::<S>(given, None)?;
+            require(&self.state, given, None)?;
             return self.accept_and_store(input, None, config).await;
         };
         hold.stand_at(head, &meta, since_snapshot, kept);
@@ -134,7 +133,7 @@ impl<S: State> Driver<S> {
                         continue;
                     };
                     let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
-                    let (written, exclusive) = (update.written(), update.exclusive());
+                    let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
                     begin.records.finished.push((task.slot, Report { written, exclusive, targets: ends }));
                     let json = json.into_bytes();
                     let update = Some(update);

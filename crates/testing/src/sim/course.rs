@@ -1,8 +1,8 @@
 //! How a thread went, as far as it must not depend on chance.
 
 use superstep_graph::{
-    CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError, Source, State,
-    ThreadId, chain,
+    Channel, CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError,
+    Source, State, ThreadId, chain,
 };
 
 use super::store::at_once;
@@ -10,8 +10,8 @@ use super::store::at_once;
 /// The course of a finished thread.
 #[derive(Default)]
 pub(super) struct Course {
-    /// By channel.
-    state: Vec<String>,
+    /// By channel: its name and its value.
+    state: Vec<(String, String)>,
     /// Oldest first.
     checkpoints: Vec<(Source, Control)>,
     /// The updates of each commit in fold order, after the full state that was stored last.
@@ -40,7 +40,7 @@ impl Course {
         let state = graph.get_state(thread, None).await.map_err(|error: RunError| chain(&error))?.values;
         let state = channels(&state)?;
         if let Some(left) = left
-            && let Some(lost) = differing_channel::<S>(&channels(left)?, &state, "and in the store")
+            && let Some(lost) = differing_channel(&channels(left)?, &state, "and in the store")
         {
             return Err(lost);
         }
@@ -53,8 +53,8 @@ impl Course {
     }
 
     /// What is not as in the `plain` run. States first: they say most.
-    pub(super) fn difference<S: State>(&self, plain: &Self) -> Option<String> {
-        differing_channel::<S>(&self.state, &plain.state, "in the plain run").or_else(|| {
+    pub(super) fn difference(&self, plain: &Self) -> Option<String> {
+        differing_channel(&self.state, &plain.state, "in the plain run").or_else(|| {
             let show = |it: &(Source, Control)| {
                 let next: Vec<&str> = it.1.next.iter().map(NodeName::as_str).collect();
                 format!("({}, {}, [{}])", it.0.as_str(), it.1.step, next.join(" "))
@@ -71,17 +71,17 @@ impl Course {
 ///
 /// # Errors
 /// If a value has no JSON form.
-fn channels<S: State>(state: &S) -> Result<Vec<String>, String> {
-    let channel = |channel: usize| {
-        let json = state.encode(channel);
-        json.map(text).map_err(|error| format!("channel `{}`: {error}", S::CHANNELS[channel].name))
+fn channels<S: State>(state: &S) -> Result<Vec<(String, String)>, String> {
+    let channels = state.channels().iter().enumerate();
+    let channel = |(position, Channel { name, .. }): (usize, &Channel)| {
+        let json = state.encode(position).map_err(|error| format!("channel `{name}`: {error}"))?;
+        Ok((name.to_string(), text(json)))
     };
-    (0..S::CHANNELS.len()).map(channel).collect()
+    channels.map(channel).collect()
 }
 
-fn differing_channel<S: State>(here: &[String], there: &[String], at: &str) -> Option<String> {
-    let names = S::CHANNELS.iter().map(|channel| channel.name);
-    names.zip(here.iter().zip(there)).find_map(|(name, (here, there))| {
+fn differing_channel(here: &[(String, String)], there: &[(String, String)], at: &str) -> Option<String> {
+    here.iter().zip(there).find_map(|((name, here), (_, there))| {
         (here != there).then(|| format!("channel `{name}` is {here}, {at} {there}"))
     })
 }

@@ -58,7 +58,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
                 known.crashed += passes.crashed;
             }
             let different = match life.course {
-                Ok(ended) => ended.difference::<S>(&course),
+                Ok(ended) => ended.difference(&course),
                 Err(what) => Some(what),
             };
             report.failures.extend(different.map(|what| Failure { seed, crashes: life.crashes, what }));
