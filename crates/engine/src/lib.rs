@@ -10,7 +10,7 @@
 //!                        ▼
 //!   Execute ──▶ Finished / Failed ──▶ Commit ──▶ Committed ──▶ Execute … ──▶ Done
 //!                        │                                       │
-//!                        └──▶ Fail, Suspended                    └──▶ Cancelled, Suspended
+//!                        └──▶ Fail, Suspended                    └──▶ Cancelled, Drained, Suspended
 //! ```
 //!
 //! Whoever drives a run executes the tasks it is told to, reports each one, folds their writes in the order of

@@ -21,6 +21,8 @@ pub enum Output {
     Drop(TaskId),
     /// The run is complete.
     Done,
+    /// The run stopped between two supersteps because it was asked to; another one runs the rest.
+    Drained,
     /// The run stopped because it was cancelled; drop the tasks that still run.
     Cancelled,
     /// The run waits for someone outside: tasks are interrupted, or it came to a breakpoint.
@@ -80,6 +82,8 @@ pub enum Input {
     Committed,
     /// Someone wants the run to stop.
     Cancel,
+    /// Someone wants the run to stop once the present superstep is committed.
+    Drain,
 }
 
 /// A task and what it left behind.
@@ -183,6 +187,7 @@ pub struct Run {
     steps_left: u32,
     phase: Phase,
     cancelled: bool,
+    draining: bool,
 }
 
 #[derive(Debug)]
@@ -217,6 +222,8 @@ pub struct RunLimits {
     pub supersteps: u32,
     /// Where it stops although it could go on.
     pub breakpoints: Breakpoints,
+    /// Whether it is to stop before any superstep that executes nodes.
+    pub drained: bool,
 }
 
 /// Nodes at which a run stops. A run that begins at a breakpoint passes it.
@@ -300,6 +307,7 @@ impl Run {
             steps_left: limits.supersteps,
             phase: Phase::Executing,
             cancelled: false,
+            draining: limits.drained,
         };
         run.begin_superstep();
         Ok(run)
@@ -339,6 +347,10 @@ impl Run {
                 self.cancel();
                 Ok(())
             }
+            (Phase::Executing | Phase::Committing, Input::Drain) => {
+                self.draining = true;
+                Ok(())
+            }
             (
                 Phase::Committing,
                 Input::Finished(Finished { task, .. })
@@ -353,6 +365,11 @@ impl Run {
     /// How many tasks the present superstep has.
     pub fn width(&self) -> usize {
         self.slots.len()
+    }
+
+    /// How many supersteps may still execute nodes after the present one.
+    pub fn steps_left(&self) -> u32 {
+        self.steps_left
     }
 
     /// How many of them are not finished.
@@ -384,6 +401,9 @@ impl Run {
         }
         if !self.waits() {
             return self.stop();
+        }
+        if self.draining {
+            return self.end(Output::Drained);
         }
         if self.steps_left == 0 {
             let next = self.slots.iter().map(|slot| self.topology.name(slot.node).clone()).collect();

@@ -44,6 +44,8 @@ pub struct Outcome<S> {
     pub checkpoint: Option<CheckpointId>,
     /// What waits for an answer, if it was interrupted.
     pub interrupts: Vec<Interrupt>,
+    /// Why it was drained, if it was.
+    pub drained: Option<String>,
 }
 
 /// Whether a run came to its end.
@@ -54,6 +56,8 @@ pub enum Status {
     Completed,
     /// It waits for someone outside: for answers to [`Outcome::interrupts`], or, if there are none, at a breakpoint.
     Interrupted,
+    /// It ended after a superstep because it was asked to, [`Outcome::drained`] says why; resume it to go on.
+    Drained,
     /// It was cancelled with tasks left to run; resume it to go on.
     Cancelled,
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, Clock, SystemClock, ThreadId};
+use crate::{Answers, CheckpointId, Clock, Drain, SystemClock, ThreadId};
 
 /// Settings of one run.
 ///
@@ -32,6 +32,8 @@ pub struct RunConfig {
     pub answers: Answers,
     /// Where to stop although the run could go on.
     pub breakpoints: Breakpoints,
+    /// Ends the run after the superstep it is in.
+    pub drain: Drain,
     /// Cancels the run.
     pub cancel: CancellationToken,
     /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
@@ -80,6 +82,7 @@ impl Default for RunConfig {
             on_unfinished: OnUnfinished::default(),
             answers: Answers::new(),
             breakpoints: Breakpoints::default(),
+            drain: Drain::new(),
             cancel: CancellationToken::new(),
             clock: Arc::new(SystemClock),
             seed: 0,

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Clock, Question, ThreadId,
+    Clock, Drain, Question, ThreadId,
     interrupt::{Asked, Desk},
     timeout::Pulse,
 };
@@ -31,6 +31,8 @@ pub struct Cx {
     pub(crate) node: NodeIndex,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
+    /// How many supersteps may run after this one.
+    pub(crate) steps_left: u32,
     /// The item of a worker's task, as JSON.
     pub(crate) item: Option<Arc<str>>,
     /// `None` if nobody minds its silence.
@@ -44,6 +46,7 @@ pub(crate) struct RunCx {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
+    pub(crate) drain: Drain,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
     pub(crate) desk: Desk,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
@@ -89,6 +92,12 @@ impl Cx {
         self.attempt
     }
 
+    /// How many supersteps the run may still make after this one: 0 in the last that its
+    /// [`step_limit`](crate::RunConfig::step_limit) allows. A node that counts can come to an end in time.
+    pub fn remaining_steps(&self) -> u32 {
+        self.steps_left
+    }
+
     /// UTC milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
         self.run.clock.now_ms()
@@ -126,6 +135,12 @@ impl Cx {
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.
     pub fn cancel(&self) -> &CancellationToken {
         &self.run.cancel
+    }
+
+    /// Asks the run to end after this superstep, as [`RunConfig::drain`](crate::RunConfig::drain) does. The first reason
+    /// stands.
+    pub fn drain(&self, reason: impl Into<String>) {
+        self.run.drain.request(reason);
     }
 
     /// Asks someone outside and waits for the answer, which comes with another run: with

@@ -18,6 +18,7 @@ mod route;
 
 mod compiled;
 mod config;
+mod drain;
 mod error;
 mod node_error;
 mod stream;
@@ -46,6 +47,7 @@ pub use clock::{Clock, SystemClock, TokioClock};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
 pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
+pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;

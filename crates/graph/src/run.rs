@@ -56,8 +56,9 @@ pub(crate) async fn run<S: State>(
     if config.step_limit == 0 {
         return Err(RunError::ZeroStepLimit);
     }
-    let limits =
-        RunLimits { supersteps: config.step_limit, breakpoints: breakpoints(&graph, &config.breakpoints)? };
+    let breakpoints = breakpoints(&graph, &config.breakpoints)?;
+    let drained = config.drain.requested().is_some();
+    let limits = RunLimits { supersteps: config.step_limit, breakpoints, drained };
     let mut driver = Driver::new(graph, &config, events);
     let begin = match checkpointer {
         None => driver.begin_without_store(input, &config)?,
@@ -115,6 +116,7 @@ impl<S: State> Driver<S> {
             clock: config.clock.clone(),
             seed: config.seed,
             cancel: config.cancel.clone(),
+            drain: config.drain.clone(),
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
             background: Mutex::default(),
             desk: Desk::default(),
@@ -161,7 +163,9 @@ impl<S: State> Driver<S> {
                 self.record_stop(&run, &[], "", &dropped).await?;
                 let checkpoint = self.hold.as_ref().and_then(Hold::at);
                 let interrupts = self.waiting.into_values().flatten().collect();
-                Ok(Outcome { state: self.state, status, checkpoint, interrupts })
+                let drained = config.drain.requested().filter(|_| status == Status::Drained);
+                let drained = drained.map(str::to_owned);
+                Ok(Outcome { state: self.state, status, checkpoint, interrupts, drained })
             }
             Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
@@ -197,10 +201,14 @@ impl<S: State> Driver<S> {
                         }
                         self.done.clear();
                         too_long = None;
+                        if config.drain.requested().is_some() {
+                            run.handle(Input::Drain).expect("the run is not over");
+                        }
                         run.handle(Input::Committed).expect("the engine asked for the commit");
                     }
                     Output::Drop(task) => tasks.drop_task(task),
                     Output::Done => return Ok(Status::Completed),
+                    Output::Drained => return Ok(Status::Drained),
                     Output::Cancelled => return Ok(Status::Cancelled),
                     Output::Suspended => return Ok(Status::Interrupted),
                     Output::Fail(failure) => return Err(self.failed(failure, config)),
@@ -213,7 +221,7 @@ impl<S: State> Driver<S> {
                 run.handle(Input::Cancel).expect("the run is not over");
                 continue;
             }
-            tasks.start(|task| self.start(task));
+            tasks.start(|task| self.start(task, run.steps_left()));
             if let (Some(limit), None) = (config.step_timeout, &too_long) {
                 too_long = Some(Box::pin(sleep(limit)));
             }
@@ -246,7 +254,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn start(&self, task: Task) -> RunTask<S> {
+    fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
         if self.wants(StreamMode::Tasks) {
             let (step, attempt) = (task.id.step, task.attempt);
             let node = self.graph.topology.name(task.node).clone();
@@ -256,7 +264,7 @@ impl<S: State> Driver<S> {
         let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
         let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
         let (run, attempt) = (self.cx.clone(), task.attempt);
-        let cx = Cx { run, node: task.node, task: task.id, attempt, item, pulse };
+        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, pulse };
         RunTask::new(task, compiled, self.state.clone(), cx)
     }
 

@@ -4,6 +4,7 @@ mod cancel;
 mod checkpoints;
 mod control_flow;
 mod crashes;
+mod drain;
 mod drawings;
 mod errors;
 mod failures;

@@ -45,7 +45,7 @@ fn a_run_that_is_over_takes_nothing_more() {
     let mut run = Machine::start(graph("START -> a"), 9);
     run.log();
     run.finish(1, 0);
-    for input in [Input::Committed, Input::Cancel, finished(task(1, 0), Report::default())] {
+    for input in [Input::Committed, Input::Cancel, Input::Drain, finished(task(1, 0), Report::default())] {
         assert_eq!(refused(&mut run, input), EngineError::Over);
     }
 }

@@ -180,6 +180,45 @@ fn a_cancel_during_a_commit_takes_effect_after_it() {
 }
 
 #[test]
+fn a_drained_run_ends_after_the_commit_of_its_superstep() {
+    let mut run = Machine::start(graph("START -> a; START -> b; a -> c"), 9);
+    run.log();
+    assert_eq!(run.say(Input::Drain), [""; 0]);
+    assert_eq!(run.finish(1, 0), [""; 0]);
+    assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 -> [c]", "drained"]);
+}
+
+#[test]
+fn a_run_that_is_drained_in_its_last_superstep_is_done() {
+    let mut run = Machine::start(graph("START -> a"), 9);
+    run.log();
+    assert_eq!(run.say(Input::Drain), [""; 0]);
+    assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> []", "done"]);
+}
+
+#[test]
+fn a_drain_during_a_commit_takes_effect_after_it_and_before_the_step_limit_does() {
+    let mut run = Machine::start(graph("START -> a; a -> b"), 1);
+    run.log();
+    run.handle(finished(task(1, 0), Report::default())).unwrap();
+    assert_eq!(run.poll().len(), 1, "the commit");
+    assert_eq!(run.say(Input::Drain), [""; 0]);
+    assert_eq!(run.say(Input::Committed), ["drained"]);
+}
+
+#[test]
+fn a_run_that_is_drained_from_the_start_executes_nothing_and_commits_what_is_finished() {
+    let topology = Arc::new(graph("START -> a; a -> b"));
+    let limits = || RunLimits { supersteps: 9, drained: true, ..RunLimits::default() };
+    let control = Control::new(0, vec!["a".into()]);
+    let mut run = Machine::restore_from(&topology, &control, Records::default(), limits());
+    assert_eq!(run.log(), ["drained"]);
+    let finished = Records { finished: vec![(0, Report::default())], ..Records::default() };
+    let mut run = Machine::restore_from(&topology, &control, finished, limits());
+    assert_eq!(run.log(), ["commit 1: 1.0 -> [b]", "drained"]);
+}
+
+#[test]
 fn a_run_is_suspended_when_only_interrupted_tasks_are_left() {
     let topology = Arc::new(graph("START -> a; START -> b; a -> c"));
     let control = Control::new(0, vec!["a".into(), "b".into()]);
@@ -207,6 +246,7 @@ fn a_run_stops_at_a_breakpoint_it_comes_to_and_not_at_one_it_begins_at() {
     let limits = |before: &str, after: &str| RunLimits {
         supersteps: 9,
         breakpoints: Breakpoints { before: at(before), after: at(after) },
+        drained: false,
     };
     let from = |step, node: &str| Control::new(step, vec![node.into()]);
     let mut run = Machine::restore_from(&topology, &from(0, "a"), Records::default(), limits("a", ""));

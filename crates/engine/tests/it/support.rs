@@ -177,6 +177,7 @@ impl Machine {
             }
             Output::Drop(task) => format!("drop {}", id(task)),
             Output::Done => "done".to_owned(),
+            Output::Drained => "drained".to_owned(),
             Output::Cancelled => "cancelled".to_owned(),
             Output::Suspended => "suspended".to_owned(),
             Output::Fail(Failure::Task(task)) => format!("fail {}", id(task)),

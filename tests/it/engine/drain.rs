@@ -1,0 +1,159 @@
+//! H4: ending a run after its superstep; and how many supersteps are left.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use superstep::{
+    Answers, CompiledGraph, Cx, Drain, END, Outcome, RunConfig, START, State, StateGraph, Status, StreamMode,
+};
+
+use crate::support::{
+    Backend, Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, t,
+};
+
+/// `START → a → … → END`; the node called `stop` drains the run before it says its name.
+fn nodes(all: &[&'static str], calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let mut last = START;
+    for &name in all {
+        let node = graph.add_node_with(name, calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            if cx.node().as_str() == "stop" {
+                cx.drain("maintenance");
+                cx.drain("a later reason");
+            }
+            say(cx.node().as_str())
+        });
+        graph.add_edge(last, node);
+        last = node;
+    }
+    graph.add_edge(last, END);
+    graph.compile().unwrap()
+}
+
+fn shown(end: &Outcome<Plain>) -> (Status, Option<&str>, String) {
+    (end.status, end.drained.as_deref(), end.state.said())
+}
+
+on_every_store! {
+    async fn h4_a_drained_run_ends_after_its_superstep_and_a_resume_finishes_it(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(nodes(&["stop", "b"], &calls));
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "stop".to_owned()));
+        let found = head(&graph).await;
+        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "stop"));
+        assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
+
+        let end = backend.keep(nodes(&["stop", "b"], &calls)).resume(t()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Completed, None, "stop b".to_owned()));
+        assert_eq!(calls.all(), "stop b");
+        let steps = [("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "stop"), ("input", -1, "__start__")];
+        assert_eq!(h(&graph).await, entries(&steps));
+    }
+
+    async fn h4_a_run_that_is_drained_in_its_last_superstep_finishes(backend: Backend) {
+        let graph = backend.keep(nodes(&["a", "stop"], &Calls::default()));
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Completed, None, "a stop".to_owned()));
+    }
+
+    async fn a_drain_from_outside_drops_no_task_and_waits_for_its_siblings(backend: Backend) {
+        let (drain, stuck) = (Drain::new(), Stuck::default());
+        let mut graph = StateGraph::<Plain>::new("g");
+        let slow = graph.add_node_with("slow", stuck.clone(), async |stuck: Stuck, _: Plain, cx: Cx| {
+            tokio::select! {
+                () = stuck.here() => {}
+                () = cx.sleep(Duration::from_secs(9)) => {}
+            }
+            say("slow")
+        });
+        let quick = sayer(&mut graph, "quick");
+        let last = sayer(&mut graph, "last");
+        for node in [slow, quick] {
+            graph.add_edge(START, node);
+            graph.add_edge(node, last);
+        }
+        let graph = backend.keep(graph.compile().unwrap());
+        let ask = async {
+            stuck.reached().await;
+            drain.request("bye");
+        };
+        let config = RunConfig { drain: drain.clone(), ..t() };
+        let (end, ()) = tokio::join!(graph.invoke(Plain::update(), config), ask);
+        assert_eq!(shown(&end.unwrap()), (Status::Drained, Some("bye"), "quick slow".to_owned()));
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "quick slow last");
+    }
+
+    async fn a_run_that_is_drained_from_the_start_keeps_its_input_and_runs_nothing(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(nodes(&["a", "b"], &calls));
+        let drained = || {
+            let drain = Drain::new();
+            drain.request("bye");
+            RunConfig { drain, ..t() }
+        };
+        let end = graph.invoke(say("in"), drained()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Drained, Some("bye"), "in".to_owned()));
+        let end = graph.resume(drained()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Drained, Some("bye"), "in".to_owned()));
+        assert_eq!(calls.all(), "");
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!(shown(&end), (Status::Completed, None, "in a b".to_owned()));
+        // There is nothing left to stop.
+        assert_eq!(graph.resume(drained()).await.unwrap().status, Status::Completed);
+    }
+
+    async fn a_question_beside_a_drain_still_waits(backend: Backend) {
+        let graph = asking(&backend);
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((end.status, end.drained, end.interrupts.len()), (Status::Interrupted, None, 1));
+        let drain = Drain::new();
+        drain.request("bye");
+        let answers = Answers::new().answer("q", "yes");
+        let end = graph.resume(RunConfig { answers, drain, ..t() }).await.unwrap();
+        assert_eq!(end.status, Status::Drained, "the answer is stored, and nothing runs");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "yes stop");
+    }
+}
+
+/// `ask` beside a node that drains the run.
+fn asking(backend: &Backend) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+        let said: String = cx.interrupt("q", ()).await;
+        say(&said)
+    });
+    let stop = graph.add_node("stop", async |_: Plain, cx: Cx| {
+        cx.drain("bye");
+        say("stop")
+    });
+    graph.add_edge(START, ask);
+    graph.add_edge(START, stop);
+    backend.keep(graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn a_run_without_a_checkpointer_can_be_drained() {
+    let graph = nodes(&["stop", "b"], &Calls::default());
+    let end = graph.invoke(say("in"), RunConfig::default()).await.unwrap();
+    assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "in stop".to_owned()));
+    let stream = graph.stream(say("in"), RunConfig::default(), &[StreamMode::Values]);
+    assert_eq!(stream.outcome().await.unwrap().status, Status::Drained);
+}
+
+#[tokio::test]
+async fn a_node_knows_how_many_supersteps_are_left() {
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node_with("a", left.clone(), async |left: Arc<Mutex<Vec<u32>>>, _: Plain, cx: Cx| {
+        left.lock().unwrap().push(cx.remaining_steps());
+    });
+    graph.add_edge(START, a);
+    graph.add_edge(a, a);
+    let graph = graph.compile().unwrap();
+    failed(graph.invoke(Plain::update(), RunConfig { step_limit: 3, ..RunConfig::default() }).await);
+    assert_eq!(*left.lock().unwrap(), [2, 1, 0]);
+}
