@@ -238,12 +238,14 @@ impl<S: State> StateGraph<S> {
         };
         let mut nodes: Vec<CompiledNode<S>> = Vec::new();
         nodes.resize_with(topology.len(), CompiledNode::default);
+        let mut limits = Vec::new();
         for (position, (run, options)) in declared.into_iter().enumerate() {
-            let node =
-                &mut nodes[topology.declared(position).expect("every node is in the topology").position()];
+            let index = topology.declared(position).expect("every node is in the topology");
+            let node = &mut nodes[index.position()];
             node.run = Some(run);
             node.retry_on = options.retry_on;
             (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
+            limits.extend(options.max_concurrency.map(|most| (index, most.max(1))));
         }
         let target = |node: &NodeRef| match endpoint(stamp, *node) {
             Endpoint::Node(declared) => {
@@ -261,7 +263,7 @@ impl<S: State> StateGraph<S> {
         for (from, fan_out, worker) in fan_outs {
             nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
         }
-        Ok(CompiledGraph::new(Inner { name, initial, topology: Arc::new(topology), nodes, warnings }))
+        Ok(CompiledGraph::new(Inner { name, initial, topology: Arc::new(topology), nodes, limits, warnings }))
     }
 
     fn endpoint(&self, node: NodeRef) -> Endpoint {

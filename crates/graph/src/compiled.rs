@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{ChannelSet, NodeName, Problem, Topology};
+use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
     CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream, State,
@@ -30,6 +30,8 @@ pub(crate) struct Inner<S: State> {
     pub(crate) topology: Arc<Topology>,
     /// By index in the topology.
     pub(crate) nodes: Vec<CompiledNode<S>>,
+    /// The nodes that may not run all their tasks at once, and how many they may.
+    pub(crate) limits: Vec<(NodeIndex, usize)>,
     pub(crate) warnings: Vec<Problem>,
 }
 

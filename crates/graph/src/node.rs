@@ -84,6 +84,9 @@ pub struct NodeOptions {
     /// How long an attempt may go without a sign of life: an event that it sends, or
     /// [`Cx::heartbeat`](crate::Cx::heartbeat).
     pub idle_timeout: Option<Duration>,
+    /// How many of its tasks may run at the same time, in each superstep; `None` for all, and 0 counts as 1. Others may run
+    /// meanwhile, as many as [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency) lets.
+    pub max_concurrency: Option<usize>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
     /// Whether it waits, once it is reached, until nothing else is left to run.
@@ -98,6 +101,7 @@ impl Default for NodeOptions {
             retry_on: NodeError::is_transient,
             timeout: None,
             idle_timeout: None,
+            max_concurrency: None,
             on_cancel: OnCancel::Drop,
             deferred: false,
         }

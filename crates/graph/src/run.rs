@@ -154,7 +154,8 @@ impl<S: State> Driver<S> {
         for (slot, record) in answered {
             self.store_record(slot, record).await?;
         }
-        let mut tasks = Tasks::new(config.max_concurrency.unwrap_or(usize::MAX).max(1));
+        let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
+        let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
         self.cx.finish_background().await;

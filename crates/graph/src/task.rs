@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     future::{self, Future},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use superstep_engine::{Task, TaskId};
+use superstep_engine::{NodeIndex, Task, TaskId};
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Sleep, sleep},
@@ -94,12 +94,24 @@ pub(crate) struct Tasks<S: State> {
     inline: Option<RunTask<S>>,
     spawned: JoinSet<TaskEnd<S>>,
     limit: usize,
+    /// Those of single nodes.
+    limits: BTreeMap<NodeIndex, Limit>,
+}
+
+/// How many tasks of one node may run at the same time.
+struct Limit {
+    most: usize,
+    spawned: usize,
+    /// Those that could begin, but for this.
+    held: VecDeque<Task>,
 }
 
 impl<S: State> Tasks<S> {
-    /// At most `limit` tasks at a time.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// At most `limit` tasks at a time, and of some nodes fewer.
+    pub(crate) fn new(limit: usize, limits: impl Iterator<Item = (NodeIndex, usize)>) -> Self {
+        let limits = limits.map(|(node, most)| (node, Limit { most, spawned: 0, held: VecDeque::new() }));
         Self {
+            limits: limits.collect(),
             waiting: VecDeque::new(),
             resting: Vec::new(),
             running: VecDeque::new(),
@@ -124,7 +136,8 @@ impl<S: State> Tasks<S> {
         let inline = self.inline.iter().map(|alone| alone.task);
         let running = self.running.iter().map(|(task, _)| *task);
         let resting = self.resting.iter().map(|(task, _)| *task);
-        inline.chain(running).chain(resting).chain(self.waiting.iter().copied())
+        let held = self.limits.values().flat_map(|limit| limit.held.iter().copied());
+        inline.chain(running).chain(resting).chain(self.waiting.iter().copied()).chain(held)
     }
 
     /// Begins as many waiting tasks as may run.
@@ -137,11 +150,39 @@ impl<S: State> Tasks<S> {
             return;
         }
         while self.running.len() < self.limit
-            && let Some(task) = self.waiting.pop_front()
+            && let Some(task) = self.next()
         {
             let spawned = self.spawned.spawn(run(task));
             self.running.push_back((task, spawned));
         }
+    }
+
+    /// The next task that may begin.
+    fn next(&mut self) -> Option<Task> {
+        loop {
+            let task = self.waiting.pop_front()?;
+            match self.limits.get_mut(&task.node) {
+                Some(limit) if limit.spawned >= limit.most => limit.held.push_back(task),
+                Some(limit) => {
+                    limit.spawned += 1;
+                    return Some(task);
+                }
+                None => return Some(task),
+            }
+        }
+    }
+
+    /// Forgets a spawned task, for which another one of its node may begin.
+    fn leave(&mut self, position: usize) -> Option<Task> {
+        let (task, spawned) = self.running.remove(position)?;
+        spawned.abort();
+        if let Some(limit) = self.limits.get_mut(&task.node) {
+            limit.spawned -= 1;
+            if let Some(held) = limit.held.pop_front() {
+                self.waiting.push_front(held);
+            }
+        }
+        Some(task)
     }
 
     /// The next task that is over; `None` if a delay is over, so that another one may [`start`](Self::start).
@@ -172,7 +213,7 @@ impl<S: State> Tasks<S> {
             // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
             // they began, so that the search and the removal are short.
             if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
-                self.running.remove(position);
+                self.leave(position);
                 return Poll::Ready(Some(end));
             }
         }
@@ -181,15 +222,14 @@ impl<S: State> Tasks<S> {
     /// Drops a task where it stands, or before it begins.
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
-        if let Some((task, spawned)) = running.and_then(|position| self.running.remove(position)) {
-            spawned.abort();
-            self.dropped.push(task);
-        }
+        self.dropped.extend(running.and_then(|position| self.leave(position)));
         if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
             self.dropped.push(alone.task);
         }
-        if let Some(task) = self.waiting.iter().position(|task| task.id == id) {
-            self.dropped.extend(self.waiting.remove(task));
+        for waiting in self.limits.values_mut().map(|limit| &mut limit.held).chain([&mut self.waiting]) {
+            if let Some(task) = waiting.iter().position(|task| task.id == id) {
+                self.dropped.extend(waiting.remove(task));
+            }
         }
         let rested = self.resting.extract_if(.., |(task, _)| task.id == id);
         self.dropped.extend(rested.map(|(task, _)| task));
@@ -203,6 +243,7 @@ impl<S: State> Tasks<S> {
         dropped.extend(self.running.drain(..).map(|(task, _)| task));
         dropped.extend(self.resting.drain(..).map(|(task, _)| task));
         dropped.extend(self.waiting.drain(..));
+        dropped.extend(self.limits.values_mut().flat_map(|limit| limit.held.drain(..)));
         dropped
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use superstep::{
-    CompileError, Cx, END, ProblemKind, Route, RunConfig, RunError, START, State, StateGraph, Status,
-    StreamMode,
+    CompileError, Cx, END, NodeError, NodeOptions, ProblemKind, RetryPolicy, Route, RunConfig, RunError,
+    START, State, StateGraph, Status, StreamMode,
 };
 
 use crate::support::{
@@ -264,7 +264,98 @@ async fn b12_no_more_tasks_run_at_once_than_allowed() {
     }
 }
 
+/// How many tasks of each of two workers there were at the same time, and in all, and what the log says in the end.
+async fn most_at_once(limit: Option<usize>, config: RunConfig) -> ([usize; 2], usize, Vec<String>) {
+    let counters: [(AtomicUsize, AtomicUsize); 3] = Default::default();
+    let counters = Arc::new(counters);
+    let mut graph = StateGraph::<Plain>::new("g");
+    for (which, name) in ["limited", "other"].into_iter().enumerate() {
+        let counters = counters.clone();
+        let worker = graph.add_worker(name, move |item: u32, _: Plain, cx: Cx| {
+            let counters = counters.clone();
+            async move {
+                for (now, most) in [&counters[which], &counters[2]] {
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                }
+                cx.sleep(Duration::from_millis(u64::from(item % 3) + 1)).await;
+                for (now, _) in [&counters[which], &counters[2]] {
+                    now.fetch_sub(1, Ordering::SeqCst);
+                }
+                say(&format!("{}{item}", cx.node()))
+            }
+        });
+        if which == 0 {
+            graph.configure(worker, NodeOptions { max_concurrency: limit, ..NodeOptions::default() });
+        }
+        graph.add_fan_out(START, move |_: &Plain| 0..10_u32, worker);
+    }
+    let graph = graph.compile().unwrap();
+    let end = graph.invoke(Plain::update(), config).await.unwrap();
+    let said = end.state.log.iter().cloned().collect();
+    let most = |of: usize| counters[of].1.load(Ordering::SeqCst);
+    ([most(0), most(1)], most(2), said)
+}
+
+#[tokio::test(start_paused = true)]
+async fn b12_no_more_tasks_of_a_node_run_at_once_than_it_allows() {
+    let all = |name: &str| (0..10).map(|item| format!("{name}{item}")).collect::<Vec<_>>();
+    let expected = [all("limited"), all("other")].concat();
+    for (limit, at_once) in [(Some(3), 3), (Some(1), 1), (Some(0), 1), (Some(99), 10), (None, 10)] {
+        let (most, both, said) = most_at_once(limit, RunConfig::default()).await;
+        assert_eq!((most, both), ([at_once, 10], at_once + 10), "{limit:?}");
+        assert_eq!(said, expected);
+    }
+    // Both limits hold, and a node at its limit keeps nobody else waiting.
+    let config = || RunConfig { max_concurrency: Some(5), ..RunConfig::default() };
+    let (most, both, said) = most_at_once(Some(2), config()).await;
+    assert_eq!((most[0], both, said), (2, 5, expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b12_tasks_that_run_again_keep_to_the_limit_of_their_node() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counters = (running, most.clone());
+    let worker = graph.add_worker("w", move |item: u32, _: Plain, cx: Cx| {
+        let (running, most) = counters.clone();
+        async move {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            cx.sleep(Duration::from_millis(10)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            if cx.attempt() == 1 { Err(NodeError::new("not yet")) } else { Ok(say(&item.to_string())) }
+        }
+    });
+    let retry =
+        RetryPolicy { initial: Duration::from_millis(1), jitter: Duration::ZERO, ..Default::default() };
+    let options = NodeOptions { retry: Some(retry), max_concurrency: Some(2), ..NodeOptions::default() };
+    graph.configure(worker, options);
+    graph.add_fan_out(START, |_: &Plain| 0..7_u32, worker);
+    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.state.said().as_str(), most.load(Ordering::SeqCst)), ("0 1 2 3 4 5 6", 2));
+}
+
 on_every_store! {
+    async fn a_task_that_its_nodes_limit_held_back_is_dropped_with_the_run_and_runs_later(backend: Backend) {
+        let make = |hangs: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let worker = graph.add_worker("w", move |item: u32, _: Plain, cx: Cx| async move {
+                if item == 1 && hangs {
+                    cx.cancel().cancel();
+                    std::future::pending::<()>().await;
+                }
+                say(&item.to_string())
+            });
+            graph.configure(worker, NodeOptions { max_concurrency: Some(1), ..NodeOptions::default() });
+            graph.add_fan_out(START, |_: &Plain| 0..4_u32, worker);
+            backend.keep(graph.compile().unwrap())
+        };
+        let end = make(true).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(end.status, Status::Cancelled);
+        let tasks: Vec<_> = head(&make(false)).await.tasks.iter().map(|it| task(it).2).collect();
+        assert_eq!(tasks, ["", "cancelled", "cancelled", "cancelled"]);
+        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "0 1 2 3");
+    }
+
     async fn b13_a_failing_node_cancels_its_siblings(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
