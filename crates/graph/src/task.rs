@@ -222,7 +222,8 @@ impl<S: State> Tasks<S> {
     /// Drops a task where it stands, or before it begins.
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
-        self.dropped.extend(running.and_then(|position| self.leave(position)));
+        let dropped = running.and_then(|position| self.leave(position));
+        self.dropped.extend(dropped);
         if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
             self.dropped.push(alone.task);
         }
