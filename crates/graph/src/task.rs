@@ -145,7 +145,8 @@ impl<S: State> Tasks<S> {
         if self.inline.is_some() {
             return;
         }
-        if self.running.is_empty() && self.resting.is_empty() && self.waiting.len() == 1 {
+        let held = self.limits.values().any(|limit| !limit.held.is_empty());
+        if self.running.is_empty() && self.resting.is_empty() && !held && self.waiting.len() == 1 {
             self.inline = self.waiting.pop_front().map(run);
             return;
         }
