@@ -38,6 +38,9 @@ pub struct RunConfig {
     pub cancel: CancellationToken,
     /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
     pub clock: Arc<dyn Clock>,
+    /// What nodes find with [`Cx::context`](crate::Cx::context): who asks, for whom, with which permissions. It belongs to
+    /// this run and is not stored.
+    pub context: Value,
     /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng).
     pub seed: u64,
     /// What to remember with the input's checkpoint.
@@ -85,6 +88,7 @@ impl Default for RunConfig {
             drain: Drain::new(),
             cancel: CancellationToken::new(),
             clock: Arc::new(SystemClock),
+            context: Value::Null,
             seed: 0,
             metadata: Map::new(),
         }

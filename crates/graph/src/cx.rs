@@ -12,6 +12,7 @@ use std::{
 use rand::{SeedableRng, rngs::StdRng};
 use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +48,7 @@ pub(crate) struct RunCx {
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) drain: Drain,
+    pub(crate) context: Value,
     pub(crate) events: Option<Box<dyn EmitCustom>>,
     pub(crate) desk: Desk,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
@@ -68,7 +70,7 @@ impl RunCx {
 
 /// Takes the custom events of nodes.
 pub(crate) trait EmitCustom: Send + Sync {
-    fn emit(&self, node: &NodeName, name: &'static str, data: serde_json::Value);
+    fn emit(&self, node: &NodeName, name: &'static str, data: Value);
 }
 
 impl Cx {

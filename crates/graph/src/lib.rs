@@ -18,6 +18,7 @@ mod route;
 
 mod compiled;
 mod config;
+mod context;
 mod drain;
 mod error;
 mod node_error;

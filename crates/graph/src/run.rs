@@ -117,6 +117,7 @@ impl<S: State> Driver<S> {
             seed: config.seed,
             cancel: config.cancel.clone(),
             drain: config.drain.clone(),
+            context: config.context.clone(),
             events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
             background: Mutex::default(),
             desk: Desk::default(),

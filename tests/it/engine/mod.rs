@@ -2,6 +2,7 @@
 
 mod cancel;
 mod checkpoints;
+mod context;
 mod control_flow;
 mod crashes;
 mod drain;
