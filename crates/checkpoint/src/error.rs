@@ -69,11 +69,14 @@ fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
 /// Whether another program keeps the database locked, so that waiting may help.
 pub(crate) fn is_busy(error: &CheckpointError) -> bool {
     match error {
-        CheckpointError::Storage { source: Some(cause), .. } => {
-            cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.busy)
-        }
+        CheckpointError::Storage { source: Some(cause), .. } => is_busy_cause(&**cause),
         _ => false,
     }
+}
+
+/// The same, of the cause of an error.
+pub(crate) fn is_busy_cause(cause: &(dyn Error + Send + Sync + 'static)) -> bool {
+    cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.busy)
 }
 
 /// An error of the operating system while opening the database at `path`.

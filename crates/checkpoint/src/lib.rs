@@ -1,6 +1,6 @@
-//! Durable checkpointers for superstep: SQLite.
+//! What superstep keeps in SQLite: threads, and what is remembered across them.
 //!
-//! Start at [`SqliteCheckpointer`]. The tables are described in [`SCHEMA`].
+//! Start at [`SqliteCheckpointer`] and [`SqliteStore`]. The tables are described in [`SCHEMA`] and [`STORE_SCHEMA`].
 
 mod database;
 mod error;
@@ -8,8 +8,10 @@ mod locks;
 mod open;
 mod read;
 mod sqlite;
+mod store;
 mod stored;
 mod write;
 
 pub use open::SCHEMA;
 pub use sqlite::{SqliteCheckpointer, SqliteOptions};
+pub use store::{STORE_SCHEMA, SqliteStore};

@@ -8,7 +8,7 @@ use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
     CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream, State,
-    StreamMode, TaskRecord, ThreadId,
+    Store, StreamMode, TaskRecord, ThreadId,
     load::{Restored, load},
     node::CompiledNode,
     run,
@@ -20,7 +20,14 @@ use crate::{
 /// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
 pub struct CompiledGraph<S: State> {
     inner: Arc<Inner<S>>,
-    checkpointer: Option<Arc<dyn Checkpointer>>,
+    keepers: Keepers,
+}
+
+/// Where a graph keeps what outlives a run.
+#[derive(Clone, Default)]
+pub(crate) struct Keepers {
+    pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
+    pub(crate) store: Option<Arc<dyn Store>>,
 }
 
 pub(crate) struct Inner<S: State> {
@@ -94,13 +101,21 @@ pub struct TaskSnapshot<S: State> {
 
 impl<S: State> CompiledGraph<S> {
     pub(crate) fn new(inner: Inner<S>) -> Self {
-        Self { inner: Arc::new(inner), checkpointer: None }
+        Self { inner: Arc::new(inner), keepers: Keepers::default() }
     }
 
     /// The same graph, keeping its threads in `checkpointer`.
     #[must_use]
     pub fn with_checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        Self { checkpointer: Some(checkpointer), ..self }
+        Self { keepers: Keepers { checkpointer: Some(checkpointer), ..self.keepers }, ..self }
+    }
+
+    /// The same graph, its nodes remembering across threads in `store`: see [`Cx::store`](crate::Cx::store).
+    ///
+    /// Several graphs may share one.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn Store>) -> Self {
+        Self { keepers: Keepers { store: Some(store), ..self.keepers }, ..self }
     }
 
     /// The graph's name.
@@ -123,7 +138,7 @@ impl<S: State> CompiledGraph<S> {
     /// # Errors
     /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there.
     pub async fn invoke(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
-        run::run(self.inner.clone(), self.checkpointer.clone(), Some(input), config, None).await
+        run::run(self.inner.clone(), self.keepers.clone(), Some(input), config, None).await
     }
 
     /// Goes on with what the thread has still to run. A finished thread stays as it is.
@@ -131,7 +146,7 @@ impl<S: State> CompiledGraph<S> {
     /// # Errors
     /// Those of [`invoke`](Self::invoke), and [`RunError::EmptyThread`] if the thread never ran.
     pub async fn resume(&self, config: RunConfig) -> Result<Outcome<S>, RunError> {
-        run::run(self.inner.clone(), self.checkpointer.clone(), None, config, None).await
+        run::run(self.inner.clone(), self.keepers.clone(), None, config, None).await
     }
 
     /// Like [`invoke`](Self::invoke), telling what happens as it happens.
@@ -146,7 +161,7 @@ impl<S: State> CompiledGraph<S> {
 
     fn stream_run(&self, input: Option<S::Update>, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
         let (events, receiver) = Events::new(modes);
-        let run = run::run(self.inner.clone(), self.checkpointer.clone(), input, config, Some(events));
+        let run = run::run(self.inner.clone(), self.keepers.clone(), input, config, Some(events));
         RunStream::new(receiver, Box::pin(run))
     }
 
@@ -223,13 +238,13 @@ impl<S: State> CompiledGraph<S> {
 
     fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
         let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
-        self.checkpointer.as_ref().ok_or_else(missing)
+        self.keepers.checkpointer.as_ref().ok_or_else(missing)
     }
 }
 
 impl<S: State> Clone for CompiledGraph<S> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), checkpointer: self.checkpointer.clone() }
+        Self { inner: self.inner.clone(), keepers: self.keepers.clone() }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Clock, Drain, Question, ThreadId,
+    Clock, Drain, NoStore, Question, Store, ThreadId,
     interrupt::{Asked, Desk},
     timeout::Pulse,
 };
@@ -44,6 +44,8 @@ pub struct Cx {
 pub(crate) struct RunCx {
     pub(crate) topology: Arc<Topology>,
     pub(crate) thread: Option<ThreadId>,
+    /// What is remembered across threads.
+    pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
@@ -82,6 +84,26 @@ impl Cx {
     /// The thread the run is on.
     pub fn thread(&self) -> Option<&ThreadId> {
         self.run.thread.as_ref()
+    }
+
+    /// What is remembered across threads: the store that the graph was given with
+    /// [`with_store`](crate::CompiledGraph::with_store). Nested runs have the same one.
+    ///
+    /// # Errors
+    /// [`NoStore`] if it was given none.
+    ///
+    /// # Example
+    /// ```
+    /// # use superstep_graph::{Cx, NodeError, store::Namespace};
+    /// # use serde_json::json;
+    /// async fn remember(cx: &Cx) -> Result<(), NodeError> {
+    ///     let facts = Namespace::new(["users", "ada", "facts"])?;
+    ///     cx.store()?.put(&facts, "tea", json!("likes green tea")).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn store(&self) -> Result<&dyn Store, NoStore> {
+        self.run.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// The superstep, counted from 0 on each thread; the first node runs in superstep 1.

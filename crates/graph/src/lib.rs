@@ -27,6 +27,7 @@ mod stream;
 mod checkpoint;
 mod memory;
 mod namespace;
+pub mod store;
 
 mod evolve;
 mod hold;
@@ -59,6 +60,7 @@ pub use node_error::{Fatal, NodeError, Panicked};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
 pub use route::Route;
 pub use state::{FoldError, State, Update, reduce};
+pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{Event, RunStream, StreamMode};
 pub use superstep_engine::{
     ChannelSet, Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,

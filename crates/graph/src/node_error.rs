@@ -4,6 +4,8 @@
 
 use std::{any::Any, error::Error, fmt, io};
 
+use crate::{NoStore, StoreError};
+
 /// A failure of a node. Anything with `?` becomes one.
 ///
 /// Whether it is retried is decided by the node's [`NodeOptions`](crate::NodeOptions); [`Fatal::fatal`] forbids it.
@@ -91,6 +93,8 @@ fn is_logic(error: &(dyn Error + 'static)) -> bool {
         || error.is::<fmt::Error>()
         || error.is::<serde_json::Error>()
         || error.is::<Panicked>()
+        || error.is::<NoStore>()
+        || error.downcast_ref::<StoreError>().is_some_and(StoreError::is_misuse)
 }
 
 impl<E: Error + Send + Sync + 'static> From<E> for NodeError {

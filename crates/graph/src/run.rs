@@ -29,9 +29,9 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Checkpointer, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
-    Status, StreamMode, TaskRecord,
-    compiled::Inner,
+    AppliedTask, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State, Status, Store,
+    StreamMode, TaskRecord,
+    compiled::{Inner, Keepers},
     cx::{EmitCustom, RunCx},
     error::chain,
     hold::{Hold, NewCheckpoint},
@@ -48,7 +48,7 @@ use crate::{
 /// Runs a graph on a thread: from an input, or from where the thread stands.
 pub(crate) async fn run<S: State>(
     graph: Arc<Inner<S>>,
-    checkpointer: Option<Arc<dyn Checkpointer>>,
+    keepers: Keepers,
     input: Option<S::Update>,
     config: RunConfig,
     events: Option<Events<S>>,
@@ -59,7 +59,8 @@ pub(crate) async fn run<S: State>(
     let breakpoints = breakpoints(&graph, &config.breakpoints)?;
     let drained = config.drain.requested().is_some();
     let limits = RunLimits { supersteps: config.step_limit, breakpoints, drained };
-    let mut driver = Driver::new(graph, &config, events);
+    let Keepers { checkpointer, store } = keepers;
+    let mut driver = Driver::new(graph, store, &config, events);
     let begin = match checkpointer {
         None => driver.begin_without_store(input, &config)?,
         Some(checkpointer) => driver.begin_with_store(checkpointer, input, &config).await?,
@@ -108,11 +109,17 @@ struct Done<S: State> {
 }
 
 impl<S: State> Driver<S> {
-    fn new(graph: Arc<Inner<S>>, config: &RunConfig, events: Option<Events<S>>) -> Self {
+    fn new(
+        graph: Arc<Inner<S>>,
+        store: Option<Arc<dyn Store>>,
+        config: &RunConfig,
+        events: Option<Events<S>>,
+    ) -> Self {
         let custom = events.as_ref().filter(|events| events.wants(StreamMode::Custom)).cloned();
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
+            store,
             clock: config.clock.clone(),
             seed: config.seed,
             cancel: config.cancel.clone(),

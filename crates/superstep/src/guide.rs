@@ -5,3 +5,6 @@ pub mod state {}
 
 #[doc = include_str!("../../../docs/interrupts.md")]
 pub mod interrupts {}
+
+#[doc = include_str!("../../../docs/store.md")]
+pub mod store {}

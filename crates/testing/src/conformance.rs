@@ -1,6 +1,6 @@
-//! What every [`Checkpointer`] has to pass.
+//! What every [`Checkpointer`] has to pass, and every [`Store`](superstep_graph::Store).
 //!
-//! Start at [`check`]; [`check_operations`] finds what it forgot.
+//! Start at [`check`] or [`check_store`]; [`check_operations`] and [`check_store_operations`] find what they forgot.
 
 mod branches;
 mod children;
@@ -8,6 +8,7 @@ mod commits;
 mod fixture;
 mod listing;
 mod operations;
+mod stores;
 mod writers;
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
@@ -15,7 +16,10 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 use superstep_graph::Checkpointer;
 
-pub use self::operations::check_operations;
+pub use self::{
+    operations::check_operations,
+    stores::{check_store, check_store_operations},
+};
 
 /// Runs every case of the contract, each on a store of its own.
 ///

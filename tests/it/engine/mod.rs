@@ -16,6 +16,7 @@ mod joins;
 mod panics;
 mod retries;
 mod state;
+mod store;
 mod stream;
 mod timeouts;
 mod unfinished;

@@ -8,4 +8,5 @@ mod damage;
 mod format;
 mod lease;
 mod opening;
+mod store;
 mod support;

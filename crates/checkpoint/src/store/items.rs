@@ -1,0 +1,313 @@
+//! What is done with items inside a transaction.
+
+use rusqlite::{Connection, OptionalExtension, Params, Row, params, types::Value as Sql};
+use superstep_graph::store::{
+    Answer, Found, Item, Namespace, NewItem, ReadyQuery, Scope, Search, Step, StoreError, Vector, Words,
+    bm25, words,
+};
+
+use super::rows::{self, ITEM};
+use crate::{database::Place, error};
+
+/// The items of a database, as its present transaction sees them.
+pub(super) struct Items<'t> {
+    pub(super) connection: &'t Connection,
+    pub(super) place: &'t Place,
+}
+
+/// What a search is about: the items from `low` to below `high` that live at `now_ms`, without those whose namespace only
+/// begins with the same letters.
+const IN_SCOPE: &str = "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)
+    AND (expires_ms IS NULL OR expires_ms > :now)";
+
+/// An item without its value.
+#[derive(Clone, Copy)]
+struct Times {
+    id: i64,
+    created_ms: i64,
+    updated_ms: i64,
+    expires_ms: Option<i64>,
+}
+
+impl Times {
+    fn lives(self, now_ms: i64) -> bool {
+        self.expires_ms.is_none_or(|expires| now_ms < expires)
+    }
+}
+
+/// The item with this id, and its score.
+type Hit = (i64, Option<f64>);
+
+impl Items<'_> {
+    pub(super) fn apply(&self, now_ms: i64, step: &Step) -> Result<Answer, StoreError> {
+        Ok(match step {
+            Step::Get { namespace, key, refresh } => {
+                Answer::Item(self.get(now_ms, namespace, key, *refresh)?)
+            }
+            Step::Put(new) => {
+                self.put(now_ms, new)?;
+                Answer::Done
+            }
+            Step::Delete { namespace, key } => {
+                if let Some(Times { id, .. }) = self.find(namespace, key)? {
+                    self.remove_words(id)?;
+                    self.execute("DELETE FROM store_items WHERE id = ?1", [id])?;
+                }
+                Answer::Done
+            }
+            Step::Search { search, query, refresh } => {
+                let hits = match query {
+                    None => self.all(now_ms, search)?,
+                    Some(ReadyQuery::Words(terms)) => self.with_words(now_ms, search, terms)?,
+                    Some(ReadyQuery::Meaning(meant)) => self.with_meaning(now_ms, search, meant)?,
+                };
+                let found = hits
+                    .into_iter()
+                    .map(|(id, score)| Ok(Found { item: self.load(now_ms, id, *refresh)?, score }));
+                Answer::Found(found.collect::<Result<_, StoreError>>()?)
+            }
+            Step::List(which) => {
+                let sql =
+                    "SELECT DISTINCT namespace FROM store_items WHERE expires_ms IS NULL OR expires_ms > ?1";
+                let names = self.query(sql, [now_ms], |row| rows::namespace(self.place, row, 0))?;
+                Answer::Namespaces(which.pick(names))
+            }
+        })
+    }
+
+    /// Removes what nobody can see any more.
+    pub(super) fn sweep(&self, now_ms: i64) -> Result<usize, StoreError> {
+        let words =
+            "DELETE FROM store_words WHERE rowid IN (SELECT id FROM store_items WHERE expires_ms <= ?1)";
+        self.execute(words, [now_ms])?;
+        self.execute("DELETE FROM store_items WHERE expires_ms <= ?1", [now_ms])
+    }
+
+    fn get(
+        &self,
+        now_ms: i64,
+        namespace: &Namespace,
+        key: &str,
+        refresh: bool,
+    ) -> Result<Option<Item>, StoreError> {
+        match self.find(namespace, key)? {
+            Some(found) if found.lives(now_ms) => self.load(now_ms, found.id, refresh).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn put(&self, now_ms: i64, new: &NewItem) -> Result<(), StoreError> {
+        let before = self.find(&new.namespace, &new.key)?;
+        let living = before.filter(|before| before.lives(now_ms));
+        let created_ms = living.map_or(now_ms, |before| before.created_ms);
+        let updated_ms = NewItem::updated_ms(now_ms, living.map(|before| before.updated_ms));
+        let expires_ms = new.ttl_ms.map(|ttl| now_ms.saturating_add(ttl));
+        let value = new.value.to_string();
+        let vector = new.vector.as_ref().map(rows::write_vector);
+        let model = new.vector.as_ref().map(|vector| vector.model.as_str());
+        let text = words(&new.text).collect::<Vec<_>>();
+        let count = new.words().len();
+        if let Some(Times { id, .. }) = before {
+            self.remove_words(id)?;
+            self.execute("DELETE FROM store_items WHERE id = ?1", [id])?;
+        }
+        self.execute(
+            "INSERT INTO store_items
+                (namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, vector)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                new.namespace.as_str(),
+                new.key,
+                created_ms,
+                updated_ms,
+                new.ttl_ms,
+                expires_ms,
+                count,
+                value,
+                model,
+                vector
+            ],
+        )?;
+        if count > 0 {
+            let id = self.connection.last_insert_rowid();
+            self.execute("INSERT INTO store_words (rowid, text) VALUES (?1, ?2)", (id, text.join(" ")))?;
+        }
+        Ok(())
+    }
+
+    /// What is known of an item, whether or not its time is over.
+    fn find(&self, namespace: &Namespace, key: &str) -> Result<Option<Times>, StoreError> {
+        let sql = "SELECT id, created_ms, updated_ms, expires_ms FROM store_items WHERE namespace = ?1 AND key = ?2";
+        let read = |row: &Row<'_>| {
+            Ok(Times {
+                id: row.get(0)?,
+                created_ms: row.get(1)?,
+                updated_ms: row.get(2)?,
+                expires_ms: row.get(3)?,
+            })
+        };
+        let found = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut find| find.query_row((namespace.as_str(), key), read).optional());
+        found.map_err(|cause| self.refused(cause))
+    }
+
+    fn remove_words(&self, id: i64) -> Result<(), StoreError> {
+        self.execute("DELETE FROM store_words WHERE rowid = ?1", [id]).map(drop)
+    }
+
+    fn load(&self, now_ms: i64, id: i64, refresh: bool) -> Result<Item, StoreError> {
+        if refresh {
+            // `min` because SQLite makes a float of what is too great.
+            let sql = "UPDATE store_items SET expires_ms = ?2 + min(ttl_ms, ?3) WHERE id = ?1 AND ttl_ms IS NOT NULL";
+            self.execute(sql, (id, now_ms, i64::MAX - now_ms.max(0)))?;
+        }
+        let sql = format!("SELECT {ITEM} FROM store_items WHERE id = ?1");
+        let mut items = self.query(&sql, [id], |row| rows::item(self.place, row))?;
+        Ok(items.pop().expect("an item that was found is there until the transaction ends"))
+    }
+
+    fn all(&self, now_ms: i64, search: &Search) -> Result<Vec<Hit>, StoreError> {
+        let sql = format!("SELECT id, value FROM store_items WHERE {IN_SCOPE} ORDER BY namespace, key");
+        let mut hits = Vec::new();
+        let mut skipped = 0;
+        self.each(&sql, now_ms, search, None, |row| {
+            if hits.len() == search.limit {
+                return Ok(false);
+            }
+            if self.fits(search, row, 1)? {
+                if skipped < search.offset {
+                    skipped += 1;
+                } else {
+                    hits.push((self.column(row, 0)?, None));
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(hits)
+    }
+
+    fn with_words(&self, now_ms: i64, search: &Search, terms: &[String]) -> Result<Vec<Hit>, StoreError> {
+        if terms.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut scope = Scope { items: 0, words: 0 };
+        let count = format!("SELECT count(*), coalesce(sum(words), 0) FROM store_items WHERE {IN_SCOPE}");
+        self.each(&count, now_ms, search, None, |row| {
+            let count = |column| Ok::<_, StoreError>(self.column::<i64>(row, column)?.unsigned_abs());
+            scope = Scope { items: count(0)?, words: count(1)? };
+            Ok(true)
+        })?;
+        // The words have nothing but letters and digits; within quotation marks none of them is an operator.
+        let wanted = terms.iter().map(|term| format!("\"{term}\"")).collect::<Vec<_>>().join(" OR ");
+        let sql = format!(
+            "SELECT id, value, text FROM store_words CROSS JOIN store_items ON store_items.id = store_words.rowid
+             WHERE store_words MATCH :wanted AND {IN_SCOPE} ORDER BY namespace, key"
+        );
+        let (mut hits, mut counts) = (Vec::new(), Vec::new());
+        self.each(&sql, now_ms, search, Some(&wanted), |row| {
+            let text = Words::of(&self.column::<String>(row, 2)?);
+            let count = text.count(terms);
+            if count.iter().any(|count| *count > 0) {
+                counts.push((count, text.len()));
+                hits.push((self.column::<i64>(row, 0)?, self.fits(search, row, 1)?));
+            }
+            Ok(true)
+        })?;
+        let scores = bm25(&counts, scope);
+        let fitting = hits.into_iter().zip(scores).filter(|((_, fits), _)| *fits);
+        Ok(best(fitting.map(|((id, _), score)| (id, score)).collect(), search))
+    }
+
+    fn with_meaning(&self, now_ms: i64, search: &Search, meant: &Vector) -> Result<Vec<Hit>, StoreError> {
+        let sql = format!(
+            "SELECT id, value, vector, namespace, key FROM store_items
+             WHERE model = :wanted AND {IN_SCOPE} ORDER BY namespace, key"
+        );
+        let mut hits = Vec::new();
+        self.each(&sql, now_ms, search, Some(&meant.model), |row| {
+            if self.fits(search, row, 1)?
+                && let Some(score) = rows::vector(self.place, row, 2, &meant.model)?.cosine(meant)
+            {
+                hits.push((self.column(row, 0)?, score));
+            }
+            Ok(true)
+        })?;
+        Ok(best(hits, search))
+    }
+
+    fn fits(&self, search: &Search, row: &Row<'_>, column: usize) -> Result<bool, StoreError> {
+        if search.filter.is_empty() {
+            return Ok(true);
+        }
+        let value = rows::value(self.place, row, column)?;
+        Ok(search.filter.iter().all(|filter| filter.matches(&value)))
+    }
+
+    /// Reads the rows of a query about a search until told to stop.
+    fn each(
+        &self,
+        sql: &str,
+        now_ms: i64,
+        search: &Search,
+        wanted: Option<&str>,
+        mut read: impl FnMut(&Row<'_>) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let refused = |cause| self.refused(cause);
+        let mut query = self.connection.prepare_cached(sql).map_err(refused)?;
+        let (low, dot, high) = match &search.within {
+            // `/` is what comes after `.`.
+            Some(outer) => (outer.to_string(), format!("{outer}."), Sql::Text(format!("{outer}/"))),
+            // Every text comes before every blob.
+            None => (String::new(), String::new(), Sql::Blob(Vec::new())),
+        };
+        let mut given: Vec<(&str, &dyn rusqlite::ToSql)> =
+            vec![(":low", &low), (":dot", &dot), (":high", &high), (":now", &now_ms)];
+        if let Some(wanted) = &wanted {
+            given.push((":wanted", wanted));
+        }
+        let mut rows = query.query(&*given).map_err(refused)?;
+        while let Some(row) = rows.next().map_err(refused)? {
+            if !read(row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn query<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let refused = |cause| self.refused(cause);
+        let mut query = self.connection.prepare_cached(sql).map_err(refused)?;
+        let mut rows = query.query(params).map_err(refused)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(refused)? {
+            found.push(read(row)?);
+        }
+        Ok(found)
+    }
+
+    fn execute(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
+        let done = self.connection.prepare_cached(sql).and_then(|mut done| done.execute(params));
+        done.map_err(|cause| self.refused(cause))
+    }
+
+    fn column<T: rusqlite::types::FromSql>(&self, row: &Row<'_>, column: usize) -> Result<T, StoreError> {
+        row.get(column).map_err(|cause| self.refused(cause))
+    }
+
+    fn refused(&self, cause: rusqlite::Error) -> StoreError {
+        error::database(self.place, "use the store", cause).into()
+    }
+}
+
+/// The page of hits that a search asks for; they are in order of their places, which decides between equals.
+fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
+    hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
+}

@@ -1,0 +1,79 @@
+//! Finding items by their meaning.
+
+use std::error::Error;
+
+use futures::future::BoxFuture;
+
+use super::StoreError;
+
+/// What an embedding failed with.
+pub type EmbedError = Box<dyn Error + Send + Sync>;
+
+/// Turns texts into vectors whose directions are near when their meanings are.
+///
+/// Give one to a store with [`StoreOptions::embed`](super::StoreOptions::embed). It is asked once for all the texts of a
+/// batch, before anything of the batch is done.
+pub trait Embed: Send + Sync + 'static {
+    /// The name of the model, which is stored with its vectors: those of another model are never compared with them.
+    fn model(&self) -> &str;
+
+    /// One vector for each text, in order, all equally long, of finite numbers.
+    ///
+    /// # Errors
+    /// Anything; the batch fails with [`StoreError::Embedding`].
+    fn embed<'a>(&'a self, texts: &'a [String]) -> BoxFuture<'a, Result<Vec<Vec<f32>>, EmbedError>>;
+}
+
+/// The meaning of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vector {
+    /// The model that found it.
+    pub model: String,
+    /// Its direction, of length 1; of length 0 if the model gave nothing but zeros.
+    pub direction: Vec<f32>,
+}
+
+impl Vector {
+    /// The cosine between two, from -1 to 1; `None` if they cannot be compared.
+    pub fn cosine(&self, other: &Self) -> Option<f64> {
+        let comparable = self.model == other.model && self.direction.len() == other.direction.len();
+        comparable.then(|| {
+            let products = self.direction.iter().zip(&other.direction);
+            products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>().clamp(-1.0, 1.0)
+        })
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "directions are stored as they are given, in 32 bits"
+    )]
+    fn new(model: &str, mut direction: Vec<f32>) -> Self {
+        let length = direction.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        if length > 0.0 {
+            direction.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        Self { model: model.to_owned(), direction }
+    }
+}
+
+/// Asks for the vectors of texts and looks at what comes.
+pub(super) async fn vectors(embed: &dyn Embed, texts: &[String]) -> Result<Vec<Vector>, StoreError> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let model = embed.model();
+    let fail = |what: String, source| StoreError::Embedding { model: model.to_owned(), what, source };
+    let vectors = embed.embed(texts).await;
+    let vectors = vectors.map_err(|cause| fail(cause.to_string(), Some(cause)))?;
+    if vectors.len() != texts.len() {
+        return Err(fail(format!("it made {} vectors of {} texts", vectors.len(), texts.len()), None));
+    }
+    let length = vectors[0].len();
+    if length == 0 || vectors.iter().any(|vector| vector.len() != length) {
+        return Err(fail("its vectors are empty, or not equally long".into(), None));
+    }
+    if !vectors.iter().flatten().all(|x| x.is_finite()) {
+        return Err(fail("a vector has something in it that is no finite number".into(), None));
+    }
+    Ok(vectors.into_iter().map(|vector| Vector::new(model, vector)).collect())
+}

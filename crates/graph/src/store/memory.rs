@@ -1,0 +1,190 @@
+//! Items in the memory of this process.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{
+    Answer, Batch, Found, Item, Namespace, NewItem, Operation, ReadyQuery, Scope, Search, Step, Store,
+    StoreError, StoreOptions, Vector, Words, bm25,
+};
+
+/// Keeps items in memory; they end with the process.
+///
+/// See [`Store`] for an example.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    options: StoreOptions,
+    items: Mutex<Items>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty store that is set up like this.
+    pub fn with(options: StoreOptions) -> Self {
+        Self { options, items: Mutex::default() }
+    }
+}
+
+impl Store for MemoryStore {
+    fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async move {
+            let Batch { now_ms, steps } = self.options.prepare(operations).await?;
+            // Nothing that is left to do can fail.
+            let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(steps.into_iter().map(|step| items.apply(now_ms, step)).collect())
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            let now_ms = self.options.clock.now_ms();
+            let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = items.0.len();
+            items.0.retain(|_, stored| stored.lives(now_ms));
+            Ok(before - items.0.len())
+        })
+    }
+}
+
+type Place = (Namespace, String);
+
+#[derive(Debug, Default)]
+struct Items(BTreeMap<Place, Stored>);
+
+#[derive(Debug)]
+struct Stored {
+    value: Value,
+    created_ms: i64,
+    updated_ms: i64,
+    ttl_ms: Option<i64>,
+    expires_ms: Option<i64>,
+    words: Words,
+    vector: Option<Vector>,
+}
+
+impl Stored {
+    fn lives(&self, now_ms: i64) -> bool {
+        self.expires_ms.is_none_or(|expires| now_ms < expires)
+    }
+
+    fn refresh(&mut self, now_ms: i64) {
+        self.expires_ms = self.ttl_ms.map(|ttl| now_ms.saturating_add(ttl));
+    }
+
+    fn item(&self, (namespace, key): &Place) -> Item {
+        Item {
+            namespace: namespace.clone(),
+            key: key.clone(),
+            value: self.value.clone(),
+            created_ms: self.created_ms,
+            updated_ms: self.updated_ms,
+            expires_ms: self.expires_ms,
+        }
+    }
+}
+
+impl Items {
+    fn apply(&mut self, now_ms: i64, step: Step) -> Answer {
+        match step {
+            Step::Get { namespace, key, refresh } => {
+                Answer::Item(self.get(now_ms, &(namespace, key), refresh))
+            }
+            Step::Put(new) => {
+                self.put(now_ms, new);
+                Answer::Done
+            }
+            Step::Delete { namespace, key } => {
+                self.0.remove(&(namespace, key));
+                Answer::Done
+            }
+            Step::Search { search, query, refresh } => {
+                let places = self.search(now_ms, &search, query);
+                let found = places.into_iter().filter_map(|(score, place)| {
+                    Some(Found { item: self.get(now_ms, &place, refresh)?, score })
+                });
+                Answer::Found(found.collect())
+            }
+            Step::List(which) => {
+                let living = self.0.iter().filter(|(_, stored)| stored.lives(now_ms));
+                Answer::Namespaces(which.pick(living.map(|((namespace, _), _)| namespace.clone())))
+            }
+        }
+    }
+
+    fn get(&mut self, now_ms: i64, place: &Place, refresh: bool) -> Option<Item> {
+        let stored = self.0.get_mut(place).filter(|stored| stored.lives(now_ms))?;
+        if refresh {
+            stored.refresh(now_ms);
+        }
+        Some(stored.item(place))
+    }
+
+    fn put(&mut self, now_ms: i64, new: NewItem) {
+        let words = new.words();
+        let NewItem { namespace, key, value, vector, ttl_ms, .. } = new;
+        let place = (namespace, key);
+        let before = self.0.get(&place).filter(|stored| stored.lives(now_ms));
+        let created_ms = before.map_or(now_ms, |before| before.created_ms);
+        let updated_ms = NewItem::updated_ms(now_ms, before.map(|before| before.updated_ms));
+        let mut stored = Stored { value, created_ms, updated_ms, ttl_ms, expires_ms: None, words, vector };
+        stored.refresh(now_ms);
+        self.0.insert(place, stored);
+    }
+
+    /// Where the items are that a search finds, with their scores, best first.
+    fn search(&self, now_ms: i64, search: &Search, query: Option<ReadyQuery>) -> Vec<(Option<f64>, Place)> {
+        let fits = |stored: &Stored| search.filter.iter().all(|filter| filter.matches(&stored.value));
+        let living = self.within(search.within.as_ref()).filter(|(_, stored)| stored.lives(now_ms));
+        let mut scored: Vec<(Option<f64>, &Place)> = match query {
+            None => living.filter(|(_, stored)| fits(stored)).map(|(place, _)| (None, place)).collect(),
+            Some(ReadyQuery::Meaning(meant)) => living
+                .filter(|(_, stored)| fits(stored))
+                .filter_map(|(place, stored)| Some((Some(stored.vector.as_ref()?.cosine(&meant)?), place)))
+                .collect(),
+            Some(ReadyQuery::Words(terms)) => {
+                let living: Vec<_> = living.collect();
+                let words = living.iter().map(|(_, stored)| u64::from(stored.words.len())).sum();
+                let scope = Scope { items: living.len() as u64, words };
+                let (having, counts): (Vec<_>, Vec<_>) = living
+                    .into_iter()
+                    .map(|(place, stored)| {
+                        ((place, stored), (stored.words.count(&terms), stored.words.len()))
+                    })
+                    .filter(|(_, (counts, _))| counts.iter().any(|count| *count > 0))
+                    .unzip();
+                let scores = bm25(&counts, scope);
+                let scored = having.into_iter().zip(scores).filter(|((_, stored), _)| fits(stored));
+                scored.map(|((place, _), score)| (Some(score), place)).collect()
+            }
+        };
+        // Stable, and they are in order: of two that fit equally well the first one stays first.
+        scored.sort_by(|(a, _), (b, _)| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0)));
+        let page = scored.into_iter().skip(search.offset).take(search.limit);
+        page.map(|(score, place)| (score, place.clone())).collect()
+    }
+
+    /// What is in a namespace and below it, in order.
+    fn within<'a>(&'a self, outer: Option<&'a Namespace>) -> impl Iterator<Item = (&'a Place, &'a Stored)> {
+        let first = outer.map(|outer| (outer.clone(), String::new()));
+        let range = match first {
+            Some(first) => self.0.range(first..),
+            None => self.0.range(..),
+        };
+        let near = move |namespace: &Namespace| {
+            outer.is_none_or(|outer| namespace.as_str().starts_with(outer.as_str()))
+        };
+        let inside = move |namespace: &Namespace| outer.is_none_or(|outer| namespace.is_within(outer));
+        range
+            .take_while(move |((namespace, _), _)| near(namespace))
+            .filter(move |((namespace, _), _)| inside(namespace))
+    }
+}

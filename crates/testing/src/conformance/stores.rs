@@ -1,0 +1,100 @@
+//! What every [`Store`] has to pass.
+//!
+//! Start at [`check_store`]; [`check_store_operations`] finds what it forgot.
+
+mod items;
+mod kit;
+mod meaning;
+mod operations;
+mod search;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use superstep_graph::store::{Store, StoreOptions};
+
+use super::message;
+use kit::{TestClock, Topics};
+
+pub use operations::check_store_operations;
+
+/// Runs every case of the contract, each on a store of its own, which is set up with the options it is given.
+///
+/// Use [`check_store_operations`] as well: it has the cases that nobody thought of, and restarts.
+///
+/// # Panics
+/// If a case fails; says which ones and why.
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use superstep_graph::store::MemoryStore;
+///
+/// superstep_testing::conformance::check_store(async |options| Arc::new(MemoryStore::with(options)) as _).await;
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn check_store(make: impl AsyncFn(StoreOptions) -> Arc<dyn Store>) {
+    let mut failures = Vec::new();
+    for (name, case) in items::CASES.iter().chain(search::CASES).chain(meaning::CASES) {
+        let clock = TestClock::at(1000);
+        let embed = Arc::new(Topics::default());
+        let options = StoreOptions { clock: Arc::new(clock.clone()), ..StoreOptions::default() };
+        let plain = make(options.clone()).await;
+        let meant = make(StoreOptions { embed: Some(embed.clone()), ..options.clone() }).await;
+        let brief = make(StoreOptions {
+            ttl: Some(std::time::Duration::from_millis(100)),
+            refresh_on_read: true,
+            ..options
+        })
+        .await;
+        let kit = Kit { plain, meant, brief, clock, embed };
+        if let Err(panic) = AssertUnwindSafe(case(kit)).catch_unwind().await {
+            failures.push(format!("{name}: {}", message(&*panic)));
+        }
+    }
+    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Stores to look at, which share a clock.
+struct Kit {
+    /// As usual.
+    plain: Arc<dyn Store>,
+    /// With an embedding.
+    meant: Arc<dyn Store>,
+    /// Whose items live for 100 ms, and longer if they are read.
+    brief: Arc<dyn Store>,
+    clock: TestClock,
+    embed: Arc<Topics>,
+}
+
+type Case = (&'static str, fn(Kit) -> BoxFuture<'static, ()>);
+
+/// The named functions as [`Case`]s.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub(super) const CASES: &[super::Case] = &[$((stringify!($name), |kit| Box::pin($name(kit)))),*];
+    };
+}
+use cases;
+
+#[cfg(test)]
+mod tests {
+    use superstep_graph::store::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn memory_conforms() {
+        check_store(async |options| Arc::new(MemoryStore::with(options)) as Arc<dyn Store>).await;
+    }
+
+    #[test]
+    fn memory_conforms_under_any_operations() {
+        check_store_operations(
+            async |options| (Arc::new(MemoryStore::with(options)) as Arc<dyn Store>, ()),
+            async |store, _, ()| store,
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Searches by meaning.
+
+use serde_json::json;
+use superstep_graph::store::{Filter, Index, PutOptions, Search, StoreError};
+
+use super::{
+    Kit, cases,
+    kit::{get, keys, ns, put, search},
+};
+
+cases![
+    the_nearest_comes_first,
+    an_item_without_text_has_no_meaning,
+    a_store_without_a_model_says_so,
+    a_model_that_fails_leaves_nothing_behind,
+];
+
+async fn the_nearest_comes_first(kit: Kit) {
+    let store = &kit.meant;
+    put(store, &["a"], "shore", json!({"text": "sea and stone", "n": 1})).await;
+    put(store, &["a"], "deep", json!({"text": "sea sea sea", "n": 2})).await;
+    put(store, &["a", "b"], "wood", json!({"text": "tree", "n": 3})).await;
+    put(store, &["b"], "far", json!("sea")).await;
+    let query = || Search::within(&ns(&["a"])).meaning("the sea");
+    let found = search(store, query()).await;
+    let scores: Vec<_> =
+        found.iter().map(|found| (found.item.key.as_str(), found.score.expect("a score"))).collect();
+    let expected = [("deep", 1.0), ("shore", 0.5_f64.sqrt()), ("wood", 0.0)];
+    for ((key, score), (expected_key, expected)) in scores.iter().zip(expected) {
+        assert_eq!(*key, expected_key);
+        assert!((score - expected).abs() < 1e-6, "{key}: {score} is not {expected}");
+    }
+    assert_eq!(scores.len(), 3);
+    assert_eq!(keys(store, Search { limit: 1, offset: 1, ..query() }).await, "shore");
+    let filter = vec![Filter::ne("n", 2)];
+    assert_eq!(keys(store, Search { filter, ..query() }).await, "shore wood");
+    // Words work beside it, and a new value has a new meaning.
+    assert_eq!(keys(store, query().words("stone")).await, "shore");
+    put(store, &["a"], "deep", json!("tree")).await;
+    assert_eq!(keys(store, query()).await, "shore deep wood");
+}
+
+async fn an_item_without_text_has_no_meaning(kit: Kit) {
+    put(&kit.meant, &["a"], "empty", json!({"n": null})).await;
+    let unseen = PutOptions { index: Index::Nothing, ..PutOptions::default() };
+    kit.meant.put_with(&ns(&["a"]), "unseen", json!("sea"), unseen).await.expect("it can be put");
+    put(&kit.meant, &["a"], "seen", json!("sea")).await;
+    assert_eq!(keys(&kit.meant, Search::everywhere().meaning("sea")).await, "seen");
+    // A meaning that is nothing but zeros is as near to one as to another.
+    let nowhere = search(&kit.meant, Search::everywhere().meaning("?")).await;
+    assert_eq!(nowhere[0].score, Some(0.0));
+}
+
+async fn a_store_without_a_model_says_so(kit: Kit) {
+    put(&kit.plain, &["a"], "k", json!("sea")).await;
+    let refused = kit.plain.search(Search::everywhere().meaning("sea")).await;
+    assert!(matches!(refused, Err(StoreError::NoEmbedding)), "{refused:?}");
+}
+
+async fn a_model_that_fails_leaves_nothing_behind(kit: Kit) {
+    for (answer, expected) in [
+        (Err("no answer"), "no answer"),
+        (Ok(vec![]), "it made 0 vectors of 1 texts"),
+        (Ok(vec![vec![1.0], vec![1.0]]), "it made 2 vectors of 1 texts"),
+        (Ok(vec![vec![]]), "its vectors are empty, or not equally long"),
+        (Ok(vec![vec![1.0, f32::NAN]]), "a vector has something in it that is no finite number"),
+    ] {
+        kit.embed.answer(answer);
+        let refused = kit.meant.put(&ns(&["a"]), "k", json!("sea")).await;
+        let refused = refused.expect_err("the model failed").to_string();
+        assert_eq!(refused, format!("SS308: the embedding of model `topics` failed: {expected}"));
+        assert_eq!(get(&kit.meant, &["a"], "k").await, None);
+    }
+}
