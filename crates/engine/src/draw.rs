@@ -75,7 +75,7 @@ impl Topology {
                 .chain(&node.fan_outs)
                 .chain(node.joins.iter().map(|&join| &self.joins[join].to))
                 .copied()
-                .chain(node.routes.iter().filter_map(|(_, to)| *to));
+                .chain(node.routes.iter().chain(&node.gotos).filter_map(|(_, to)| *to));
             for to in targets {
                 if !order.contains(&to) {
                     order.push(to);
@@ -99,7 +99,8 @@ impl Topology {
             }
             arrows.extend(node.joins.iter().map(|&join| (from, Some(self.joins[join].to), Some("join"))));
             arrows.extend(node.fan_outs.iter().map(|to| (from, Some(*to), Some("each item"))));
-            arrows.extend(node.routes.iter().map(|(route, to)| (from, *to, Some(route.as_str()))));
+            let routes = node.routes.iter().chain(&node.gotos);
+            arrows.extend(routes.map(|(route, to)| (from, *to, Some(route.as_str()))));
         }
         arrows
     }

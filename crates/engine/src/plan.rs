@@ -159,17 +159,24 @@ pub(crate) fn check_targets(
     node: NodeIndex,
     targets: &[Target],
 ) -> Result<(), EngineError> {
-    let TopologyNode { name, routes, fan_outs, .. } = &topology.nodes[node.position()];
+    let TopologyNode { name, routes, gotos, fan_outs, edges, ends, joins, .. } =
+        &topology.nodes[node.position()];
+    if targets.is_empty() && !gotos.is_empty() && edges.is_empty() && !ends && joins.is_empty() {
+        return Err(EngineError::NoGoto(name.clone()));
+    }
     if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
         return Err(EngineError::NoRoute(name.clone()));
     }
+    let leads = |to: Option<NodeIndex>| routes.iter().chain(gotos).any(|(_, route)| *route == to);
     for &target in targets {
         let (known, to) = match target {
-            Target::Node(to) => {
-                (routes.iter().any(|(_, route)| *route == Some(to)), topology.name(to).as_str())
+            Target::Node(to) => (leads(Some(to)), topology.name(to).as_str()),
+            Target::End => (leads(None), crate::END),
+            Target::Send(to) if fan_outs.contains(&to) => continue,
+            Target::Send(to) => {
+                let to = format!("`{}`", topology.name(to));
+                return Err(EngineError::UnknownSend { node: name.clone(), to });
             }
-            Target::End => (routes.iter().any(|(_, route)| route.is_none()), crate::END),
-            Target::Send(to) => (fan_outs.contains(&to), topology.name(to).as_str()),
         };
         if !known {
             return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });

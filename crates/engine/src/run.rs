@@ -102,11 +102,11 @@ pub struct Report {
     pub written: ChannelSet,
     /// Those of them that nobody else may write in the same superstep.
     pub exclusive: ChannelSet,
-    /// Where its conditional edges and fan-outs lead, in their order.
+    /// Where it goes itself, then where its conditional edges and fan-outs lead, in their order.
     pub targets: Vec<Target>,
 }
 
-/// Where a conditional edge leads.
+/// Where a finished task leads, beside plain edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To a node.
@@ -159,6 +159,19 @@ pub enum EngineError {
         /// Where it was routed to.
         to: String,
     },
+    /// An item was sent to a worker that the node does not name.
+    #[error("node `{node}` sent an item to {to}, to which it may not send; declare it with `add_sends`")]
+    UnknownSend {
+        /// The node that was left.
+        node: NodeName,
+        /// The worker.
+        to: String,
+    },
+    /// A node that chooses among routes took none, and nothing else leads on.
+    #[error(
+        "node `{0}` chooses where to go and went nowhere, and no edge leaves it; go to a route, or to one that leads to END"
+    )]
+    NoGoto(NodeName),
     /// A node with conditional edges chose none of them.
     #[error("node `{0}` has conditional edges and took none; return a route, or route to END")]
     NoRoute(NodeName),

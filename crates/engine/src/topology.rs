@@ -22,6 +22,8 @@ pub struct NodeSpec {
     pub on_cancel: OnCancel,
     /// Whether each of its tasks takes an item, so that only a fan-out can lead to it.
     pub worker: bool,
+    /// Whether it chooses among routes of its own, so that some have to be declared.
+    pub routing: bool,
     /// Whether it waits until nothing else is left to run.
     pub deferred: bool,
     /// Where it was declared.
@@ -80,8 +82,10 @@ pub struct JoinSpec {
 pub enum EdgeKind {
     /// Always.
     Plain,
-    /// When this route is chosen.
+    /// When a conditional edge chooses this route.
     Route(String),
+    /// When the node itself goes this way.
+    Goto(String),
     /// Once for each item that is sent.
     FanOut,
 }
@@ -123,8 +127,10 @@ pub(crate) struct TopologyNode {
     /// Where its plain edges lead; an edge to the end leads nowhere.
     pub(crate) edges: Vec<NodeIndex>,
     pub(crate) ends: bool,
-    /// Every route it can take: the label, and the node or the end.
+    /// Every route that its conditional edges can take: the label, and the node or the end.
     pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
+    /// Every route that it can take itself, likewise.
+    pub(crate) gotos: Vec<(String, Option<NodeIndex>)>,
     /// The workers it can send items to.
     pub(crate) fan_outs: Vec<NodeIndex>,
     /// The joins that wait for it.
@@ -178,6 +184,14 @@ pub enum ProblemKind {
         "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
     )]
     WorkerWithoutItem(NodeName),
+    /// A node that chooses among routes, and no one said where they lead.
+    #[error(
+        "SS011: node `{0}` chooses where to go, and its routes lead nowhere yet; say where with `add_routes`"
+    )]
+    NoRoutes(NodeName),
+    /// Two maps for the routes of a node.
+    #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
+    RoutesTwice(NodeName, Place),
     /// Nothing leads to a node. A warning.
     #[error(
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
@@ -198,6 +212,8 @@ impl ProblemKind {
             | Self::OutOfEnd
             | Self::LonelyJoin(_)
             | Self::WorkerWithoutItem(_)
+            | Self::NoRoutes(_)
+            | Self::RoutesTwice(..)
             | Self::IntoStart => false,
         }
     }
@@ -218,6 +234,7 @@ impl TopologyBuilder {
     /// All problems at once, warnings among them, in the order of their places in the builder.
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.name_problems();
+        problems.extend(self.route_problems());
         problems.extend(self.edge_problems(place));
         let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
             problems.into_iter().partition(|problem| !problem.kind.is_warning());
@@ -244,6 +261,29 @@ impl TopologyBuilder {
                 continue;
             };
             problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    /// What is wrong with the routes that nodes take themselves.
+    fn route_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (declared, node) in self.nodes.iter().enumerate() {
+            let from = Endpoint::Node(declared);
+            let mut said =
+                self.edges.iter().filter(|edge| edge.from == from && matches!(edge.kind, EdgeKind::Goto(_)));
+            match said.next() {
+                None if node.routing => {
+                    problems
+                        .push(Problem { kind: ProblemKind::NoRoutes(node.name.clone()), place: node.place });
+                }
+                // The first route again: routes of one enum have names of their own.
+                Some(first) => problems.extend(said.filter(|edge| edge.kind == first.kind).map(|again| {
+                    let kind = ProblemKind::RoutesTwice(node.name.clone(), first.place);
+                    Problem { kind, place: again.place }
+                })),
+                None => {}
+            }
         }
         problems
     }
@@ -367,6 +407,7 @@ impl TopologyBuilder {
                     edges: Vec::new(),
                     ends: false,
                     routes: Vec::new(),
+                    gotos: Vec::new(),
                     fan_outs: Vec::new(),
                     joins: Vec::new(),
                     deferred: spec.is_some_and(|node| node.deferred),
@@ -378,6 +419,7 @@ impl TopologyBuilder {
             let (node, to) = (&mut nodes[from.position()], of(edge.to));
             match (edge.kind, to) {
                 (EdgeKind::Route(route), to) => node.routes.push((route, to)),
+                (EdgeKind::Goto(route), to) => node.gotos.push((route, to)),
                 (EdgeKind::FanOut, to) => node.fan_outs.extend(to),
                 (EdgeKind::Plain, None) => node.ends = true,
                 (EdgeKind::Plain, Some(to)) if node.edges.contains(&to) => {}

@@ -2,6 +2,10 @@
 //!
 //! Start at [`StateGraph`].
 
+mod routing;
+
+pub use routing::RoutingRef;
+
 use std::{
     future::Future,
     marker::PhantomData,
@@ -13,7 +17,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use superstep_engine::{Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, Target, TopologyBuilder};
+use superstep_engine::{Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, Target, TopologyBuilder};
 
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
@@ -63,6 +67,7 @@ pub struct StateGraph<S: State> {
     stamp: u64,
     topology: TopologyBuilder,
     nodes: Vec<(NodeFn<S>, NodeOptions)>,
+    routes: Vec<(Endpoint, Vec<NodeRef>)>,
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
 }
@@ -84,6 +89,7 @@ impl<S: State> StateGraph<S> {
             stamp: STAMPS.fetch_add(1, Ordering::Relaxed),
             topology: TopologyBuilder::default(),
             nodes: Vec::new(),
+            routes: Vec::new(),
             routers: Vec::new(),
             fan_outs: Vec::new(),
         }
@@ -122,6 +128,7 @@ impl<S: State> StateGraph<S> {
             retry: options.retry,
             on_cancel: options.on_cancel,
             worker,
+            routing: false,
             deferred: options.deferred,
             place: Location::caller(),
         });
@@ -229,7 +236,7 @@ impl<S: State> StateGraph<S> {
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
     #[track_caller]
     pub fn compile(self) -> Result<CompiledGraph<S>, CompileError> {
-        let Self { name, initial, stamp, topology, nodes: declared, routers, fan_outs } = self;
+        let Self { name, initial, stamp, topology, nodes: declared, routes, routers, fan_outs } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
@@ -257,17 +264,38 @@ impl<S: State> StateGraph<S> {
             Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
             Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
         };
+        for (from, targets) in routes {
+            nodes[index(from).position()].routes = targets.iter().map(target).collect();
+        }
         for (from, router, targets) in routers {
             nodes[index(from).position()].routers.push((router, targets.iter().map(target).collect()));
         }
         for (from, fan_out, worker) in fan_outs {
             nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
         }
-        Ok(CompiledGraph::new(Inner { name, initial, topology: Arc::new(topology), nodes, limits, warnings }))
+        Ok(CompiledGraph::new(Inner {
+            name,
+            initial,
+            stamp,
+            topology: Arc::new(topology),
+            nodes,
+            limits,
+            warnings,
+        }))
     }
 
     fn endpoint(&self, node: NodeRef) -> Endpoint {
         endpoint(self.stamp, node)
+    }
+}
+
+impl<S: State> Inner<S> {
+    /// The node of this handle; `None` if it belongs to another graph.
+    pub(crate) fn find(&self, node: NodeRef) -> Option<NodeIndex> {
+        match endpoint(self.stamp, node) {
+            Endpoint::Node(declared) => self.topology.declared(declared),
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => None,
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Inner<S: State> {
     pub(crate) name: String,
     /// The state with which a thread begins.
     pub(crate) initial: S,
+    /// The builder's, which tells its handles from those of other graphs.
+    pub(crate) stamp: u64,
     pub(crate) topology: Arc<Topology>,
     /// By index in the topology.
     pub(crate) nodes: Vec<CompiledNode<S>>,

@@ -11,6 +11,7 @@ mod state;
 
 mod builder;
 mod clock;
+mod command;
 mod cx;
 mod interrupt;
 mod node;
@@ -38,7 +39,7 @@ mod task;
 mod timeout;
 mod update;
 
-pub use builder::{END, NodeRef, START, StateGraph, WorkerRef};
+pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
@@ -46,6 +47,7 @@ pub use checkpoint::{
     Lease, Loaded, RecordedTarget, Source, TaskKey, TaskRecord, ThreadId,
 };
 pub use clock::{Clock, SystemClock, TokioClock};
+pub use command::{Command, NoRoute, RoutingOutput};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
 pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
@@ -63,7 +65,7 @@ pub use state::{FoldError, State, Update, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{Event, RunStream, StreamMode};
 pub use superstep_engine::{
-    ChannelSet, Control, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
+    ChannelSet, Control, EngineError, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
 };
 pub use superstep_macros::{Route, State};
 pub use timeout::{TimedOut, TimeoutKind};

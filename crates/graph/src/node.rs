@@ -12,14 +12,15 @@ use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
 use superstep_engine::{NodeIndex, OnCancel, RetryPolicy, Target};
 
-use crate::{Cx, NodeError, Panicked, Route, State, Update};
+use crate::{Cx, NodeError, Panicked, Route, RoutingOutput, State, Update, command::Written};
 
 /// What a node may return: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
     message = "a node of a `StateGraph<{S}>` cannot return `{Self}`",
     label = "not an update of `{S}`",
     note = "return the update type of the state (made by `#[derive(State)]`, begun with `{S}::update()`), `()`, or a \
-            `Result` of either whose error implements `std::error::Error`"
+            `Result` of either whose error implements `std::error::Error`; a node that returns a `Command` or a route is \
+            declared with `add_routing_node`"
 )]
 pub trait NodeOutput<S: State> {
     /// The update in it, or why there is none.
@@ -109,7 +110,8 @@ impl Default for NodeOptions {
 }
 
 pub(crate) type NodeFn<S> =
-    Arc<dyn Fn(S, Cx) -> BoxFuture<'static, Result<<S as State>::Update, NodeError>> + Send + Sync>;
+    Arc<dyn Fn(S, Cx) -> BoxFuture<'static, Result<Written<S>, NodeError>> + Send + Sync>;
+
 /// Asks the state for routes and adds the target of each, looked up in the second argument, to the third.
 pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
 
@@ -120,6 +122,8 @@ pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Resu
 pub(crate) struct CompiledNode<S: State> {
     /// `None` for the start, whose task is the input.
     pub(crate) run: Option<NodeFn<S>>,
+    /// Where the routes lead that it may choose itself.
+    pub(crate) routes: Vec<Target>,
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
     /// Each with the worker that its items go to.
     pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
@@ -131,7 +135,15 @@ pub(crate) struct CompiledNode<S: State> {
 impl<S: State> Default for CompiledNode<S> {
     fn default() -> Self {
         let NodeOptions { retry_on, timeout, idle_timeout, .. } = NodeOptions::default();
-        Self { run: None, routers: Vec::new(), fan_outs: Vec::new(), retry_on, timeout, idle_timeout }
+        Self {
+            run: None,
+            routes: Vec::new(),
+            routers: Vec::new(),
+            fan_outs: Vec::new(),
+            retry_on,
+            timeout,
+            idle_timeout,
+        }
     }
 }
 
@@ -142,6 +154,18 @@ pub(crate) struct Targets {
     pub(crate) ends: Vec<Target>,
     /// What goes along with each [`Target::Send`] among them, as JSON.
     pub(crate) items: Vec<String>,
+}
+
+impl Targets {
+    /// These, and then the others.
+    pub(crate) fn followed_by(mut self, others: Self) -> Self {
+        if self.ends.is_empty() {
+            return others;
+        }
+        self.ends.extend(others.ends);
+        self.items.extend(others.items);
+        self
+    }
 }
 
 impl<S: State> CompiledNode<S> {
@@ -176,7 +200,19 @@ where
     Fut::Output: NodeOutput<S>,
 {
     // An `async` block would hold the future twice, once as it was captured and once as it is awaited.
-    Arc::new(move |state, cx| Box::pin(node(state, cx).map(NodeOutput::into_update)))
+    Arc::new(move |state, cx| {
+        Box::pin(node(state, cx).map(|output| output.into_update().map(Written::update)))
+    })
+}
+
+pub(crate) fn erase_routing<S, F, Fut>(node: F) -> NodeFn<S>
+where
+    S: State,
+    F: Fn(S, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: RoutingOutput<S>,
+{
+    Arc::new(move |state, cx| Box::pin(node(state, cx).map(|output| output.into_command()?.into_written())))
 }
 
 pub(crate) fn erase_worker<I, S, F, Fut>(worker: F) -> NodeFn<S>
@@ -191,7 +227,8 @@ where
         let item = serde_json::from_str(cx.item.as_deref().unwrap_or("null"));
         let future = item.map(|item| worker(item, state, cx));
         Box::pin(async move {
-            future.map_err(|error| NodeError::new(BadItem(error)).fatal())?.await.into_update()
+            let future = future.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
+            future.await.into_update().map(Written::update)
         })
     })
 }

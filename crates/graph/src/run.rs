@@ -31,6 +31,7 @@ use tokio::time::{Sleep, sleep};
 use crate::{
     AppliedTask, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State, Status, Store,
     StreamMode, TaskRecord,
+    command::Written,
     compiled::{Inner, Keepers},
     cx::{EmitCustom, RunCx},
     error::chain,
@@ -253,7 +254,7 @@ impl<S: State> Driver<S> {
             };
             let slot = task.id.slot;
             match result {
-                TaskResult::Finished(update) => self.finish_task(run, task, update)?,
+                TaskResult::Finished(written) => self.finish_task(run, task, written)?,
                 TaskResult::Failed(error) => self.fail_task(run, task, error),
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
             }
@@ -278,16 +279,23 @@ impl<S: State> Driver<S> {
     }
 
     /// Keeps what a task wrote.
-    fn finish_task(&mut self, run: &mut Run, task: Task, update: S::Update) -> Result<(), Refused> {
+    fn finish_task(&mut self, run: &mut Run, task: Task, written: Written<S>) -> Result<(), Refused> {
         let (step, slot) = (task.id.step, task.id.slot);
         let blame = |error| Refused { error, blamed: vec![slot] };
+        let Written { update, goto } = written;
         let json = self.encode(&update, task.node, step).map_err(blame)?;
         if self.wants(StreamMode::Updates) {
             let node = self.graph.topology.name(task.node).clone();
             self.emit(Event::Update { step, node, update: update.clone() });
         }
         self.emit_task_end(task, None);
-        let report = self.finish(task.id, task.node, update, json, run.width() == 1).map_err(blame)?;
+        let gotos = if goto.is_empty() {
+            Targets::default()
+        } else {
+            let gotos = self.graph.gotos(task.node, goto);
+            gotos.map_err(|error| blame(RunError::Route { step, error }))?
+        };
+        let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))
     }
@@ -302,7 +310,7 @@ impl<S: State> Driver<S> {
         run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
     }
 
-    /// Keeps a finished task for the end of its superstep and asks its routers.
+    /// Keeps a finished task for the end of its superstep and asks its routers, which add to where it `goes` itself.
     ///
     /// A task that is `alone` in its superstep is folded at once: nothing can come before or between.
     fn finish(
@@ -311,6 +319,7 @@ impl<S: State> Driver<S> {
         node: NodeIndex,
         update: S::Update,
         json: Vec<u8>,
+        goes: Targets,
         alone: bool,
     ) -> Result<Report, RunError> {
         let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
@@ -327,7 +336,7 @@ impl<S: State> Driver<S> {
             let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
             (Some(update), targets(compiled, &left_behind, task.step, name)?)
         };
-        let Targets { ends, items } = targets;
+        let Targets { ends, items } = goes.followed_by(targets);
         if update.is_some() || !items.is_empty() || self.hold.is_some() {
             self.put(task.slot, Done { node, update, json, items, recorded: false });
         }

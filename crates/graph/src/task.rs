@@ -18,7 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    Cx, NodeError, Panicked, State, cx::RunCx, interrupt::Asked, node::CompiledNode, timeout::Deadlines,
+    Cx, NodeError, Panicked, State, command::Written, cx::RunCx, interrupt::Asked, node::CompiledNode,
+    timeout::Deadlines,
 };
 
 /// How an attempt of a task ended.
@@ -28,7 +29,7 @@ pub(crate) struct TaskEnd<S: State> {
 }
 
 pub(crate) enum TaskResult<S: State> {
-    Finished(S::Update),
+    Finished(Written<S>),
     Failed(NodeError),
     Interrupted(Vec<Asked>),
 }
@@ -36,7 +37,7 @@ pub(crate) enum TaskResult<S: State> {
 /// One attempt of a task: its node, its time-outs, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
-    node: BoxFuture<'static, Result<S::Update, NodeError>>,
+    node: BoxFuture<'static, Result<Written<S>, NodeError>>,
     run: Arc<RunCx>,
     deadlines: Option<Deadlines>,
 }
@@ -66,7 +67,7 @@ impl<S: State> Future for RunTask<S> {
         }
         if let Poll::Ready(result) = polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic)))) {
             let result = match result {
-                Ok(update) => TaskResult::Finished(update),
+                Ok(written) => TaskResult::Finished(written),
                 Err(error) => TaskResult::Failed(error),
             };
             return Poll::Ready(TaskEnd { task, result });

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod checkpoints;
+mod commands;
 mod context;
 mod control_flow;
 mod crashes;

@@ -39,6 +39,7 @@ impl World {
             retry,
             on_cancel: OnCancel::Drop,
             worker: false,
+            routing: false,
             deferred: false,
             place,
         });

@@ -35,6 +35,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                         retry: None,
                         on_cancel: OnCancel::Drop,
                         worker: arrow == "=>",
+                        routing: false,
                         deferred: false,
                         place,
                     };

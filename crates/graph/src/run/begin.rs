@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
         // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
-        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, true)?;
+        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
         let led = self.graph.topology.after(None, &[], &[(node, report.targets.clone())]);
         led.map_err(|error| RunError::Route { step, error })?;
         let mut begin = fresh(control);

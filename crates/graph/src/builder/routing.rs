@@ -1,0 +1,95 @@
+//! Nodes that decide themselves what runs next.
+
+use std::{future::Future, marker::PhantomData, panic::Location};
+
+use superstep_engine::{Edge, EdgeKind};
+
+use super::{NodeRef, StateGraph, WorkerRef};
+use crate::{Cx, Route, RoutingOutput, State, node::erase_routing};
+
+/// A node of a [`StateGraph`] that chooses among the routes `R` itself, as `add_routing_node` returned it.
+pub struct RoutingRef<R> {
+    node: NodeRef,
+    routes: PhantomData<fn(R)>,
+}
+
+impl<R> RoutingRef<R> {
+    pub(super) fn new(node: NodeRef) -> Self {
+        Self { node, routes: PhantomData }
+    }
+}
+
+impl<R> Clone for RoutingRef<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for RoutingRef<R> {}
+
+impl<R> From<RoutingRef<R>> for NodeRef {
+    fn from(routing: RoutingRef<R>) -> Self {
+        routing.node
+    }
+}
+
+impl<S: State> StateGraph<S> {
+    /// Declares a node that says itself what runs next: it returns a [`Command`](crate::Command), or a route alone.
+    ///
+    /// [`add_routes`](Self::add_routes) says where each route leads, and [`add_sends`](Self::add_sends) to which workers
+    /// the node may send items. Plain edges and conditional edges that leave the node are followed as well.
+    ///
+    /// Where a node goes is stored with what it wrote: no restart and no replay asks it again.
+    #[track_caller]
+    pub fn add_routing_node<F, Fut>(
+        &mut self,
+        name: &str,
+        node: F,
+    ) -> RoutingRef<<Fut::Output as RoutingOutput<S>>::Route>
+    where
+        F: Fn(S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: RoutingOutput<S>,
+    {
+        let node = self.declare(name, erase_routing(node), false);
+        let routes = <Fut::Output as RoutingOutput<S>>::Route::ALL;
+        self.topology.nodes.last_mut().expect("it was just declared").routing = !routes.is_empty();
+        RoutingRef::new(node)
+    }
+
+    /// Declares a routing node that needs something beside the state; each task gets a clone of it.
+    #[track_caller]
+    pub fn add_routing_node_with<D, F, Fut>(
+        &mut self,
+        name: &str,
+        deps: D,
+        node: F,
+    ) -> RoutingRef<<Fut::Output as RoutingOutput<S>>::Route>
+    where
+        D: Clone + Send + Sync + 'static,
+        F: Fn(D, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: RoutingOutput<S>,
+    {
+        self.add_routing_node(name, move |state, cx| node(deps.clone(), state, cx))
+    }
+
+    /// Says where each route of a routing node leads. `map` is asked once per route, now.
+    #[track_caller]
+    pub fn add_routes<R: Route>(&mut self, node: RoutingRef<R>, map: impl Fn(R) -> NodeRef) {
+        let (from, place) = (self.endpoint(node.node), Location::caller());
+        let targets: Vec<NodeRef> = R::ALL.iter().map(|&route| map(route)).collect();
+        for (route, &to) in R::ALL.iter().zip(&targets) {
+            let (to, kind) = (self.endpoint(to), EdgeKind::Goto(route.label().to_owned()));
+            self.topology.edges.push(Edge { from, to, kind, place });
+        }
+        self.routes.push((from, targets));
+    }
+
+    /// Says that a routing node may send items to `worker`, with [`Command::send`](crate::Command::send).
+    #[track_caller]
+    pub fn add_sends<R, I>(&mut self, node: RoutingRef<R>, worker: WorkerRef<I>) {
+        let (from, to) = (self.endpoint(node.node), self.endpoint(worker.into()));
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
+    }
+}

@@ -1,0 +1,237 @@
+//! What a node returns that decides itself what runs next.
+//!
+//! Start at [`Command`].
+
+use std::fmt;
+
+use serde::Serialize;
+use superstep_engine::{EngineError, NodeIndex, Target};
+
+use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, node::Targets};
+
+/// An update together with where to go from here.
+///
+/// A node that returns it is declared with [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is
+/// the enum of its routes. Several commands in a `Vec` are one: their updates are folded in their order.
+///
+/// ```
+/// # use superstep_graph::{Command, Cx, Route, State};
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Chat {
+///     turns: i64,
+/// }
+///
+/// #[derive(Route, Clone, Copy)]
+/// enum Next {
+///     Again,
+///     Done,
+/// }
+///
+/// async fn answer(state: Chat, _: Cx) -> Command<Chat, Next> {
+///     let next = if state.turns < 3 { Next::Again } else { Next::Done };
+///     Command::update(Chat::update().turns(state.turns + 1)).goto(next)
+/// }
+/// ```
+#[must_use = "a command does something once a node returns it"]
+pub struct Command<S: State, R = NoRoute> {
+    pub(crate) update: Option<S::Update>,
+    pub(crate) goto: Vec<Goto<R>>,
+}
+
+/// Where a command leads. The item is JSON, or why it has none.
+#[derive(Clone, Debug)]
+pub(crate) enum Goto<R, I = Result<String, String>> {
+    Route(R),
+    Send { worker: NodeRef, item: I },
+}
+
+/// The routes of a node that has none: it only writes, and sends items to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoute {}
+
+impl Route for NoRoute {
+    const ALL: &'static [Self] = &[];
+
+    fn index(self) -> usize {
+        match self {}
+    }
+
+    fn label(self) -> &'static str {
+        match self {}
+    }
+}
+
+impl<S: State, R> Command<S, R> {
+    /// A command that does nothing yet.
+    pub fn new() -> Self {
+        Self { update: None, goto: Vec::new() }
+    }
+
+    /// A command that writes `update`.
+    pub fn update(update: S::Update) -> Self {
+        Self { update: Some(update), goto: Vec::new() }
+    }
+
+    /// The same command, which also goes this way. Said for several routes, all of them are taken.
+    pub fn goto(mut self, route: R) -> Self {
+        self.goto.push(Goto::Route(route));
+        self
+    }
+
+    /// The same command, which also starts a task of `worker` with this item. The tasks come after those of routes and
+    /// edges, in the order in which they are sent.
+    ///
+    /// [`StateGraph::add_sends`](crate::StateGraph::add_sends) declares that the node may do so.
+    pub fn send<I: Serialize>(mut self, worker: WorkerRef<I>, item: I) -> Self {
+        let item = serde_json::to_string(&item).map_err(|error| error.to_string());
+        self.goto.push(Goto::Send { worker: worker.into(), item });
+        self
+    }
+}
+
+impl<S: State, R> Default for Command<S, R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: State, R: Clone> Clone for Command<S, R> {
+    fn clone(&self) -> Self {
+        Self { update: self.update.clone(), goto: self.goto.clone() }
+    }
+}
+
+impl<S: State, R: fmt::Debug> fmt::Debug for Command<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command").field("update", &self.update).field("goto", &self.goto).finish()
+    }
+}
+
+/// What a node may return that is declared with `add_routing_node`: a route or several, a [`Command`] or several, or a
+/// `Result` of any of these.
+#[diagnostic::on_unimplemented(
+    message = "a routing node of a `StateGraph<{S}>` cannot return `{Self}`",
+    label = "neither a route nor a command on `{S}`",
+    note = "return a `Command<{S}, Next>`, a `Next` that derives `Route`, a `Vec` of either, or a `Result` of those whose \
+            error implements `std::error::Error`; a node that returns an update only is declared with `add_node`"
+)]
+pub trait RoutingOutput<S: State> {
+    /// The enum of its routes.
+    type Route: Route;
+
+    /// The command in it, or why there is none.
+    ///
+    /// # Errors
+    /// The node's failure.
+    fn into_command(self) -> Result<Command<S, Self::Route>, NodeError>;
+}
+
+impl<S: State, R: Route> RoutingOutput<S> for R {
+    type Route = R;
+
+    fn into_command(self) -> Result<Command<S, R>, NodeError> {
+        Ok(Command::new().goto(self))
+    }
+}
+
+impl<S: State, R: Route> RoutingOutput<S> for Command<S, R> {
+    type Route = R;
+
+    fn into_command(self) -> Result<Self, NodeError> {
+        Ok(self)
+    }
+}
+
+impl<S: State, O: RoutingOutput<S>> RoutingOutput<S> for Vec<O> {
+    type Route = O::Route;
+
+    fn into_command(self) -> Result<Command<S, O::Route>, NodeError> {
+        let mut all = Command::new();
+        for next in self {
+            let Command { update, mut goto } = next.into_command()?;
+            all.update = match (all.update, update) {
+                (Some(first), Some(then)) => Some(Update::then(first, then)),
+                (first, then) => first.or(then),
+            };
+            all.goto.append(&mut goto);
+        }
+        Ok(all)
+    }
+}
+
+impl<S: State, O: RoutingOutput<S>, E: Into<NodeError>> RoutingOutput<S> for Result<O, E> {
+    type Route = O::Route;
+
+    fn into_command(self) -> Result<Command<S, O::Route>, NodeError> {
+        self.map_err(Into::into)?.into_command()
+    }
+}
+
+/// What a task did, once the types of its node are erased.
+pub(crate) struct Written<S: State> {
+    pub(crate) update: S::Update,
+    /// Where it goes; a route is its position among the node's routes.
+    pub(crate) goto: Vec<Goto<usize, String>>,
+}
+
+impl<S: State> Written<S> {
+    pub(crate) fn update(update: S::Update) -> Self {
+        Self { update, goto: Vec::new() }
+    }
+}
+
+impl<S: State> Clone for Written<S> {
+    fn clone(&self) -> Self {
+        Self { update: self.update.clone(), goto: self.goto.clone() }
+    }
+}
+
+impl<S: State, R: Route> Command<S, R> {
+    /// What the driver makes of it.
+    ///
+    /// # Errors
+    /// An item that has no JSON form.
+    pub(crate) fn into_written(self) -> Result<Written<S>, NodeError> {
+        let Self { update, goto } = self;
+        let erase = |goto: Goto<R>| match goto {
+            Goto::Route(route) => Ok(Goto::Route(route.index())),
+            Goto::Send { worker, item: Ok(item) } => Ok(Goto::Send { worker, item }),
+            Goto::Send { item: Err(error), .. } => Err(NodeError::new(BadItem(error)).fatal()),
+        };
+        let goto = goto.into_iter().map(erase).collect::<Result<_, _>>()?;
+        Ok(Written { update: update.unwrap_or_default(), goto })
+    }
+}
+
+impl<S: State> Inner<S> {
+    /// Where a node leads that goes there itself.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSend`] if a worker belongs to another graph.
+    pub(crate) fn gotos(
+        &self,
+        node: NodeIndex,
+        goto: Vec<Goto<usize, String>>,
+    ) -> Result<Targets, EngineError> {
+        let mut targets = Targets::default();
+        for goto in goto {
+            match goto {
+                Goto::Route(route) => targets.ends.push(self.nodes[node.position()].routes[route]),
+                Goto::Send { worker, item } => {
+                    let stranger = || EngineError::UnknownSend {
+                        node: self.topology.name(node).clone(),
+                        to: "a worker of another graph".to_owned(),
+                    };
+                    targets.ends.push(Target::Send(self.find(worker).ok_or_else(stranger)?));
+                    targets.items.push(item);
+                }
+            }
+        }
+        Ok(targets)
+    }
+}
+
+/// An item that cannot be stored.
+#[derive(Debug, thiserror::Error)]
+#[error("an item that it sends has no JSON form: {0}")]
+struct BadItem(String);
