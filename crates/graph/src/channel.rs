@@ -19,6 +19,8 @@ pub struct Channel {
     pub migrate: Option<Migrate>,
     /// Whether a thread cannot do without a value of it.
     pub required: bool,
+    /// Whether it is never stored: only the run that writes it sees it.
+    pub untracked: bool,
 }
 
 impl Channel {

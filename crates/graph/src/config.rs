@@ -43,6 +43,9 @@ pub struct RunConfig {
     pub context: Value,
     /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng).
     pub seed: u64,
+    /// Store the full state with every so many supersteps, 0 counting as 1; `None` for as rarely as pays, which is the
+    /// more rarely the larger the state is. A checkpoint is loaded from the last full state before it.
+    pub snapshot_every: Option<usize>,
     /// What to remember with the input's checkpoint.
     pub metadata: Map<String, Value>,
 }
@@ -90,6 +93,7 @@ impl Default for RunConfig {
             clock: Arc::new(SystemClock),
             context: Value::Null,
             seed: 0,
+            snapshot_every: None,
             metadata: Map::new(),
         }
     }

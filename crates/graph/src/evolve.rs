@@ -425,14 +425,14 @@ fn version_of(versions: &Versions, name: &str) -> u32 {
     versions.get(name).copied().unwrap_or(1)
 }
 
-/// The channel that has this name now.
+/// The stored channel that has this name now.
 fn position(channels: &[Channel], name: &str) -> Option<usize> {
-    channels.iter().position(|channel| channel.name == name)
+    channels.iter().position(|channel| channel.name == name && !channel.untracked)
 }
 
-/// The channel that has or had this name.
+/// The stored channel that has or had this name. What is stored under the name of an untracked one is of another time.
 fn find<'a>(channels: &'a [Channel], name: &str) -> Option<(usize, &'a Channel)> {
-    channels.iter().enumerate().find(|(_, channel)| channel.is_called(name))
+    channels.iter().enumerate().find(|(_, channel)| channel.is_called(name) && !channel.untracked)
 }
 
 /// The JSON in the present version of the channel. A migration that panics fails.

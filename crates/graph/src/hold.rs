@@ -22,6 +22,8 @@ pub(crate) struct Hold {
     /// first commit.
     at: Option<(CheckpointId, i64)>,
     since_snapshot: SinceSnapshot,
+    /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
+    pub(crate) snapshot_every: Option<usize>,
     kept: Kept,
 }
 
@@ -42,7 +44,17 @@ impl Hold {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());
-        Self { checkpointer, thread, _lease: lease, clock, head: None, at: None, since_snapshot, kept }
+        Self {
+            checkpointer,
+            thread,
+            _lease: lease,
+            clock,
+            head: None,
+            at: None,
+            since_snapshot,
+            snapshot_every: None,
+            kept,
+        }
     }
 
     /// The checkpoint that the run stands at.
@@ -76,9 +88,12 @@ impl Hold {
     ) -> Result<Option<CheckpointMeta>, RunError> {
         let NewCheckpoint { source, control, metadata, applied, records } = new;
         let (parent, created_ms) = (self.at(), self.clock.now_ms());
-        self.since_snapshot.count(applied.iter().map(|task| task.update.len()).sum());
+        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.len()).sum());
         self.kept.commit(source, &applied, &records);
-        let snapshot = snapshot.filter(|_| self.since_snapshot.is_due()).map(|make| make()).transpose()?;
+        let snapshot = snapshot
+            .filter(|_| self.since_snapshot.is_due(self.snapshot_every))
+            .map(|make| make())
+            .transpose()?;
         let snapshot =
             snapshot.map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>());
         let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);

@@ -67,7 +67,8 @@ pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValu
             json.map_err(|source| RunError::EncodeChannel { channel: channel.name.clone(), step, source })?;
         Ok(ChannelValue { channel: channel.name.to_string(), json })
     };
-    let channels = state.channels().iter().enumerate().map(channel);
+    let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    let channels = stored.map(channel);
     channels.chain(evolve::versions(state.channels()).map(Ok)).collect()
 }
 

@@ -2,6 +2,7 @@
 
 extern crate self as superstep_graph;
 
+mod barrier;
 mod by_id;
 mod channel;
 mod later;
@@ -39,6 +40,7 @@ mod task;
 mod timeout;
 mod update;
 
+pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use channel::{Channel, Migrate, Stored};
@@ -59,7 +61,7 @@ pub use memory::MemoryCheckpointer;
 pub use namespace::{Namespace, Segment};
 pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked};
-pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Union};
+pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
 pub use route::Route;
 pub use state::{FoldError, State, Update, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
@@ -79,6 +81,6 @@ pub mod __private {
 
     pub use crate::{
         later::Later,
-        state::{Cleared, FixedChannels, some},
+        state::{Cleared, FixedChannels, Slot, some},
     };
 }

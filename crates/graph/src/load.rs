@@ -31,6 +31,8 @@ pub(crate) struct RestoredTask<S: State> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinceSnapshot {
     commits: usize,
+    /// Those of them that folded updates: all but those that accept an input or begin a fork.
+    folded: usize,
     bytes: usize,
     /// The size of the last snapshot, or of the largest commit if that is more: it tells what the next one will cost.
     snapshot_bytes: usize,
@@ -45,13 +47,19 @@ impl SinceSnapshot {
     /// What folding one commit costs when it is loaded, in bytes worth of the same time.
     const COMMIT_BYTES: usize = 256;
 
-    pub(crate) fn count(&mut self, update_bytes: usize) {
+    /// Counts a commit; whether it `folded` anything, and how much.
+    pub(crate) fn count(&mut self, folded: bool, update_bytes: usize) {
         self.commits += 1;
+        self.folded += usize::from(folded);
         self.bytes += update_bytes;
         self.snapshot_bytes = self.snapshot_bytes.max(update_bytes);
     }
 
-    pub(crate) fn is_due(&self) -> bool {
+    /// Whether the next snapshot is due, after this many that folded updates if a number is given.
+    pub(crate) fn is_due(&self, every: Option<usize>) -> bool {
+        if let Some(every) = every {
+            return self.folded >= every.max(1);
+        }
         self.commits >= Self::EVERY
             && self.bytes + self.commits * Self::COMMIT_BYTES >= self.snapshot_bytes * Self::WEIGHT
     }
@@ -128,7 +136,8 @@ fn restore<S: State>(
     }
     for updates in commits {
         // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
-        if !updates.is_empty() {
+        let folded = !updates.is_empty();
+        if folded {
             reader.state.clear_ephemeral();
         }
         let mut bytes = 0;
@@ -136,7 +145,7 @@ fn restore<S: State>(
             bytes += json.len();
             reader.update(&json).map_err(|unfit| refuse("an update".into(), unfit))?;
         }
-        since_snapshot.count(bytes);
+        since_snapshot.count(folded, bytes);
     }
     let mut restored = Vec::with_capacity(tasks.len());
     for (slot, record) in tasks {

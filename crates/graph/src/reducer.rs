@@ -96,6 +96,30 @@ impl Reducer<String> for Append {
     }
 }
 
+/// Like [`Append`], but only the next superstep sees the items: those that the tasks of one superstep wrote, together.
+///
+/// A topic that keeps everything is [`Append`].
+#[derive(Debug)]
+pub enum Topic {}
+
+impl<T> Reducer<Log<T>> for Topic {
+    type Write = Vec<T>;
+    const EPHEMERAL: bool = true;
+
+    fn reduce(value: &mut Log<T>, write: Vec<T>) -> Result<(), ReduceError> {
+        Append::reduce(value, write)
+    }
+}
+
+impl<T> Reducer<Vec<T>> for Topic {
+    type Write = Vec<T>;
+    const EPHEMERAL: bool = true;
+
+    fn reduce(value: &mut Vec<T>, write: Vec<T>) -> Result<(), ReduceError> {
+        Append::reduce(value, write)
+    }
+}
+
 /// Items with a known id replace their namesake, others are added; see [`ById`].
 #[derive(Debug)]
 pub enum MergeById {}

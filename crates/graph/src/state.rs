@@ -52,13 +52,13 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// The value of a channel as JSON.
     ///
     /// # Errors
-    /// If the value has no JSON form, such as a map whose keys are structs.
+    /// If the value has no JSON form, such as a map whose keys are structs, or the channel is untracked.
     fn encode(&self, channel: usize) -> Result<Vec<u8>, serde_json::Error>;
 
     /// Sets a channel to a value that [`State::encode`] wrote.
     ///
     /// # Errors
-    /// If `json` is not a value of the channel's type.
+    /// If `json` is not a value of the channel's type, or the channel is untracked.
     fn decode(&mut self, channel: usize, json: &[u8]) -> Result<(), serde_json::Error>;
 }
 
@@ -191,7 +191,9 @@ impl<U: FixedChannels> fmt::Debug for Cleared<U> {
 
 impl<U: FixedChannels> Serialize for Cleared<U> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|position| &*U::CHANNELS[position].name))
+        let stored =
+            self.0.iter().map(|position| &U::CHANNELS[position]).filter(|channel| !channel.untracked);
+        serializer.collect_seq(stored.map(|channel| &*channel.name))
     }
 }
 
@@ -204,6 +206,32 @@ impl<'de, U: FixedChannels> Deserialize<'de> for Cleared<U> {
                 .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
         }
         Ok(cleared)
+    }
+}
+
+/// A channel that is empty until its first write, for `fold_with`.
+#[diagnostic::on_unimplemented(
+    message = "`fold_with` needs a channel of type `Option<T>`, and not `{Self}`",
+    label = "not an `Option`",
+    note = "the first write is stored as it is, in place of `None`; for a rule that begins with a default value, implement \
+            `Reducer` and say `with = MyRule`"
+)]
+pub trait Slot {
+    /// What it holds once it is written.
+    type Value;
+
+    /// Puts the first write in as it is, and any other by `fold(old, new)`.
+    fn fold(&mut self, write: Self::Value, fold: impl FnOnce(Self::Value, Self::Value) -> Self::Value);
+}
+
+impl<T> Slot for Option<T> {
+    type Value = T;
+
+    fn fold(&mut self, write: T, fold: impl FnOnce(T, T) -> T) {
+        *self = Some(match self.take() {
+            None => write,
+            Some(old) => fold(old, write),
+        });
     }
 }
 

@@ -3,19 +3,21 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{
-    Attribute, Error, Field, LitInt, LitStr, Path, Result, Type, ext::IdentExt, meta::ParseNestedMeta,
-    parse::Parser, spanned::Spanned,
+    Attribute, Error, Field, LitInt, LitStr, Path, Result, Type, Visibility, ext::IdentExt,
+    meta::ParseNestedMeta, parse::Parser, spanned::Spanned,
 };
 
 use crate::home::Home;
 
 /// The built-in reducers, by the word that chooses them: the type, and whether only one task may write.
-const BUILT_IN: [(&str, &str, bool); 7] = [
+const BUILT_IN: [(&str, &str, bool); 9] = [
     ("append", "Append", false),
     ("merge_by_id", "MergeById", false),
     ("sum", "Sum", false),
     ("max", "Max", false),
     ("union", "Union", false),
+    ("topic", "Topic", false),
+    ("barrier", "Arrive", false),
     ("ephemeral", "Ephemeral", true),
     ("last_value", "LastValue", true),
 ];
@@ -34,6 +36,8 @@ pub(crate) struct Channel {
     version: Option<(LitInt, Path)>,
     /// Whether a thread cannot do without it.
     required: bool,
+    /// Whether it is never stored.
+    pub(crate) untracked: bool,
     /// How writes fold into it.
     rule: Rule,
 }
@@ -49,6 +53,8 @@ enum Rule {
     },
     /// One of the user's own.
     With(Path),
+    /// A function of the value and the write, and the name of the reducer that is made of it.
+    FoldWith(Path, Ident),
 }
 
 impl Channel {
@@ -56,22 +62,30 @@ impl Channel {
     ///
     /// # Errors
     /// An unknown reducer, more than one, or a reserved name.
-    pub(crate) fn parse(field: Field) -> Result<Self> {
+    pub(crate) fn parse(state: &Ident, field: Field) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let Said { rule, was, version, migrate, required } = Said::parse(&field.attrs)?;
-        let rule = rule.unwrap_or_else(|| Rule::last_value(ident.span()));
+        let Said { rule, was, version, migrate, required, untracked } = Said::parse(&field.attrs)?;
+        if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
+            let message =
+                "an untracked channel is never stored, so nothing can be said of what was stored of it";
+            return Err(Error::new(ident.span(), message));
+        }
+        let mut rule = rule.unwrap_or_else(|| Rule::last_value(ident.span()));
+        if let Rule::FoldWith(path, reducer) = &mut rule {
+            *reducer = format_ident!("__{}_{name}", state.unraw(), span = path.span());
+        }
         let version = versioned(version, migrate)?;
-        Ok(Self { ident, name, ty: field.ty, was, version, required, rule })
+        Ok(Self { ident, name, ty: field.ty, was, version, required, untracked, rule })
     }
 
     /// The fields of a `Channel` that are about what was stored before.
     pub(crate) fn history(&self) -> TokenStream {
-        let Self { was, required, .. } = self;
+        let Self { was, required, untracked, .. } = self;
         let (version, migrate) = match &self.version {
             None => (quote!(1), quote!(::core::option::Option::None)),
             Some((version, path)) => {
@@ -82,7 +96,7 @@ impl Channel {
             }
         };
         let cow = quote!(::std::borrow::Cow::Borrowed);
-        quote!(was: #cow(&[#(#cow(#was)),*]), version: #version, migrate: #migrate, required: #required)
+        quote!(was: #cow(&[#(#cow(#was)),*]), version: #version, migrate: #migrate, required: #required, untracked: #untracked)
     }
 
     /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.
@@ -90,6 +104,33 @@ impl Channel {
         let (first, _) = self.span();
         let (path, ty, home) = (self.rule.path(home), &self.ty, home.at(first));
         quote_spanned!(first=> <#path as #home::Reducer<#ty>>)
+    }
+
+    /// The reducer that is made of a function, if it is.
+    pub(crate) fn made(&self, vis: &Visibility, home: &Home) -> Option<TokenStream> {
+        let Rule::FoldWith(path, reducer) = &self.rule else { return None };
+        let (ty, place) = (&self.ty, self.place());
+        let doc = format!("How writes fold into `{}`.", self.name);
+        Some(quote_spanned! {place=>
+            #[doc = #doc]
+            #[doc(hidden)]
+            #[allow(non_camel_case_types)]
+            #[derive(Debug)]
+            #vis enum #reducer {}
+
+            #[automatically_derived]
+            impl #home::Reducer<#ty> for #reducer {
+                type Write = <#ty as #home::__private::Slot>::Value;
+
+                fn reduce(
+                    value: &mut #ty,
+                    write: Self::Write,
+                ) -> ::core::result::Result<(), #home::ReduceError> {
+                    #home::__private::Slot::fold(value, write, #path);
+                    ::core::result::Result::Ok(())
+                }
+            }
+        })
     }
 
     /// The type of what is written to it.
@@ -106,12 +147,13 @@ impl Channel {
         quote_spanned!(last=> #start::default())
     }
 
-    /// The builder method that lets it start over, if it has one.
+    /// The builder methods that let it start over, without a write and with one, if it has them.
     ///
     /// Where only one task may write, the write replaces the value anyway.
-    pub(crate) fn clear_method(&self) -> Option<Ident> {
+    pub(crate) fn clear_methods(&self) -> Option<[Ident; 2]> {
         let exclusive = matches!(self.rule, Rule::BuiltIn { exclusive: true, .. });
-        (!exclusive).then(|| format_ident!("clear_{}", self.name, span = self.ident.span()))
+        let span = self.ident.span();
+        (!exclusive).then(|| ["clear", "set"].map(|verb| format_ident!("{verb}_{}", self.name, span = span)))
     }
 
     /// The place of the type, for generated code that the compiler may find fault with.
@@ -131,10 +173,11 @@ impl Channel {
     }
 }
 
-/// The channels whose method on the update the `clear_..` of another channel would hide.
+/// The channels whose method on the update the `clear_..` or `set_..` of another channel would hide.
 pub(crate) fn same_methods(channels: &[Channel]) -> impl Iterator<Item = Error> {
-    channels.iter().filter_map(|cleared| {
-        let method = cleared.clear_method()?;
+    let methods =
+        |cleared| Channel::clear_methods(cleared).into_iter().flatten().map(move |it| (cleared, it));
+    channels.iter().flat_map(methods).filter_map(|(cleared, method)| {
         let other = channels.iter().find(|channel| method == channel.name)?;
         let message =
             format!("channel `{}` has a method `{method}` on the update; choose another name", cleared.name);
@@ -155,6 +198,7 @@ impl Rule {
                 quote_spanned!(ident.span()=> #home::#ident)
             }
             Self::With(path) => path.to_token_stream(),
+            Self::FoldWith(_, reducer) => reducer.to_token_stream(),
         }
     }
 }
@@ -179,6 +223,7 @@ struct Said {
     version: Option<LitInt>,
     migrate: Option<Path>,
     required: bool,
+    untracked: bool,
 }
 
 impl Said {
@@ -210,6 +255,8 @@ impl Said {
             self.migrate.replace(meta.value()?.parse()?).is_some()
         } else if meta.path.is_ident("required") {
             std::mem::replace(&mut self.required, true)
+        } else if meta.path.is_ident("untracked") {
+            std::mem::replace(&mut self.untracked, true)
         } else if self.rule.replace(parse_word(meta)?).is_some() {
             return Err(meta.error("a channel has one reducer; remove this one or the one before"));
         } else {
@@ -256,9 +303,12 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
     if word == "with" {
         return Ok(Rule::With(meta.value()?.parse()?));
     }
+    if word == "fold_with" {
+        return Ok(Rule::FoldWith(meta.value()?.parse()?, word.clone()));
+    }
     let found = BUILT_IN.iter().find(|(known, ..)| word == known);
     let &(_, reducer, exclusive) = found.ok_or_else(|| {
-        let beside = "`was`, `version`, `migrate` and `required` may stand beside one";
+        let beside = "`untracked`, `was`, `version`, `migrate` and `required` may stand beside one";
         meta.error(format!("`{word}` is no reducer; known are {}; {beside}", known()))
     })?;
     Ok(Rule::BuiltIn { ident: Ident::new(reducer, word.span()), exclusive })
@@ -266,5 +316,5 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
 
 fn known() -> String {
     let words = BUILT_IN.map(|(word, ..)| format!("`{word}`"));
-    format!("{} and `with = path::Type`", words.join(", "))
+    format!("{}, `fold_with = path` and `with = path::Type`", words.join(", "))
 }

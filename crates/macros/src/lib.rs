@@ -24,7 +24,13 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// | `sum` | numbers are added up |
 /// | `max` | the greatest write stays |
 /// | `union` | `BTreeSet`s are united, `BTreeMap`s merged |
+/// | `topic` | items are added to a `Log` or `Vec`, and only the next superstep sees them |
+/// | `barrier` | arrivals are noted in a `Barrier` |
+/// | `fold_with = path` | the first write to an `Option<T>` is its value, then `fn(T, T) -> T` of the old value and the write |
 /// | `with = path::Type` | a `Reducer` of your own |
+///
+/// `untracked`, beside a reducer or alone, says that the channel is never stored: the nodes of the run that writes it see
+/// it, and no later run. Its type needs no `Serialize` and no `Debug`, so it may be a handle.
 ///
 /// What was stored by older versions of the state is read as these say, beside a reducer or alone:
 ///
@@ -37,7 +43,7 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// # The update
 /// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each channel, and
 /// `clear_..` for each channel that more than one task may write: such a channel starts over from the default value of
-/// its type before the write of the same update is folded. The JSON form has one entry per written channel, and `clear`
+/// its type before the write of the same update is folded. `set_..` does both: it overwrites. The JSON form has one entry per written channel, and `clear`
 /// with the names of the cleared ones. `Update::then` makes one update of two; where both write a channel, the second is
 /// in the JSON form under `$then`.
 ///

@@ -23,7 +23,9 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let impl_update = state.impl_update(&code);
     let update = state.update_type(&code, &channels);
     let builders = state.builders(&code, &channels);
-    Ok(quote!(#capacity #fitting #impl_state #impl_update #update #builders))
+    let made = channels.iter().filter_map(|channel| channel.made(&state.vis, &code.home));
+    let made: TokenStream = made.collect();
+    Ok(quote!(#made #capacity #fitting #impl_state #impl_update #update #builders))
 }
 
 /// A struct that is a state.
@@ -55,7 +57,7 @@ fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
     }
     let mut channels = Vec::new();
     for field in fields.named {
-        match Channel::parse(field) {
+        match Channel::parse(&ident, field) {
             Ok(channel) => channels.push(channel),
             Err(problem) => problems.push(problem),
         }
@@ -82,8 +84,10 @@ struct Code<'a> {
     writes: Vec<TokenStream>,
     /// The default values of the types.
     defaults: Vec<TokenStream>,
-    /// The names they had, their versions and migrations, and whether they are required.
+    /// The names they had, their versions and migrations, and whether they are required or untracked.
     history: Vec<TokenStream>,
+    /// Whether they are stored.
+    stored: Vec<bool>,
 }
 
 impl<'a> Code<'a> {
@@ -97,6 +101,7 @@ impl<'a> Code<'a> {
             writes: channels.iter().map(|channel| channel.write(&home)).collect(),
             defaults: channels.iter().map(Channel::default).collect(),
             history: channels.iter().map(Channel::history).collect(),
+            stored: channels.iter().map(|channel| !channel.untracked).collect(),
             home,
         }
     }
@@ -116,20 +121,35 @@ impl Input {
             // What the derives below demand of the field is demanded of the type that the user wrote.
             let some = LitStr::new(&some, place);
             let aliases = channel.was.iter().map(|was| quote!(#[serde(alias = #was)]));
+            let stored = if channel.untracked {
+                quote!(#[serde(skip)])
+            } else {
+                quote_spanned! {place=>
+                    #[serde(skip_serializing_if = "::core::option::Option::is_none", deserialize_with = #some)]
+                    #(#aliases)*
+                }
+            };
             quote_spanned! {place=>
                 #[doc = #doc]
-                #[serde(skip_serializing_if = "::core::option::Option::is_none", deserialize_with = #some)]
-                #(#aliases)*
+                #stored
                 #vis #ident: ::core::option::Option<#write>,
             }
         });
         let doc =
             format!("What a node writes to a [`{}`]: for each channel a write or nothing.", ident.unraw());
+        let debug = if channels.iter().any(|channel| channel.untracked) {
+            (quote!(), Some(self.debug(channels)))
+        } else {
+            (quote!(::core::fmt::Debug,), None)
+        };
+        let (derived_debug, written_debug) = debug;
         quote! {
+            #written_debug
+
             #[doc = #doc]
             #[derive(
                 ::core::clone::Clone,
-                ::core::fmt::Debug,
+                #derived_debug
                 ::core::default::Default,
                 #home::__private::serde::Serialize,
                 #home::__private::serde::Deserialize,
@@ -148,6 +168,31 @@ impl Input {
         }
     }
 
+    /// What the derive would make, but that untracked channels may have types which cannot be shown.
+    fn debug(&self, channels: &[Channel]) -> TokenStream {
+        let update = &self.update;
+        let name = update.to_string();
+        let fields = channels.iter().map(|Channel { ident, name, untracked, .. }| {
+            let shown = if *untracked {
+                quote!(&self.#ident.as_ref().map(|_| ::core::format_args!("(untracked)")))
+            } else {
+                quote!(&self.#ident)
+            };
+            quote!(.field(#name, #shown))
+        });
+        quote! {
+            #[automatically_derived]
+            impl ::core::fmt::Debug for #update {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    f.debug_struct(#name)#(#fields)*
+                        .field("clear", &self.clear)
+                        .field("__later", &self.__later)
+                        .finish()
+                }
+            }
+        }
+    }
+
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
         let Code { home, names, reducers, history, .. } = code;
@@ -155,16 +200,26 @@ impl Input {
         let methods = channels.iter().zip(&code.writes).enumerate().map(|(position, (channel, write))| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
-            let clear = channel.clear_method().map(|method| {
+            let clear = channel.clear_methods().map(|[clear, set]| {
                 let doc = format!(
                     "Lets `{name}` start over from its default before the write of this update is folded."
                 );
-                quote! {
+                let set_doc = format!(
+                    "Overwrites `{name}`: it starts over from its default, then `write` is folded. Nobody else may \
+                     write it in the same superstep."
+                );
+                quote_spanned! {place=>
                     #[doc = #doc]
                     #[must_use]
-                    #vis fn #method(mut self) -> Self {
+                    #vis fn #clear(mut self) -> Self {
                         self.__last().clear.insert(#position);
                         self
+                    }
+
+                    #[doc = #set_doc]
+                    #[must_use]
+                    #vis fn #set(self, write: impl ::core::convert::Into<#write>) -> Self {
+                        self.#clear().#ident(write)
                     }
                 }
             });
@@ -246,11 +301,21 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, types, positions, reducers, defaults, .. } = code;
+        let Code { home, idents, types, positions, reducers, defaults, stored, .. } = code;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
         let count = positions.len();
-        let absent = format!("the state `{}` has {count} channels, and none at position {{}}", ident.unraw());
+        let absent = format!(
+            "the state `{}` has {count} channels, and none that is stored at position {{}}",
+            ident.unraw()
+        );
+        let columns = positions.iter().zip(idents).zip(types).zip(stored).filter(|(_, stored)| **stored);
+        let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
+        for (((position, ident), ty), _) in columns {
+            encoded.push(quote!(#position => #json::to_vec::<#ty>(&self.#ident),));
+            decoded
+                .push(quote!(#position => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
+        }
         quote! {
             #[automatically_derived]
             impl #home::State for #ident {
@@ -282,7 +347,7 @@ impl Input {
 
                 fn encode(&self, channel: usize) -> ::core::result::Result<::std::vec::Vec<u8>, #json::Error> {
                     match channel {
-                        #(#positions => #json::to_vec::<#types>(&self.#idents),)*
+                        #(#encoded)*
                         _ => ::core::result::Result::Err(<#json::Error as #serde::ser::Error>::custom(
                             ::core::format_args!(#absent, channel),
                         )),
@@ -291,7 +356,7 @@ impl Input {
 
                 fn decode(&mut self, channel: usize, json: &[u8]) -> ::core::result::Result<(), #json::Error> {
                     match channel {
-                        #(#positions => #json::from_slice::<#types>(json).map(|value| self.#idents = value),)*
+                        #(#decoded)*
                         _ => ::core::result::Result::Err(<#json::Error as #serde::de::Error>::custom(
                             ::core::format_args!(#absent, channel),
                         )),

@@ -98,6 +98,7 @@ fn values<S: State>(state: &S) -> String {
         let value = state.encode(position).expect("a channel has a JSON form");
         format!("\"{}\":{}", channel.name, String::from_utf8(value).expect("JSON is UTF-8"))
     };
-    let channels: Vec<String> = state.channels().iter().enumerate().map(channel).collect();
+    let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    let channels: Vec<String> = stored.map(channel).collect();
     format!("{{{}}}", channels.join(","))
 }

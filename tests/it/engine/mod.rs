@@ -1,6 +1,7 @@
 //! The scenarios of the engine, each under its number.
 
 mod cancel;
+mod channels;
 mod checkpoints;
 mod commands;
 mod context;

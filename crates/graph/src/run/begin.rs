@@ -45,6 +45,7 @@ impl<S: State> Driver<S> {
         let given = input.as_ref().map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
         let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept }) = restored else {
             self.hold = Some(hold);
             let input = input.ok_or(RunError::EmptyThread { thread })?;

@@ -72,12 +72,12 @@ impl Course {
 /// # Errors
 /// If a value has no JSON form.
 fn channels<S: State>(state: &S) -> Result<Vec<(String, String)>, String> {
-    let channels = state.channels().iter().enumerate();
+    let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let channel = |(position, Channel { name, .. }): (usize, &Channel)| {
         let json = state.encode(position).map_err(|error| format!("channel `{name}`: {error}"))?;
         Ok((name.to_string(), text(json)))
     };
-    channels.map(channel).collect()
+    stored.map(channel).collect()
 }
 
 fn differing_channel(here: &[(String, String)], there: &[(String, String)], at: &str) -> Option<String> {
