@@ -206,7 +206,7 @@ pub(crate) async fn told(
 
 pub(crate) fn line_of(event: &Event<Plain>) -> String {
     match event {
-        Event::Values { step, state } => format!("values {step}: [{}]", state.said()),
+        Event::Values { step, state, .. } => format!("values {step}: [{}]", state.said()),
         Event::Update { step, node, update } => format!("update {step} {node}: {}", json(update)),
         Event::Custom { node, name, data } => format!("custom {node} {name}: {data}"),
         Event::TaskStart { step, node, attempt } => format!("start {step} {node} #{attempt}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, NodeName, Outcome, RunConfig, RunError,
-    RunStream, State, Status, StreamMode, ThreadId,
+    RunStream, State, Status, Streaming, ThreadId,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage, seeded_jitter,
@@ -164,14 +164,14 @@ impl Agent {
         self.graph.invoke(input(text), self.with_room(config)).await.map(Reply::from)
     }
 
-    /// Answers a message and tells how: [`StreamMode::Custom`] has the agent's events.
+    /// Answers a message and tells how: [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has the agent's events.
     pub fn process_message_stream(
         &self,
         text: &str,
         config: RunConfig,
-        modes: &[StreamMode],
+        streaming: impl Into<Streaming>,
     ) -> RunStream<AgentState> {
-        self.graph.stream(input(text), self.with_room(config), modes)
+        self.graph.stream(input(text), self.with_room(config), streaming)
     }
 
     /// Goes on with a turn that was stopped: from where it stands, or, if it ended because it was cancelled or the model
@@ -191,10 +191,10 @@ impl Agent {
     pub async fn resume_stream(
         &self,
         config: RunConfig,
-        modes: &[StreamMode],
+        streaming: impl Into<Streaming>,
     ) -> Result<RunStream<AgentState>, RunError> {
         let config = self.resume_point(config).await?;
-        Ok(self.graph.stream_resume(config, modes))
+        Ok(self.graph.stream_resume(config, streaming))
     }
 
     async fn resume_point(&self, config: RunConfig) -> Result<RunConfig, RunError> {

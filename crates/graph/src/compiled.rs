@@ -8,12 +8,11 @@ use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
     CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream, State,
-    Store, StreamMode, TaskRecord, ThreadId,
+    Store, Streaming, TaskRecord, ThreadId,
     load::{Restored, load},
     node::CompiledNode,
     run,
     state::fold,
-    stream::Events,
     update::update_state,
 };
 
@@ -152,19 +151,25 @@ impl<S: State> CompiledGraph<S> {
     }
 
     /// Like [`invoke`](Self::invoke), telling what happens as it happens.
-    pub fn stream(&self, input: S::Update, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
-        self.stream_run(Some(input), config, modes)
+    ///
+    /// A list of modes says enough for most; [`Streaming`] has the rest.
+    pub fn stream(
+        &self,
+        input: S::Update,
+        config: RunConfig,
+        streaming: impl Into<Streaming>,
+    ) -> RunStream<S> {
+        self.stream_run(Some(input), config, streaming.into())
     }
 
     /// Like [`resume`](Self::resume), telling what happens as it happens.
-    pub fn stream_resume(&self, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
-        self.stream_run(None, config, modes)
+    pub fn stream_resume(&self, config: RunConfig, streaming: impl Into<Streaming>) -> RunStream<S> {
+        self.stream_run(None, config, streaming.into())
     }
 
-    fn stream_run(&self, input: Option<S::Update>, config: RunConfig, modes: &[StreamMode]) -> RunStream<S> {
-        let (events, receiver) = Events::new(modes);
-        let run = run::run(self.inner.clone(), self.keepers.clone(), input, config, Some(events));
-        RunStream::new(receiver, Box::pin(run))
+    fn stream_run(&self, input: Option<S::Update>, config: RunConfig, streaming: Streaming) -> RunStream<S> {
+        let (inner, keepers) = (self.inner.clone(), self.keepers.clone());
+        RunStream::new(streaming, move |events| run::run(inner, keepers, input, config, Some(events)))
     }
 
     /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.

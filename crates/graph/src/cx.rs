@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Clock, Drain, NoStore, Question, Store, ThreadId,
+    Clock, Drain, NoStore, Question, Store, StreamMode, ThreadId,
     interrupt::{Asked, Desk},
+    stream::NodeEvents,
     timeout::Pulse,
 };
 
@@ -51,7 +52,7 @@ pub(crate) struct RunCx {
     pub(crate) cancel: CancellationToken,
     pub(crate) drain: Drain,
     pub(crate) context: Value,
-    pub(crate) events: Option<Box<dyn EmitCustom>>,
+    pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
     pub(crate) checkpoint: AtomicU64,
@@ -61,6 +62,16 @@ pub(crate) struct RunCx {
 }
 
 impl RunCx {
+    /// Where nodes tell events of this mode, if anyone wants them.
+    pub(crate) fn events(&self, mode: StreamMode) -> Option<&dyn NodeEvents> {
+        self.events.as_deref().filter(|events| events.wants(mode))
+    }
+
+    /// Whether so many events wait that their consumer should go first.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.events.as_ref().is_some_and(|events| events.is_crowded())
+    }
+
     /// Waits for what nodes left running. Their panics are their own.
     pub(crate) async fn finish_background(&self) {
         let left = || self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -68,11 +79,6 @@ impl RunCx {
             while left.join_next().await.is_some() {}
         }
     }
-}
-
-/// Takes the custom events of nodes.
-pub(crate) trait EmitCustom: Send + Sync {
-    fn emit(&self, node: &NodeName, name: &'static str, data: Value);
 }
 
 impl Cx {
@@ -229,9 +235,9 @@ impl Cx {
     /// If `data` has no JSON form.
     pub fn emit(&self, name: &'static str, data: impl Serialize) {
         self.heartbeat();
-        if let Some(events) = &self.run.events {
+        if let Some(events) = self.run.events(StreamMode::Custom) {
             let data = serde_json::to_value(data).expect("event data has a JSON form");
-            events.emit(self.node(), name, data);
+            events.custom(self.node(), name, data);
         }
     }
 }

@@ -182,6 +182,19 @@ pub enum RunError {
         /// What is left to run.
         next: Vec<NodeName>,
     },
+    /// The state has no such channel to stream.
+    #[error("SS160: the state has no channel `{key}` whose values could be streamed; it has {}", list(.channels))]
+    UnknownOutputKey {
+        /// The name asked for.
+        key: String,
+        /// The names of its channels.
+        channels: Vec<String>,
+    },
+    /// The tokio runtime on which a streamed run ran was shut down before the run ended.
+    #[error(
+        "SS161: the runtime of the run was shut down before the run ended; resume the thread on another one"
+    )]
+    RuntimeGone,
     /// The graph has no such node.
     #[error("SS113: graph `{graph}` has no node `{node}`")]
     UnknownNode {
@@ -296,8 +309,8 @@ pub enum RunError {
     Checkpoint(#[from] CheckpointError),
 }
 
-fn list(ids: &[String]) -> String {
-    ids.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ")
+fn list(names: &[impl fmt::Display]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn missing(stored: &Option<(ThreadId, CheckpointId)>) -> String {
@@ -310,7 +323,7 @@ fn missing(stored: &Option<(ThreadId, CheckpointId)>) -> String {
 }
 
 fn names(nodes: &[NodeName]) -> String {
-    nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")
+    list(nodes)
 }
 
 /// An error with its causes in one line, for records and terminals.

@@ -23,6 +23,7 @@ mod config;
 mod context;
 mod drain;
 mod error;
+mod event;
 mod node_error;
 mod stream;
 
@@ -55,6 +56,7 @@ pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
 pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
+pub use event::Event;
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
@@ -65,7 +67,7 @@ pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Red
 pub use route::Route;
 pub use state::{FoldError, State, Update, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
-pub use stream::{Event, RunStream, StreamMode};
+pub use stream::{RunStream, StreamMode, Streaming};
 pub use superstep_engine::{
     ChannelSet, Control, EngineError, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
 };

@@ -33,7 +33,7 @@ use crate::{
     StreamMode, TaskRecord,
     command::Written,
     compiled::{Inner, Keepers},
-    cx::{EmitCustom, RunCx},
+    cx::RunCx,
     error::chain,
     hold::{Hold, NewCheckpoint},
     interrupt::Desk,
@@ -41,7 +41,7 @@ use crate::{
     node::{CompiledNode, Targets},
     reduce,
     state::fold,
-    stream::Events,
+    stream::{Events, NodeEvents},
     task::{RunTask, TaskEnd, TaskResult, Tasks},
     timeout::Pulse,
 };
@@ -62,6 +62,9 @@ pub(crate) async fn run<S: State>(
     let limits = RunLimits { supersteps: config.step_limit, breakpoints, drained };
     let Keepers { checkpointer, store } = keepers;
     let mut driver = Driver::new(graph, store, &config, events);
+    if let Some(events) = &driver.events {
+        events.check(&driver.state)?;
+    }
     let begin = match checkpointer {
         None => driver.begin_without_store(input, &config)?,
         Some(checkpointer) => driver.begin_with_store(checkpointer, input, &config).await?,
@@ -116,7 +119,6 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
         events: Option<Events<S>>,
     ) -> Self {
-        let custom = events.as_ref().filter(|events| events.wants(StreamMode::Custom)).cloned();
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
@@ -126,7 +128,7 @@ impl<S: State> Driver<S> {
             cancel: config.cancel.clone(),
             drain: config.drain.clone(),
             context: config.context.clone(),
-            events: custom.map(|events| Box::new(events) as Box<dyn EmitCustom>),
+            events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
             background: Mutex::default(),
             desk: Desk::default(),
             checkpoint: AtomicU64::new(0),
@@ -226,12 +228,16 @@ impl<S: State> Driver<S> {
             }
             // Nodes that are always ready must not keep the runtime from its other work.
             tokio::task::coop::consume_budget().await;
+            self.give_way().await;
             if !told && config.cancel.is_cancelled() {
                 told = true;
                 run.handle(Input::Cancel).expect("the run is not over");
                 continue;
             }
-            tasks.start(|task| self.start(task, run.steps_left()));
+            let batch = self.events.as_ref().map_or(usize::MAX, Events::batch);
+            while tasks.start(batch, |task| self.start(task, run.steps_left())) {
+                self.give_way().await;
+            }
             if let (Some(limit), None) = (config.step_timeout, &too_long) {
                 too_long = Some(Box::pin(sleep(limit)));
             }
@@ -284,9 +290,8 @@ impl<S: State> Driver<S> {
         let blame = |error| Refused { error, blamed: vec![slot] };
         let Written { update, goto } = written;
         let json = self.encode(&update, task.node, step).map_err(blame)?;
-        if self.wants(StreamMode::Updates) {
-            let node = self.graph.topology.name(task.node).clone();
-            self.emit(Event::Update { step, node, update: update.clone() });
+        if let Some(events) = &self.events {
+            events.update(step, self.graph.topology.name(task.node), &self.state, &update);
         }
         self.emit_task_end(task, None);
         let gotos = if goto.is_empty() {
@@ -367,8 +372,8 @@ impl<S: State> Driver<S> {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
             self.items = items(plan.next as usize, sent);
         }
-        if self.wants(StreamMode::Values) {
-            self.emit(Event::Values { step: plan.step, state: self.state.clone() });
+        if let Some(events) = &self.events {
+            events.values(plan.step, &self.state);
         }
         Ok(())
     }
@@ -471,6 +476,13 @@ impl<S: State> Driver<S> {
     fn emit(&self, event: Event<S>) {
         if let Some(events) = &self.events {
             events.send(event);
+        }
+    }
+
+    /// Lets whoever listens take what was told.
+    async fn give_way(&self) {
+        if let Some(events) = &self.events {
+            events.give_way().await;
         }
     }
 

@@ -38,8 +38,14 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// Those of them that nobody else may write in the same superstep.
     fn exclusive(&self, update: &Self::Update) -> ChannelSet;
 
+    /// Drops what `update` writes to, or clears of, any channel but these.
+    fn restrict(&self, update: &mut Self::Update, channels: ChannelSet);
+
     /// Takes every ephemeral channel back to its default value.
     fn clear_ephemeral(&mut self);
+
+    /// Takes every channel but these back to its default value.
+    fn retain(&mut self, channels: ChannelSet);
 
     /// Folds one update, channel after channel.
     ///
@@ -152,6 +158,11 @@ impl<U> Cleared<U> {
     /// Adds those of another update.
     pub fn extend(&mut self, other: &Self) {
         self.0 = self.0.union(other.0);
+    }
+
+    /// Leaves out all but these.
+    pub fn retain(&mut self, channels: ChannelSet) {
+        self.0 = self.0.intersection(channels);
     }
 
     /// Whether none does.

@@ -1,127 +1,126 @@
-//! What a run tells while it runs.
+//! A run that tells what it does.
+//!
+//! ```text
+//!                 nodes ── Cx::emit ─┐
+//! the run, a task of its own ────────┴─▶ Events ─▶ Buffer ─▶ RunStream ─▶ the consumer
+//!           ▲                        (which modes)  (bounded)    │
+//!           └───────────── dropped at once, if it is ────────────┘
+//! ```
 //!
 //! Start at [`RunStream`].
 
+mod background;
+mod buffer;
+mod events;
+mod streaming;
+
+pub(crate) use events::{Events, NodeEvents};
+pub use streaming::{StreamMode, Streaming};
+
 use std::{
-    pin::Pin,
-    task::{Context, Poll},
+    future::poll_fn,
+    panic::{AssertUnwindSafe, resume_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
-use futures::{Stream, future::BoxFuture};
-use serde_json::Value;
-use superstep_engine::NodeName;
-use tokio::sync::mpsc;
+use futures::{FutureExt as _, Stream, future::BoxFuture};
+use tokio::task::coop::consume_budget;
 
-use crate::{CheckpointMeta, Interrupt, Outcome, RunError, State, cx::EmitCustom};
-
-/// Something that happened in a run.
-///
-/// Within a superstep they come in this order: for each task its start, its custom events, its update and its end, as
-/// they happen; then the new state, then the checkpoint.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Event<S: State> {
-    /// The state after the input or a superstep was applied. [`StreamMode::Values`].
-    Values {
-        /// The superstep; 0 is the input's.
-        step: i64,
-        /// The state.
-        state: S,
-    },
-    /// A task finished. [`StreamMode::Updates`].
-    Update {
-        /// The superstep.
-        step: i64,
-        /// The node.
-        node: NodeName,
-        /// What it wrote.
-        update: S::Update,
-    },
-    /// A node said something with [`Cx::emit`](crate::Cx::emit). [`StreamMode::Custom`].
-    Custom {
-        /// The node.
-        node: NodeName,
-        /// What kind of event it is.
-        name: &'static str,
-        /// What it tells.
-        data: Value,
-    },
-    /// An attempt of a task begins. [`StreamMode::Tasks`].
-    TaskStart {
-        /// The superstep.
-        step: i64,
-        /// The node.
-        node: NodeName,
-        /// Which attempt, from 1.
-        attempt: u32,
-    },
-    /// An attempt of a task is over. [`StreamMode::Tasks`].
-    TaskEnd {
-        /// The superstep.
-        step: i64,
-        /// The node.
-        node: NodeName,
-        /// Which attempt, from 1.
-        attempt: u32,
-        /// Why it failed, if it did.
-        error: Option<String>,
-    },
-    /// A checkpoint was stored. [`StreamMode::Checkpoints`].
-    Checkpoint(CheckpointMeta),
-    /// A node asks someone outside. Sent in every mode.
-    Interrupt(Interrupt),
-    /// A new input took the place of unfinished tasks. Sent in every mode.
-    Discarded {
-        /// The tasks that will not run.
-        nodes: Vec<NodeName>,
-    },
-}
-
-/// Which events to stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamMode {
-    /// The state after each superstep.
-    Values,
-    /// What each task wrote.
-    Updates,
-    /// What nodes say themselves.
-    Custom,
-    /// When tasks begin and end.
-    Tasks,
-    /// Which checkpoints are stored.
-    Checkpoints,
-}
+use self::{
+    background::Background,
+    buffer::{Buffer, End},
+};
+use crate::{Event, Outcome, RunError, State};
 
 /// The events of a run, and at its end the outcome.
 ///
-/// The run goes on while it is polled; dropping it cancels the run at once and leaves the thread resumable.
+/// The run begins when this is polled for the first time, and from then on it is a task of its own on the tokio runtime of
+/// whoever polled: it goes on whether or not its events are taken. Those that nobody took yet wait in a buffer of
+/// [`Streaming::buffer`] events; once it is full the oldest is dropped for each new one, and [`Event::Lagged`] stands in
+/// its place and says how many are missing. Questions, discarded tasks and the outcome are never dropped. While its buffer
+/// is more than half full the run lets the consumer go first, so a consumer that takes what there is loses nothing.
+///
+/// Dropping this cancels the run at once and leaves the thread resumable. Should the run be in the middle of a step on another
+/// processor, the drop waits for it, a second at the most; then the run ends by itself after that step.
+///
+/// # Panics
+/// Polling it for the first time panics outside a tokio runtime.
+///
+/// # Example: which events, and then the outcome
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use futures::StreamExt;
+/// use superstep_graph::{END, Event, RunConfig, START, State, StateGraph, StreamMode};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Count {
+///     n: u32,
+/// }
+///
+/// let mut graph = StateGraph::<Count>::new("count");
+/// let more = graph.add_node("more", async |state: Count, _| Count::update().n(state.n + 1));
+/// graph.add_edge(START, more);
+/// graph.add_edge(more, END);
+/// let graph = graph.compile()?;
+///
+/// let mut run = graph.stream(Count::update().n(1_u32), RunConfig::default(), &[StreamMode::Updates]);
+/// while let Some(event) = run.next().await {
+///     let Event::Update { node, update, .. } = event else { continue };
+///     assert_eq!((node.as_str(), update.n), ("more", Some(2)));
+/// }
+/// assert_eq!(run.outcome().await?.state.n, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RunStream<S: State> {
-    events: mpsc::UnboundedReceiver<Event<S>>,
-    run: Option<BoxFuture<'static, Result<Outcome<S>, RunError>>>,
-    outcome: Option<Result<Outcome<S>, RunError>>,
+    buffer: Arc<Buffer<S>>,
+    /// The run until it begins.
+    waiting: Option<BoxFuture<'static, ()>>,
+    /// The run from then on; it ends with this.
+    _begun: Option<Background>,
 }
 
 impl<S: State> RunStream<S> {
-    pub(crate) fn new(
-        events: mpsc::UnboundedReceiver<Event<S>>,
-        run: BoxFuture<'static, Result<Outcome<S>, RunError>>,
-    ) -> Self {
-        Self { events, run: Some(run), outcome: None }
+    /// The run that `run` makes of where its events go.
+    pub(crate) fn new<R>(streaming: Streaming, run: impl FnOnce(Events<S>) -> R) -> Self
+    where
+        R: Future<Output = Result<Outcome<S>, RunError>> + Send + 'static,
+    {
+        let buffer = Arc::new(Buffer::new(streaming.buffer));
+        let run = run(Events::new(streaming, buffer.clone()));
+        let unfinished = Unfinished(buffer.clone());
+        let told = async move {
+            let Unfinished(buffer) = &unfinished;
+            // The run is gone before its end is told, so that whoever hears of it finds the thread free.
+            let end = AssertUnwindSafe(run).catch_unwind().await;
+            buffer.finish(end);
+        };
+        Self { buffer, waiting: Some(Box::pin(told)), _begun: None }
     }
 
     /// Runs to the end, dropping the events that were not taken, and tells how it ended.
     ///
     /// # Errors
     /// The run's error.
+    ///
+    /// # Panics
+    /// If the run did outside its nodes: in a checkpointer, or in an implementation of [`State`].
     pub async fn outcome(mut self) -> Result<Outcome<S>, RunError> {
         // Or they would pile up, each with its own state.
-        self.events.close();
-        while self.events.try_recv().is_ok() {}
-        match (self.outcome.take(), self.run.take()) {
-            (Some(outcome), _) => outcome,
-            (None, Some(run)) => run.await,
-            (None, None) => unreachable!("a run that is over has an outcome"),
+        self.buffer.close();
+        self.begin();
+        match poll_fn(|context| self.buffer.poll_end(context)).await {
+            Ok(outcome) => outcome,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(run) = self.waiting.take() {
+            self._begun = Some(Background::spawn(run));
         }
     }
 }
@@ -131,57 +130,20 @@ impl<S: State> Unpin for RunStream<S> {}
 impl<S: State> Stream for RunStream<S> {
     type Item = Event<S>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event<S>>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<S>>> {
         let this = self.get_mut();
-        if let Ok(event) = this.events.try_recv() {
-            return Poll::Ready(Some(event));
-        }
-        if let Some(run) = &mut this.run
-            && let Poll::Ready(outcome) = run.as_mut().poll(cx)
-        {
-            this.run = None;
-            this.outcome = Some(outcome);
-        }
-        if this.run.is_none() {
-            // Not for the senders: what a node left behind may hold one for ever.
-            return Poll::Ready(this.events.try_recv().ok());
-        }
-        this.events.poll_recv(cx)
+        // A consumer that always finds something must not keep its thread from other tasks.
+        ready!(pin!(consume_budget()).poll(context));
+        this.begin();
+        this.buffer.poll_next(context)
     }
 }
 
-/// The sending side: nothing is built for a mode that nobody asked for.
-pub(crate) struct Events<S: State> {
-    sender: mpsc::UnboundedSender<Event<S>>,
-    modes: Vec<StreamMode>,
-}
+/// Ends the stream of a run that is dropped before it ended. Nobody hears of it if its [`RunStream`] dropped it.
+struct Unfinished<S: State>(Arc<Buffer<S>>);
 
-impl<S: State> Clone for Events<S> {
-    fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), modes: self.modes.clone() }
-    }
-}
-
-impl<S: State> Events<S> {
-    pub(crate) fn new(modes: &[StreamMode]) -> (Self, mpsc::UnboundedReceiver<Event<S>>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self { sender, modes: modes.to_vec() }, receiver)
-    }
-
-    pub(crate) fn wants(&self, mode: StreamMode) -> bool {
-        self.modes.contains(&mode)
-    }
-
-    pub(crate) fn send(&self, event: Event<S>) {
-        // Fails if the stream was dropped, and then nobody listens.
-        let _ = self.sender.send(event);
-    }
-}
-
-impl<S: State> EmitCustom for Events<S> {
-    fn emit(&self, node: &NodeName, name: &'static str, data: Value) {
-        if self.wants(StreamMode::Custom) {
-            self.send(Event::Custom { node: node.clone(), name, data });
-        }
+impl<S: State> Drop for Unfinished<S> {
+    fn drop(&mut self) {
+        self.0.finish(End::<S>::Ok(Err(RunError::RuntimeGone)));
     }
 }

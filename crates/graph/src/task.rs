@@ -40,6 +40,8 @@ pub(crate) struct RunTask<S: State> {
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
     run: Arc<RunCx>,
     deadlines: Option<Deadlines>,
+    /// Whether it let the consumer of its events go first since the node was polled.
+    gave_way: bool,
 }
 
 impl<S: State> RunTask<S> {
@@ -50,7 +52,7 @@ impl<S: State> RunTask<S> {
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, run: shared, deadlines }
+        Self { task, node, run: shared, deadlines, gave_way: false }
     }
 }
 
@@ -60,6 +62,11 @@ impl<S: State> Future for RunTask<S> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
         let this = &mut *self;
         let task = this.task;
+        this.gave_way = !this.gave_way && this.run.is_crowded();
+        if this.gave_way {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let polled = catch_unwind(AssertUnwindSafe(|| this.node.as_mut().poll(context)));
         // Asked first: a node that went on without the answer must not swallow its question.
         if let Some(asked) = this.run.desk.take(task.id) {
@@ -141,22 +148,24 @@ impl<S: State> Tasks<S> {
         inline.chain(running).chain(resting).chain(self.waiting.iter().copied()).chain(held)
     }
 
-    /// Begins as many waiting tasks as may run.
-    pub(crate) fn start(&mut self, run: impl Fn(Task) -> RunTask<S>) {
+    /// Begins as many waiting tasks as may run, `batch` at the most. Returns whether that was what kept back others.
+    pub(crate) fn start(&mut self, batch: usize, run: impl Fn(Task) -> RunTask<S>) -> bool {
         if self.inline.is_some() {
-            return;
+            return false;
         }
         let held = self.limits.values().any(|limit| !limit.held.is_empty());
         if self.running.is_empty() && self.resting.is_empty() && !held && self.waiting.len() == 1 {
             self.inline = self.waiting.pop_front().map(run);
-            return;
+            return false;
         }
-        while self.running.len() < self.limit
+        let full = self.limit.min(self.running.len().saturating_add(batch));
+        while self.running.len() < full
             && let Some(task) = self.next()
         {
             let spawned = self.spawned.spawn(run(task));
             self.running.push_back((task, spawned));
         }
+        self.running.len() < self.limit && !self.waiting.is_empty()
     }
 
     /// The next task that may begin.

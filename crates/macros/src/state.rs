@@ -296,6 +296,20 @@ impl Input {
                 )*
                 self.__later.iter().fold(channels, |channels, later| channels.union(later.__exclusive()))
             }
+
+            fn __restrict(&mut self, channels: #home::__private::ChannelSet) {
+                let later = ::core::mem::take(&mut self.__later);
+                self.clear.retain(channels);
+                #(
+                    if !channels.contains(#positions) {
+                        self.#idents = ::core::option::Option::None;
+                    }
+                )*
+                for mut later in later {
+                    later.__restrict(channels);
+                    *self = #home::Update::then(::core::mem::take(self), later);
+                }
+            }
         }
     }
 
@@ -333,9 +347,21 @@ impl Input {
                     update.__exclusive()
                 }
 
+                fn restrict(&self, update: &mut #update, channels: #home::__private::ChannelSet) {
+                    update.__restrict(channels);
+                }
+
                 fn clear_ephemeral(&mut self) {
                     #(
                         if #reducers::EPHEMERAL {
+                            self.#idents = #defaults;
+                        }
+                    )*
+                }
+
+                fn retain(&mut self, channels: #home::__private::ChannelSet) {
+                    #(
+                        if !channels.contains(#positions) {
                             self.#idents = #defaults;
                         }
                     )*

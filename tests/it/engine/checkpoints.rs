@@ -151,7 +151,7 @@ on_every_store! {
         let mut seen = Vec::new();
         let mut stream = graph.stream(Plain::update(), config, &[superstep::StreamMode::Values]);
         while let Some(event) = futures::StreamExt::next(&mut stream).await {
-            if let superstep::Event::Values { step, state } = event {
+            if let superstep::Event::Values { step, state, .. } = event {
                 seen.push((step, state));
             }
         }

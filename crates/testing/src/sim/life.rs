@@ -5,9 +5,9 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use futures::StreamExt;
 use superstep_graph::{
     Answers, CheckpointMeta, Checkpointer, Clock, CompiledGraph, History, Outcome, RunConfig, RunStream,
-    Source, State, Status, StreamMode, ThreadId, chain,
+    Source, State, Status, StreamMode, Streaming, ThreadId, chain,
 };
-use tokio::{runtime::Builder, time::timeout};
+use tokio::{runtime::Builder, task::coop::unconstrained, time::timeout};
 
 use super::{
     Failure, Options, Place, Report, Sim,
@@ -144,7 +144,8 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             clock: Arc::new(Stopped),
             ..self.options.config.clone()
         };
-        let modes = [StreamMode::Tasks];
+        // Every execution counts, however many there are before anyone looks.
+        let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
         if history(None, Some(1))?.first().is_some_and(unfinished) {
             let mut asked = Vec::new();
@@ -159,10 +160,10 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
                     answer.ok_or_else(|| format!("nobody answers `{}`; use `Options::answer`", asked.id))?;
                 answers = answers.answer(asked.id, answer);
             }
-            return Ok(Some(graph.stream_resume(RunConfig { answers, ..config }, &modes)));
+            return Ok(Some(graph.stream_resume(RunConfig { answers, ..config }, tasks())));
         }
         let accepted = history(Some(Source::Input), None)?.len();
-        Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, &modes)))
+        Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, tasks())))
     }
 }
 
@@ -173,14 +174,14 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outc
             match run.poll_next_unpin(context) {
                 Poll::Ready(Some(event)) => sim.fate().ledger.watch(event),
                 Poll::Ready(None) => return Poll::Ready(false),
-                // All that was told is heard, so that the executions are counted although the run is dropped. It went on
-                // meanwhile, to nowhere: nothing is stored any more.
+                // All that was told is heard, so that the executions are counted although the run is dropped.
                 Poll::Pending if sim.has_stopped(context) => return Poll::Ready(true),
                 Poll::Pending => return Poll::Pending,
             }
         }
     });
-    if crashed.await {
+    // Or it would sometimes be pending although there is more to hear.
+    if unconstrained(crashed).await {
         return Ok(None);
     }
     run.outcome().await.map(Some).map_err(|error| chain(&error))

@@ -1,0 +1,131 @@
+//! A future as a task of its own that its owner can take back.
+
+use std::{
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use tokio::task::AbortHandle;
+
+/// How long a drop waits for the step in whose middle the future is. A node that computes for longer, or that waits for
+/// whoever drops it, must not hold up its owner for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A future that runs on the runtime until it is over, or until this is dropped.
+///
+/// Aborting a task leaves it to the runtime when the future is dropped. But what the future holds, the lease of its thread
+/// above all, has to be free when the owner goes on; so the future lies where the owner can take it out.
+pub(super) struct Background {
+    slot: Arc<Slot>,
+    task: AbortHandle,
+}
+
+struct Slot {
+    place: Mutex<Place>,
+    gone: Condvar,
+}
+
+/// Where the future is.
+enum Place {
+    /// Here, waiting to be polled.
+    Here(BoxFuture<'static, ()>),
+    /// Being polled on this OS thread.
+    Polled(ThreadId),
+    /// Being polled, and to be dropped after that.
+    Unwanted,
+    /// Dropped.
+    Gone,
+}
+
+impl Background {
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub(super) fn spawn(future: BoxFuture<'static, ()>) -> Self {
+        let slot = Arc::new(Slot { place: Mutex::new(Place::Here(future)), gone: Condvar::new() });
+        let task = tokio::spawn(Poller(slot.clone())).abort_handle();
+        Self { slot, task }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.slot.drop_future();
+        self.task.abort();
+    }
+}
+
+/// The task: polls the future where it lies.
+struct Poller(Arc<Slot>);
+
+impl Future for Poller {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(mut future) = self.0.take() else { return Poll::Ready(()) };
+        let polled = future.as_mut().poll(context);
+        self.0.put_back(future, polled.is_ready());
+        polled
+    }
+}
+
+impl Drop for Poller {
+    /// The runtime drops its tasks when it shuts down.
+    fn drop(&mut self) {
+        self.0.drop_future();
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        let mut place = self.lock();
+        match mem::replace(&mut *place, Place::Polled(thread::current().id())) {
+            Place::Here(future) => Some(future),
+            elsewhere => {
+                *place = elsewhere;
+                None
+            }
+        }
+    }
+
+    fn put_back(&self, future: BoxFuture<'static, ()>, is_over: bool) {
+        let mut place = self.lock();
+        if matches!(*place, Place::Polled(_)) && !is_over {
+            *place = Place::Here(future);
+            return;
+        }
+        drop(place);
+        drop(future);
+        *self.lock() = Place::Gone;
+        self.gone.notify_all();
+    }
+
+    /// Drops the future now, or, if it is being polled, after that.
+    fn drop_future(&self) {
+        let mut place = self.lock();
+        match mem::replace(&mut *place, Place::Gone) {
+            Place::Here(future) => {
+                drop(place);
+                drop(future);
+            }
+            Place::Polled(by) => {
+                *place = Place::Unwanted;
+                // A future that drops its own owner cannot be waited for.
+                if by != thread::current().id() {
+                    let unwanted = |place: &mut Place| matches!(place, Place::Unwanted);
+                    drop(self.gone.wait_timeout_while(place, PATIENCE, unwanted));
+                }
+            }
+            elsewhere => *place = elsewhere,
+        }
+    }
+}

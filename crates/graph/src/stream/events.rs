@@ -1,0 +1,138 @@
+//! The sending side: nothing is built for a mode that nobody asked for.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use superstep_engine::{ChannelSet, NodeName};
+use tokio::task::yield_now;
+
+use crate::{Channel, Event, RunError, State, StreamMode, Streaming};
+
+/// Where events go.
+pub(crate) trait Sink<S: State>: Send + Sync {
+    /// Whether anybody may still take them.
+    fn is_open(&self) -> bool;
+
+    /// Does not wait, whoever listens.
+    fn send(&self, event: Event<S>);
+
+    /// How many events were taken so far, if so many wait to be taken that their consumer should go first.
+    fn crowd(&self) -> Option<u64>;
+
+    /// How many events may wait.
+    fn capacity(&self) -> usize;
+}
+
+/// What nodes tell, whatever their state is.
+pub(crate) trait NodeEvents: Send + Sync {
+    fn wants(&self, mode: StreamMode) -> bool;
+
+    /// Whether the consumer should go first.
+    fn is_crowded(&self) -> bool;
+
+    fn custom(&self, node: &NodeName, name: &'static str, data: Value);
+}
+
+/// The events of a run on their way to whoever streams it. Cheap to clone.
+pub(crate) struct Events<S: State> {
+    sink: Arc<dyn Sink<S>>,
+    modes: Arc<[StreamMode]>,
+    /// The channels that were asked for; `None` for all.
+    keys: Option<Arc<[String]>>,
+}
+
+impl<S: State> Clone for Events<S> {
+    fn clone(&self) -> Self {
+        Self { sink: self.sink.clone(), modes: self.modes.clone(), keys: self.keys.clone() }
+    }
+}
+
+impl<S: State> Events<S> {
+    pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
+        let Streaming { modes, output_keys, .. } = streaming;
+        Self { sink, modes: modes.into(), keys: output_keys.map(Into::into) }
+    }
+
+    /// # Errors
+    /// [`RunError::UnknownOutputKey`].
+    pub(crate) fn check(&self, state: &S) -> Result<(), RunError> {
+        let channels = state.channels();
+        let known = |key: &&String| channels.iter().any(|channel| channel.name == **key);
+        match self.keys.iter().flat_map(|keys| keys.iter()).find(|key| !known(key)) {
+            None => Ok(()),
+            Some(key) => {
+                let channels = channels.iter().map(|channel| channel.name.to_string()).collect();
+                Err(RunError::UnknownOutputKey { key: key.clone(), channels })
+            }
+        }
+    }
+
+    /// The channels that were asked for.
+    fn channels(&self, state: &S) -> ChannelSet {
+        let channels = (0..).zip(state.channels());
+        let wanted = |channel: &Channel| match &self.keys {
+            None => true,
+            Some(keys) => keys.iter().any(|key| channel.name == *key),
+        };
+        channels.filter(|(_, channel)| wanted(channel)).map(|(position, _)| position).collect()
+    }
+
+    pub(crate) fn wants(&self, mode: StreamMode) -> bool {
+        self.modes.contains(&mode) && self.sink.is_open()
+    }
+
+    pub(crate) fn send(&self, event: Event<S>) {
+        self.sink.send(event);
+    }
+
+    pub(crate) fn values(&self, step: i64, state: &S) {
+        if self.wants(StreamMode::Values) {
+            let (mut state, channels) = (state.clone(), self.channels(state));
+            if self.keys.is_some() {
+                state.retain(channels);
+            }
+            self.send(Event::Values { step, state, channels });
+        }
+    }
+
+    /// Tells what a task wrote that began with `state`.
+    pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update) {
+        if self.wants(StreamMode::Updates) {
+            let mut update = update.clone();
+            if self.keys.is_some() {
+                state.restrict(&mut update, self.channels(state));
+            }
+            self.send(Event::Update { step, node: node.clone(), update });
+        }
+    }
+
+    /// Lets the consumer take what waits for it, for as long as it does take something.
+    pub(crate) async fn give_way(&self) {
+        let mut before = None;
+        while let Some(taken) = self.sink.crowd() {
+            if before.replace(taken) == Some(taken) {
+                break;
+            }
+            yield_now().await;
+        }
+    }
+
+    /// How many tasks may begin before the consumer has to be thought of: each tells two events at the most.
+    pub(crate) fn batch(&self) -> usize {
+        (self.sink.capacity() / 4).max(1)
+    }
+}
+
+impl<S: State> NodeEvents for Events<S> {
+    fn wants(&self, mode: StreamMode) -> bool {
+        self.wants(mode)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.sink.crowd().is_some()
+    }
+
+    fn custom(&self, node: &NodeName, name: &'static str, data: Value) {
+        self.send(Event::Custom { node: node.clone(), name, data });
+    }
+}

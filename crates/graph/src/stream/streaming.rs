@@ -1,0 +1,74 @@
+//! What of a run is streamed.
+
+/// Which events to stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamMode {
+    /// The state after each superstep.
+    Values,
+    /// What each task wrote.
+    Updates,
+    /// What nodes say themselves.
+    Custom,
+    /// When tasks begin and end.
+    Tasks,
+    /// Which checkpoints are stored.
+    Checkpoints,
+}
+
+/// What of a run is streamed. Where only the modes matter, a list of them is enough.
+///
+/// ```
+/// # use superstep_graph::{StreamMode, Streaming};
+/// let all = Streaming::from(&[StreamMode::Updates, StreamMode::Custom]);
+/// let answers = Streaming { output_keys: Some(vec!["answer".into()]), ..all };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streaming {
+    /// Which events.
+    pub modes: Vec<StreamMode>,
+    /// Whether the events of subgraphs are told as well.
+    pub subgraphs: bool,
+    /// The channels that updates and values have, by name; `None` for all. A task that wrote none of them has an empty
+    /// update.
+    pub output_keys: Option<Vec<String>>,
+    /// How many events wait for the consumer at the most; 0 counts as 1.
+    pub buffer: usize,
+}
+
+impl Default for Streaming {
+    /// No mode, no subgraphs, all channels, 4,096 events.
+    fn default() -> Self {
+        Self { modes: Vec::new(), subgraphs: false, output_keys: None, buffer: 4_096 }
+    }
+}
+
+impl From<Vec<StreamMode>> for Streaming {
+    fn from(modes: Vec<StreamMode>) -> Self {
+        Self { modes, ..Self::default() }
+    }
+}
+
+impl From<&[StreamMode]> for Streaming {
+    fn from(modes: &[StreamMode]) -> Self {
+        modes.to_vec().into()
+    }
+}
+
+impl<const N: usize> From<&[StreamMode; N]> for Streaming {
+    fn from(modes: &[StreamMode; N]) -> Self {
+        modes.to_vec().into()
+    }
+}
+
+impl<const N: usize> From<[StreamMode; N]> for Streaming {
+    fn from(modes: [StreamMode; N]) -> Self {
+        modes.to_vec().into()
+    }
+}
+
+impl From<StreamMode> for Streaming {
+    fn from(mode: StreamMode) -> Self {
+        vec![mode].into()
+    }
+}
