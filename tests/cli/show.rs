@@ -80,6 +80,7 @@ async fn the_graph_is_drawn_in_three_languages() {
     init_state     ──▶ memory_trigger
     memory_trigger ──▶ agent
     agent          ┄┄▶ tools  (Tools)
+    agent          ┄┄▶ agent  (Agent)
     agent          ┄┄▶ finalize  (Finalize)
     tools          ──▶ agent
     finalize       ──▶ END
@@ -117,7 +118,7 @@ async fn the_guide_names_every_command_flag_and_exit_code() {
     for code in codes {
         assert!(guide.contains(&format!("| {code} |")), "exit code {code}");
     }
-    for command in ["run", "resume", "threads", "state", "history", "draw", "completions"] {
+    for command in ["run", "resume", "threads", "state", "history", "draw", "presets", "completions"] {
         assert!(guide.contains(&format!("superstep {command}")), "{command}");
         let help = place.run(&[command, "--help"]).await.ok().stdout;
         let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
@@ -125,4 +126,44 @@ async fn the_guide_names_every_command_flag_and_exit_code() {
             assert!(guide.contains(&format!("`{flag}")), "{flag} of {command}");
         }
     }
+}
+
+#[tokio::test]
+async fn presets_are_listed_written_down_and_used() {
+    let place = Place::new();
+    let listed = place.run(&["presets"]).await.ok().stdout;
+    for name in ["default", "cococat", "opencode", "harness", "graph", "agentscope"] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    let toml = place.run(&["presets", "harness"]).await.ok().stdout;
+    assert!(toml.starts_with("preset = \"harness\"\n"), "{toml}");
+    place.file("mine.toml", &toml.replace("max = 40", "max = 0"));
+    let ran = place.run(&["run", "-q", "2 + 2", "--config", "mine.toml", "--thread", "t"]).await.ok();
+    assert_eq!(ran.stdout, "Max iterations reached.\n");
+    // The thread remembers it, until another one is named.
+    assert_eq!(
+        place.run(&["run", "-q", "2 + 2", "--thread", "t"]).await.ok().stdout,
+        "Max iterations reached.\n"
+    );
+    let other = place.run(&["run", "-q", "2 + 2", "--thread", "t", "--preset", "default"]).await.ok().stdout;
+    assert!(other.contains('4'), "{other}");
+}
+
+#[tokio::test]
+async fn a_configuration_that_does_not_fit_is_refused_by_name() {
+    let place = Place::new();
+    for (text, wanted) in [
+        ("limits = 3", "does not fit: unknown field `limits`"),
+        ("preset = \"nope\"", "there is no preset `nope`; there are default,"),
+        ("limit = [", "is no TOML"),
+    ] {
+        place.file("bad.toml", text);
+        let ran = place.run(&["run", "hi", "--config", "bad.toml"]).await;
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains(wanted) && ran.stderr.contains("bad.toml"), "{}", ran.stderr);
+    }
+    let ran = place.run(&["run", "hi", "--config", "missing.toml"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("cannot be read"), "{}", ran.stderr);
+    let ran = place.run(&["presets", "nope"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("there is no preset `nope`"), "{}", ran.stderr);
 }

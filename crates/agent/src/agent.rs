@@ -34,7 +34,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Agent {
     graph: CompiledGraph<AgentState>,
-    max_steps: u32,
+    most_supersteps: u32,
 }
 
 /// The answer to a message.
@@ -124,7 +124,7 @@ impl AgentBuilder {
         for tool in tools {
             registry.insert(tool)?;
         }
-        let max_steps = config.max_steps;
+        let most_supersteps = config.most_supersteps();
         let model = Arc::new(Retrying::new(model, config.retry).with_jitter(jitter));
         let deps = AgentDeps { approver, memory, ..AgentDeps::new(model, registry, config) };
         let graph = react_graph(deps).compile()?;
@@ -132,7 +132,7 @@ impl AgentBuilder {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
             None => graph,
         };
-        Ok(Agent { graph, max_steps })
+        Ok(Agent { graph, most_supersteps })
     }
 }
 
@@ -144,7 +144,7 @@ impl Agent {
             tools: Vec::new(),
             approver: Arc::new(DenyAll),
             memory: None,
-            config: ReactConfig::graph(25),
+            config: ReactConfig::default(),
             checkpointer: None,
             jitter: seeded_jitter(0),
         }
@@ -224,10 +224,9 @@ impl Agent {
         }
     }
 
-    /// The step limit of a turn is counted in rounds; the graph must not end it before.
+    /// The limit of a turn is its own; the graph must not end it before.
     fn with_room(&self, config: RunConfig) -> RunConfig {
-        let supersteps = self.max_steps.saturating_mul(2).saturating_add(5);
-        RunConfig { step_limit: config.step_limit.max(supersteps), ..config }
+        RunConfig { step_limit: config.step_limit.max(self.most_supersteps), ..config }
     }
 }
 

@@ -1,112 +1,179 @@
 //! What can be chosen about the agent.
+//!
+//! Start at [`ReactConfig`].
+
+mod answers;
+mod limit;
+mod loops;
+mod presets;
+mod tools;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use superstep_llm::ModelRetry;
+
+pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
+pub use limit::{AtLimit, Limit, LimitUnit};
+pub use loops::{LoopAction, LoopRule, Repeat};
+pub use presets::{PRESETS, Preset};
+pub use tools::{ResultOrder, ToolMode, Truncate};
 
 /// Everything that the designs of a ReAct loop disagree on.
 ///
+/// A preset is a value of it: take one, and change what you like. It is serializable; [`ReactConfig::read`] reads one of which
+/// only some fields are given.
+///
 /// ```
-/// # use superstep_agent::{ReactConfig, ToolMode};
+/// # use superstep_agent::{Limit, ReactConfig, ToolMode};
 /// let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..ReactConfig::graph(25) };
+/// assert_eq!(config.limit.max, 25);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReactConfig {
     /// What stands before the conversation in every request; empty for nothing.
     pub system_prompt: String,
-    /// How many rounds of tool calls a turn may have. After them the model is asked once more, without tools.
-    pub max_steps: u32,
+    /// How long a turn may go on.
+    pub limit: Limit,
     /// When a failed model request is sent again.
     pub retry: ModelRetry,
+    /// What becomes of a turn whose model cannot be asked.
+    pub exhausted: Exhausted,
+    /// What is done about an answer that the output limit cut off.
+    pub length: LengthPolicy,
+    /// What is done about an answer without text and calls.
+    pub empty: EmptyPolicy,
     /// How the tool calls of one answer are executed.
     pub tool_mode: ToolMode,
-    /// How long one tool call may take; `None` for any time.
+    /// In which order their results are stored.
+    pub result_order: ResultOrder,
+    /// How long one tool call may take, in milliseconds; `None` for any time.
+    #[serde(rename = "tool_timeout_ms", with = "optional_ms")]
     pub tool_timeout: Option<Duration>,
-    /// How long a tool may take to return after it was told to stop. Then it is dropped.
+    /// How long a tool may take to return after it was told to stop, in milliseconds. Then it is dropped.
+    #[serde(rename = "cancel_grace_ms", with = "ms")]
     pub cancel_grace: Duration,
     /// What is done about long tool results.
     pub truncate: Option<Truncate>,
-    /// When the model is held to repeat itself.
+    /// When the model is held to repeat itself, and what is done about it.
     pub loops: Vec<LoopRule>,
-    /// How long the memory store may take.
+    /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
+    pub synthetic_after_tools: Option<String>,
+    /// What the assistant says when a turn is cancelled; `None` for nothing.
+    pub halt: Option<String>,
+    /// How long the memory store may take, in milliseconds.
+    #[serde(rename = "memory_timeout_ms", with = "ms")]
     pub memory_timeout: Duration,
 }
 
-/// How the tool calls of one answer are executed. Results stand in call order either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolMode {
-    /// One after the other.
-    Sequential,
-    /// At the same time, up to a number of them.
-    Parallel {
-        /// How many at most; 0 counts as 1.
-        max: usize,
-    },
-}
+impl ReactConfig {
+    /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
+    /// names, or of `default`. `limit`, `retry` and `truncate` may be given in part as well. `false` switches off what can
+    /// be without a value.
+    ///
+    /// ```
+    /// # use superstep_agent::ReactConfig;
+    /// let given = serde_json::json!({ "preset": "harness", "limit": { "max": 5 }, "truncate": false });
+    /// let config = ReactConfig::read(given)?;
+    /// assert_eq!((config.limit.max, config.truncate), (5, None));
+    /// # Ok::<(), superstep_agent::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] if there is no such preset or field, or a value does not fit.
+    pub fn read(given: Value) -> Result<Self, ConfigError> {
+        let Value::Object(mut given) = given else { return Err(ConfigError::NoTable) };
+        let base = match given.remove("preset") {
+            None => Self::default(),
+            Some(Value::String(name)) => Self::preset(&name).ok_or(ConfigError::UnknownPreset { name })?,
+            Some(other) => return Err(ConfigError::UnknownPreset { name: other.to_string() }),
+        };
+        let mut config = serde_json::to_value(&base)?;
+        let fields = config.as_object_mut().expect("a struct becomes an object");
+        for (name, value) in given {
+            let is_table = TABLES.contains(&name.as_str());
+            let field = fields.entry(name).or_insert(Value::Null);
+            match (field, value) {
+                (Value::Object(field), Value::Object(value)) if is_table => field.extend(value),
+                (field, Value::Bool(false)) => *field = Value::Null,
+                (field, value) => *field = value,
+            }
+        }
+        Ok(serde_json::from_value(config)?)
+    }
 
-/// Cuts long tool results.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Truncate {
-    /// How many characters (Unicode scalar values) stay.
-    pub max_chars: usize,
-    /// What stands after them; `{omitted}` is the number of characters that were cut.
-    pub marker: String,
-}
-
-impl Truncate {
-    /// The text, cut if it is longer than it may be.
-    pub fn apply(&self, text: String) -> String {
-        let Some((cut, _)) = text.char_indices().nth(self.max_chars) else { return text };
-        let omitted = text[cut..].chars().count();
-        format!("{}{}", &text[..cut], self.marker.replace("{omitted}", &omitted.to_string()))
+    /// How many supersteps a turn can take at the most.
+    pub(crate) fn most_supersteps(&self) -> u32 {
+        let repeats = match self.length {
+            LengthPolicy::Continue { max, .. } => max,
+            LengthPolicy::Accept => 0,
+        };
+        let empties = match self.empty {
+            EmptyPolicy::Retry { max, .. } => max.saturating_add(1),
+            EmptyPolicy::Accept => 0,
+        };
+        let rounds = self.limit.max.saturating_add(3);
+        rounds.saturating_mul(repeats.saturating_add(empties).saturating_add(2)).saturating_add(8)
     }
 }
 
-/// A sign that the model repeats itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The fields that have fields of their own. All others are replaced as a whole.
+const TABLES: [&str; 3] = ["limit", "retry", "truncate"];
+
+/// A configuration that cannot be read.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LoopRule {
-    /// The last `n` calls of the turn went to one tool, with similar arguments and similar results: equal but for case
-    /// and white space, or with at least this share of their characters in common and the same numbers.
-    Similar {
-        /// How many calls, from 2.
-        n: usize,
-        /// The share, in `0.0..=1.0`.
-        threshold: f64,
+pub enum ConfigError {
+    /// It is something else than fields with values.
+    #[error("a configuration is a table of fields")]
+    NoTable,
+    /// There is no such preset.
+    #[error("there is no preset `{name}`; there are {}", PRESETS.map(|preset| preset.name).join(", "))]
+    UnknownPreset {
+        /// The name that was given.
+        name: String,
     },
+    /// A field is unknown, or its value does not fit.
+    #[error("{0}")]
+    Field(#[from] serde_json::Error),
 }
 
-impl ReactConfig {
-    /// The preset `graph`: the design whose graph this is. Tools run one after the other, results stay whole, two
-    /// similar calls in a row end the turn.
-    pub fn graph(max_steps: u32) -> Self {
-        Self {
-            system_prompt: String::new(),
-            max_steps,
-            retry: ModelRetry { max_attempts: 3, ..ModelRetry::default() },
-            tool_mode: ToolMode::Sequential,
-            tool_timeout: None,
-            cancel_grace: Duration::from_millis(250),
-            truncate: None,
-            loops: vec![LoopRule::Similar { n: 2, threshold: 0.9 }],
-            memory_timeout: Duration::from_secs(5),
+/// A time as whole milliseconds.
+mod ms {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+/// The same, if there is one.
+mod optional_ms {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => super::ms::serialize(time, serializer),
+            None => serializer.serialize_none(),
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn b15_text_is_cut_only_beyond_its_limit_and_between_characters() {
-        let cococat = Truncate { max_chars: 2000, marker: "[truncated {omitted} chars]".into() };
-        assert_eq!(cococat.apply("x".repeat(2000)), "x".repeat(2000));
-        assert_eq!(cococat.apply("x".repeat(2001)), "x".repeat(2000) + "[truncated 1 chars]");
-        assert_eq!(cococat.apply("x".repeat(5000)), "x".repeat(2000) + "[truncated 3000 chars]");
-        assert_eq!(cococat.apply("é".repeat(2001)), "é".repeat(2000) + "[truncated 1 chars]");
-        let harness = Truncate { max_chars: 16_000, marker: "\n... truncated".into() };
-        assert_eq!(harness.apply("x".repeat(16_000)), "x".repeat(16_000));
-        assert_eq!(harness.apply("x".repeat(16_001)), "x".repeat(16_000) + "\n... truncated");
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
     }
 }

@@ -41,6 +41,8 @@ impl AgentDeps {
 pub enum Next {
     /// To the tools it called.
     Tools,
+    /// To the model once more: its answer was empty, or only a part.
+    Agent,
     /// To the end.
     Finalize,
 }
@@ -48,11 +50,12 @@ pub enum Next {
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     let mut graph = StateGraph::new("react");
+    let config = deps.config.clone();
     let init = graph.add_node_with("init_state", deps.config.clone(), init_state);
     let memory = graph.add_node_with("memory_trigger", deps.clone(), memory_trigger);
     let model = graph.add_node_with("agent", deps.clone(), agent);
     let tool = graph.add_node_with("tools", deps, tools);
-    let end = graph.add_node("finalize", finalize);
+    let end = graph.add_node_with("finalize", config, finalize);
     for node in [init, memory, model, tool, end] {
         // A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
         graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
@@ -62,6 +65,7 @@ pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     graph.add_edge(memory, model);
     graph.add_conditional_edges(model, should_continue, |next| match next {
         Next::Tools => tool,
+        Next::Agent => model,
         Next::Finalize => end,
     });
     graph.add_edge(tool, model);
@@ -69,9 +73,14 @@ pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     graph
 }
 
-/// Whether the model called tools that are to be executed.
+/// Whether the model called tools that are to be answered, or is to be asked again.
 pub fn should_continue(state: &AgentState) -> Next {
     let calls =
         state.messages.last().filter(|last| last.role == Role::Assistant && !last.tool_calls.is_empty());
-    if calls.is_some() && !state.stop { Next::Tools } else { Next::Finalize }
+    match calls {
+        _ if state.stop => Next::Finalize,
+        _ if state.answer.again => Next::Agent,
+        Some(_) => Next::Tools,
+        None => Next::Finalize,
+    }
 }

@@ -22,10 +22,14 @@ mod texts;
 pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
-pub use config::{LoopRule, ReactConfig, ToolMode, Truncate};
+pub use config::{
+    AfterEmpty, AtLimit, ConfigError, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction,
+    LoopRule, PRESETS, Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+};
 pub use graph::{AgentDeps, Next, react_graph, should_continue};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approver, DenyAll};
 pub use state::{
-    AgentOutcome, AgentState, AgentStateUpdate, MessageIds, Messages, Metadata, ModelFailure, ToolCallRecord,
+    AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
+    ToolCallRecord,
 };

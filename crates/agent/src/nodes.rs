@@ -1,9 +1,11 @@
 //! The five nodes, each one step.
 
 pub(crate) mod agent;
+mod answer;
 pub(crate) mod finalize;
 pub(crate) mod init_state;
 mod loops;
 pub(crate) mod memory_trigger;
+mod next_call;
 mod repair;
 pub(crate) mod tools;

@@ -55,8 +55,8 @@ pub struct AgentState {
     /// Calls that a model made although it was offered no tools; never executed.
     #[channel(append)]
     pub ignored_tool_calls: Log<ToolCall>,
-    /// Whether the last answer was cut off, so that its tool calls must not be executed.
-    pub cut_off: bool,
+    /// What is known of the model's last answer beside its message.
+    pub answer: LastAnswer,
     /// Whether the turn is to end now.
     pub stop: bool,
     /// Why the turn ended before the model was done; empty if it was done.
@@ -69,6 +69,33 @@ pub struct AgentState {
     pub final_reply: String,
     /// What the turn took.
     pub metadata: Metadata,
+}
+
+/// What is known of the model's last answer, and of those before it in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastAnswer {
+    /// Whether it was cut off, so that its tool calls must not be executed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cut_off: bool,
+    /// How many answers in a row had tool calls and were cut off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cut_rounds: u32,
+    /// Whether it is a part of a message, which the model is asked to finish.
+    #[serde(skip_serializing_if = "is_default")]
+    pub continuing: bool,
+    /// How often the model was asked to finish a message in this turn.
+    #[serde(skip_serializing_if = "is_default")]
+    pub continuations: u32,
+    /// How many answers in a row were empty and not accepted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub empty: u32,
+    /// Whether the model is to be asked again before anything else happens.
+    #[serde(skip_serializing_if = "is_default")]
+    pub again: bool,
+    /// Whether it was the last one allowed, so that its tool calls must not be executed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub last_call: bool,
 }
 
 /// A tool call as the histories keep it.
@@ -91,6 +118,13 @@ pub struct Metadata {
     pub stop_reason: String,
     /// Model answers that were accepted.
     pub llm_calls: u32,
+    /// Whether someone cancelled the turn.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub is_interrupted: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// How a turn ended.
@@ -108,6 +142,10 @@ pub enum AgentOutcome {
     Cancelled,
     /// The model could not be asked.
     LlmError,
+    /// The model gave empty answers only.
+    Empty,
+    /// The output limit cut the answers off.
+    Length,
 }
 
 impl AgentOutcome {
@@ -119,6 +157,8 @@ impl AgentOutcome {
             Self::LoopDetected => "loop_detected",
             Self::Cancelled => "cancelled",
             Self::LlmError => "llm_error",
+            Self::Empty => "empty_response",
+            Self::Length => "length_limit",
         }
     }
 }

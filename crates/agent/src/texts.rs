@@ -48,6 +48,29 @@ pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the 
 
 pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";
 
+/// Not executed, for this was the last model call that was allowed.
+pub(crate) const STEP_LIMIT: &str = "Error: step limit reached, not executed.";
+
+/// What the model is told at the limit, and when it gave no answer or only a part of one.
+pub(crate) const SUMMARISE: &str = "You have failed to generate response within the maximum iterations. Now respond \
+    directly by summarizing the current situation.";
+pub(crate) const REMINDER: &str = "This is the last step: do not call tools any more. Say what was done, what is left to do, \
+    and answer as well as you can.";
+pub(crate) const CONTINUE: &str = "continue";
+pub(crate) const NUDGE: &str = "Your last reply was empty. Answer in text or call a tool.";
+pub(crate) const SYNTHETIC: &str = "Based on the tool output above, continue with your task.";
+
+/// What the user reads at the limit of the preset `harness`, and after a cancel of `agentscope`.
+pub(crate) const MAX_ITERATIONS: &str = "Max iterations reached.";
+pub(crate) const HALT: &str = "I noticed that you have interrupted me. What can I do for you?";
+
+/// What the model reads about a call that it repeats.
+pub(crate) fn loop_warning(tool: &str, n: usize) -> String {
+    format!(
+        "You repeated '{tool}' {n} times with the same arguments and result. Change your approach or answer now."
+    )
+}
+
 /// What the user reads when there is no answer. Names the reason as metadata does.
 pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
     let why = match stop_reason {
@@ -55,6 +78,8 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "loop_detected" => "the model repeated the same tool call with the same result",
         "cancelled" => "the run was cancelled",
         "llm_error" => "the model could not be asked",
+        "empty_response" => "the model gave empty answers only",
+        "length_limit" => "the output limit cut every answer off",
         _ => "the run was stopped",
     };
     match error {

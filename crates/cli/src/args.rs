@@ -2,8 +2,8 @@
 
 use std::{io::Write, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use superstep::llm::ApiKey;
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use superstep::{agent::PRESETS, llm::ApiKey};
 
 use crate::exit::Exit;
 
@@ -59,6 +59,13 @@ The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how t
     History(HistoryArgs),
     /// Draw the agent's graph.
     Draw(DrawArgs),
+    /// List the agent's presets, or write one down to be changed.
+    #[command(after_help = "\
+Examples:
+  superstep presets
+  superstep presets opencode > mine.toml
+  superstep run --config mine.toml \"What is new here?\"")]
+    Presets(PresetsArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -116,7 +123,13 @@ pub(crate) struct TurnArgs {
     /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
     #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
     pub(crate) api_key: Option<ApiKey>,
-    /// How many rounds of tool calls a turn may have [default: the thread's, then 25].
+    /// The design that the agent follows: see `superstep presets` [default: the thread's, then `default`].
+    #[arg(long, value_name = "PRESET", conflicts_with = "config", value_parser = PossibleValuesParser::new(PRESETS.map(|preset| preset.name)))]
+    pub(crate) preset: Option<String>,
+    /// A TOML file with what is to differ from a preset, which its entry `preset` names [default: the thread's].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// How many steps a turn may have [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
     /// Approve every edit without asking.
@@ -174,6 +187,15 @@ pub(crate) struct DrawArgs {
     /// In which language.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PresetsArgs {
+    /// The preset to write down, as TOML.
+    pub(crate) name: Option<String>,
+    /// One JSON object a preset.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ mod offline;
 mod approve;
 mod output;
 mod run;
+mod settings;
 mod show;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(&args),
+                args::Command::Presets(args) => settings::presets(&args),
                 args::Command::Completions { shell } => show::completions(shell),
             }
         });

@@ -16,13 +16,13 @@ use crate::{
     discover::{self, Local},
     exit::{Exit, Failure},
     offline::Offline,
+    settings::Chosen,
 };
 
 /// The name of the model that is none.
 pub(crate) const OFFLINE: &str = "offline";
 
 const OPENAI: &str = "https://api.openai.com/v1";
-const MAX_STEPS: u32 = 25;
 
 /// What a thread remembers of how it was asked, in the metadata of its inputs. A promise; it never has the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +32,12 @@ pub(crate) struct Remembered {
     pub(crate) model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_steps: Option<u32>,
+    /// Of threads of versions that remembered nothing else of it.
+    #[serde(skip_serializing)]
+    max_steps: Option<u32>,
+    /// What was chosen about the agent.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(crate) config: Chosen,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
 }
@@ -55,6 +59,23 @@ impl Remembered {
             );
             Failure::new(Exit::Database, message)
         })
+    }
+
+    /// What was chosen about the agent, if anything was.
+    pub(crate) fn chosen(&self) -> Option<Chosen> {
+        match self.max_steps {
+            Some(max) if self.config.is_empty() => {
+                let limit = Map::from_iter([("max".to_owned(), max.into())]);
+                Some(Map::from_iter([("limit".to_owned(), Value::Object(limit))]))
+            }
+            _ => Some(self.config.clone()).filter(|config| !config.is_empty()),
+        }
+    }
+
+    /// The same, with what a run adds.
+    pub(crate) fn new(choice: &Choice, config: Chosen, cwd: Option<String>) -> Self {
+        let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
+        Self { model, base_url, max_steps: None, config, cwd }
     }
 
     /// As it is stored.
@@ -112,7 +133,6 @@ pub(crate) struct Choice {
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) name: String,
     pub(crate) base_url: Option<String>,
-    pub(crate) max_steps: u32,
     /// What the user should know about it.
     pub(crate) note: Option<String>,
     /// Whether the key of the environment goes to a server that only a flag named, so that it has to be named again.
@@ -172,16 +192,11 @@ impl Wish<'_> {
         self.flags.api_key.as_ref().or(self.environment.key.as_ref())
     }
 
-    fn max_steps(&self) -> u32 {
-        self.flags.max_steps.or(self.thread.max_steps).unwrap_or(MAX_STEPS)
-    }
-
     fn offline(&self, note: Option<String>) -> Choice {
         Choice {
             model: Arc::new(Offline),
             name: OFFLINE.to_owned(),
             base_url: None,
-            max_steps: self.max_steps(),
             note,
             name_url_again: false,
         }
@@ -215,7 +230,6 @@ impl Wish<'_> {
             model: Arc::new(asked),
             name: model,
             base_url: Some(base_url),
-            max_steps: self.max_steps(),
             note: None,
             name_url_again: !known,
         })
@@ -246,6 +260,8 @@ mod tests {
         model: None,
         base_url: None,
         api_key: None,
+        preset: None,
+        config: None,
         max_steps: None,
         yes: false,
         json: false,
@@ -259,9 +275,9 @@ mod tests {
         Wish { flags, thread, environment }
     }
 
-    async fn told(wish: Wish<'_>) -> (String, Option<String>, u32) {
+    async fn told(wish: Wish<'_>) -> (String, Option<String>) {
         let choice = wish.settle().await.unwrap();
-        (choice.name, choice.base_url, choice.max_steps)
+        (choice.name, choice.base_url)
     }
 
     async fn refused(wish: Wish<'_>) -> Failure {
@@ -279,16 +295,13 @@ mod tests {
             ..wish
         };
         let (url, none) = (|n: u16| Some(format!("http://localhost:{n}/v1")), &NONE);
-        assert_eq!(told(env(wish(none, None, None))).await, ("e".into(), url(3), 25));
+        assert_eq!(told(env(wish(none, None, None))).await, ("e".into(), url(3)));
         assert_eq!(
             told(env(wish(none, Some("t"), Some("http://localhost:2/v1")))).await,
-            ("t".into(), url(2), 25)
+            ("t".into(), url(2))
         );
-        let flags = TurnArgs { model: Some("f".into()), base_url: url(1), max_steps: Some(3), ..NONE };
-        assert_eq!(
-            told(wish(&flags, Some("t"), Some("http://localhost:2/v1"))).await,
-            ("f".into(), url(1), 3)
-        );
+        let flags = TurnArgs { model: Some("f".into()), base_url: url(1), ..NONE };
+        assert_eq!(told(wish(&flags, Some("t"), Some("http://localhost:2/v1"))).await, ("f".into(), url(1)));
     }
 
     #[tokio::test]
@@ -301,7 +314,7 @@ mod tests {
         let flags = TurnArgs { model: Some("f".into()), ..NONE };
         let mut asked = wish(&flags, Some(OFFLINE), None);
         asked.environment.key = Some(ApiKey::new("sk-x"));
-        assert_eq!(told(asked).await, ("f".into(), Some(OPENAI.into()), 25));
+        assert_eq!(told(asked).await, ("f".into(), Some(OPENAI.into())));
     }
 
     #[tokio::test]
@@ -344,11 +357,15 @@ mod tests {
         let remembered = Remembered {
             model: Some("m".into()),
             base_url: Some("http://h/v1".into()),
-            max_steps: Some(7),
+            max_steps: None,
+            config: Map::from_iter([("preset".to_owned(), "graph".into())]),
             cwd: Some("/w".into()),
         };
         let stored = Value::Object(remembered.clone().into_metadata());
-        assert_eq!(stored.to_string(), r#"{"base_url":"http://h/v1","cwd":"/w","max_steps":7,"model":"m"}"#);
+        assert_eq!(
+            stored.to_string(),
+            r#"{"base_url":"http://h/v1","config":{"preset":"graph"},"cwd":"/w","model":"m"}"#
+        );
         assert_eq!(serde_json::from_value::<Remembered>(stored).unwrap(), remembered);
     }
 

@@ -4,7 +4,6 @@ use std::{
     io::{self, IsTerminal, Read, Write},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 
 use futures::StreamExt;
@@ -12,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use superstep::{
     Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode,
     SystemClock, ThreadId,
-    agent::{Agent, AgentOutcome, AgentState, ReactConfig, ToolMode, Truncate, workspace},
+    agent::{Agent, AgentOutcome, AgentState, workspace},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,17 +20,14 @@ use crate::{
     approve::Approve,
     args::{ResumeArgs, RunArgs, TurnArgs},
     exit::{self, Exit, Failure},
-    model::{Choice, Environment, OFFLINE, Remembered, Wish},
+    model::{Choice, Environment, Remembered, Wish},
     output::{End, Human, Json, Output},
     place::{self, Place},
+    settings::{self, Chosen},
 };
 
 /// The longest prompt, in bytes.
 const MOST_PROMPT: u64 = 1 << 20;
-
-const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
-    instead of guessing; quote files as `path:line`. Call several tools at once where they do not need each other's \
-    results. If a tool fails, read why and try another way. Answer in the language of the question, briefly.";
 
 /// Answers a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
@@ -139,6 +135,7 @@ struct Setup<'a> {
     is_fresh: bool,
     turn: &'a TurnArgs,
     choice: Choice,
+    chosen: Chosen,
     cwd: PathBuf,
     agent: Agent,
     cancel: CancellationToken,
@@ -157,29 +154,29 @@ impl<'a> Setup<'a> {
             Some(cwd) if place.has_own_db() && !place.has_own_cwd() => place::folder(cwd.as_ref())?,
             _ => place.cwd.clone(),
         };
+        let chosen = settings::chosen(turn, remembered.chosen())?;
         let wish = Wish { flags: turn, thread: remembered, environment: Environment::read() };
         let choice = wish.settle().await?;
+        let config = settings::config(&chosen, &choice.name).map_err(|error| {
+            Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
+        })?;
         let tools = workspace::tools(&cwd, || SystemClock.now_ms())
             .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))?;
         let agent = Agent::builder(choice.model.clone())
             .tools(tools)
             .approver(Arc::new(Approve::new(turn)))
-            .config(react_config(&choice))
+            .config(config)
             .jitter(superstep::llm::seeded_jitter(chance()?.random()))
             .checkpointer(store)
             .build()
             .map_err(|error| Failure::caused(Exit::Failed, &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { place, thread, is_fresh, turn, choice, cwd, agent, cancel })
+        Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, cancel })
     }
 
     fn config(&self) -> Result<RunConfig, Failure> {
-        let remembered = Remembered {
-            model: Some(self.choice.name.clone()),
-            base_url: self.choice.base_url.clone(),
-            max_steps: Some(self.choice.max_steps),
-            cwd: self.cwd.to_str().map(str::to_owned),
-        };
+        let cwd = self.cwd.to_str().map(str::to_owned);
+        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd);
         Ok(RunConfig {
             cancel: self.cancel.clone(),
             seed: chance()?.random(),
@@ -307,22 +304,6 @@ impl<'a> Setup<'a> {
             message.push_str(&format!("\nresume with: {resume}"));
         }
         Failure { exit, message }
-    }
-}
-
-fn react_config(choice: &Choice) -> ReactConfig {
-    let config = ReactConfig {
-        system_prompt: SYSTEM_PROMPT.to_owned(),
-        tool_mode: ToolMode::Parallel { max: 8 },
-        tool_timeout: Some(Duration::from_secs(120)),
-        truncate: Some(Truncate { max_chars: 16_000, marker: "\n[truncated {omitted} chars]".to_owned() }),
-        ..ReactConfig::graph(choice.max_steps)
-    };
-    if choice.name == OFFLINE {
-        // It never repeats itself, and two of its searches may look alike.
-        ReactConfig { loops: Vec::new(), ..config }
-    } else {
-        config
     }
 }
 

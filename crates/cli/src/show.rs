@@ -180,7 +180,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     text
 }
 
-fn new_table(header: &[&str]) -> Table {
+pub(crate) fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header);
@@ -199,13 +199,13 @@ fn time(ms: i64) -> String {
     second.map_or_else(|_| ms.to_string(), |second| second.to_string())
 }
 
-fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
     let line = |item| serde_json::to_string(&item).expect("what is shown has a JSON form") + "\n";
     items.into_iter().map(line).collect()
 }
 
 /// Writes to stdout. That nobody reads it any more is no failure.
-fn print(text: &str) -> Result<Exit, Failure> {
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

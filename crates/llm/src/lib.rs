@@ -33,5 +33,5 @@ pub use openai::{Clock, OpenAiModel};
 pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
-pub use retry::{Jitter, JitterSource, ModelRetry, Retrying, seeded_jitter};
+pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, Retrying, seeded_jitter};
 pub use tool::{FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

@@ -38,6 +38,13 @@ pub struct Message {
     /// Which call a tool message answers; empty for the other roles.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool_call_id: String,
+    /// Whether the agent said it in the user's place. Providers are not told, people need not see it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub synthetic: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Message {
@@ -49,6 +56,7 @@ impl Message {
             reasoning: String::new(),
             tool_calls: Vec::new(),
             tool_call_id: String::new(),
+            synthetic: false,
         }
     }
 
@@ -60,6 +68,11 @@ impl Message {
     /// What the user says.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new(Role::User, content.into())
+    }
+
+    /// What the agent says in the user's place.
+    pub fn synthetic(content: impl Into<String>) -> Self {
+        Self { synthetic: true, ..Self::user(content) }
     }
 
     /// What the model says.

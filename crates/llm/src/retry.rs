@@ -9,6 +9,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream, assemble::truncated};
 
@@ -28,34 +29,88 @@ use crate::{ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStrea
 /// assert_eq!(policy.backoff(5), Duration::from_secs(10));
 /// assert_eq!(policy.most_jitter(5), Duration::from_secs(1));
 /// ```
-#[derive(Clone, Copy, Debug)]
+///
+/// Its serialized form has its times in whole milliseconds, under names that end in `_ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ModelRetry {
     /// Most requests that are sent, the first included; 0 counts as 1.
     pub max_attempts: u32,
     /// The wait after the first failure.
+    #[serde(rename = "base_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub base: Duration,
     /// How much longer each wait is than the one before.
     pub factor: u32,
     /// The longest wait, without jitter.
+    #[serde(rename = "cap_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub cap: Duration,
     /// What is added to a wait, so that clients do not come back all at once.
     pub jitter: Jitter,
     /// The longest `Retry-After` that is waited out, exactly and without jitter; for a longer one the request fails at
-    /// once. `None` ignores the header.
+    /// once. `None`, in the serialized form 0, ignores the header.
+    #[serde(
+        rename = "longest_retry_after_ms",
+        serialize_with = "to_optional_ms",
+        deserialize_with = "from_optional_ms"
+    )]
     pub longest_retry_after: Option<Duration>,
     /// Which failures are worth another attempt.
-    pub retries: fn(ModelErrorKind) -> bool,
+    pub retries: RetryClass,
 }
 
 /// What is added to a wait, after its cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Jitter {
     /// Nothing.
     None,
     /// Up to this many hundredths of the wait.
     Percent(u32),
     /// Up to this long.
+    #[serde(rename = "up_to_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     UpTo(Duration),
+}
+
+/// Which failures are worth another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryClass {
+    /// Those that may pass: see [`ModelErrorKind::is_transient`].
+    Transient,
+    /// Too many requests, no answer in time, and errors of the server, but no broken connections and streams.
+    Overload,
+    /// All of them, a wrong key included.
+    Any,
+}
+
+impl RetryClass {
+    /// Whether it has this failure.
+    pub fn has(self, kind: ModelErrorKind) -> bool {
+        match self {
+            Self::Transient => kind.is_transient(),
+            Self::Overload => {
+                matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Timeout | ModelErrorKind::Server)
+            }
+            Self::Any => true,
+        }
+    }
+}
+
+fn to_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(millis(*time))
+}
+
+fn from_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_millis)
+}
+
+fn to_optional_ms<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.map_or(0, millis))
+}
+
+fn from_optional_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let ms = u64::deserialize(deserializer)?;
+    Ok((ms != 0).then(|| Duration::from_millis(ms)))
 }
 
 impl Default for ModelRetry {
@@ -68,7 +123,7 @@ impl Default for ModelRetry {
             cap: Duration::from_secs(30),
             jitter: Jitter::Percent(25),
             longest_retry_after: Some(Duration::from_secs(60)),
-            retries: ModelErrorKind::is_transient,
+            retries: RetryClass::Transient,
         }
     }
 }
@@ -96,7 +151,7 @@ impl ModelRetry {
 
     /// What follows the failed attempt `failed`: a wait, or the error for the caller.
     fn after(&self, failed: u32, error: ModelError, jitter: &JitterSource) -> Result<Duration, ModelError> {
-        if failed >= self.max_attempts || !(self.retries)(error.kind) {
+        if failed >= self.max_attempts || !self.retries.has(error.kind) {
             return Err(error);
         }
         match (error.retry_after, self.longest_retry_after) {

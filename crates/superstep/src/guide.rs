@@ -8,3 +8,7 @@ pub mod interrupts {}
 
 #[doc = include_str!("../../../docs/store.md")]
 pub mod store {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/presets.md")]
+pub mod presets {}

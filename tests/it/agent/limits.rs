@@ -1,6 +1,6 @@
 //! D: step limits and loops.
 
-use superstep::agent::{AgentOutcome, Metadata, ReactConfig};
+use superstep::agent::{AgentOutcome, Limit, Metadata, ReactConfig};
 use superstep_testing::script::{Answer, call, txt};
 
 use super::{Ran, Scenario};
@@ -10,7 +10,9 @@ fn echo(id: &str, x: &str) -> Answer {
 }
 
 fn limited(max_steps: u32, answers: impl IntoIterator<Item = Answer>) -> Ran {
-    Scenario::new(answers).config(|config| ReactConfig { max_steps, ..config }).play()
+    Scenario::new(answers)
+        .config(|config| ReactConfig { limit: Limit { max: max_steps, ..config.limit.clone() }, ..config })
+        .play()
 }
 
 #[test]
@@ -28,7 +30,8 @@ fn d26_after_the_last_round_the_model_is_asked_without_tools() {
             steps_taken: 3,
             tools_used: vec!["echo".into(); 3],
             stop_reason: "max_steps".into(),
-            llm_calls: 4
+            llm_calls: 4,
+            is_interrupted: false
         }
     );
 }
@@ -89,7 +92,8 @@ fn d28_two_calls_alike_end_the_turn() {
             steps_taken: 2,
             tools_used: vec!["search".into(); 2],
             stop_reason: "loop_detected".into(),
-            llm_calls: 2
+            llm_calls: 2,
+            is_interrupted: false
         }
     );
     assert_eq!(
@@ -125,7 +129,8 @@ fn d28_without_rules_nothing_is_a_loop() {
 
 #[test]
 fn d28_at_the_step_limit_the_last_answer_comes_before_loops() {
-    let scenario = searches(TWICE, SAME).config(|config| ReactConfig { max_steps: 2, ..config });
+    let scenario = searches(TWICE, SAME)
+        .config(|config| ReactConfig { limit: Limit { max: 2, ..config.limit.clone() }, ..config });
     let mut scenario = scenario;
     scenario.script.answers.push(txt("partial"));
     let ran = scenario.play();

@@ -13,6 +13,7 @@ mod cancel;
 mod faults;
 mod limits;
 mod memory;
+mod presets;
 mod property;
 mod resume;
 mod splits;
@@ -278,8 +279,9 @@ impl Turn {
     /// What was said since the user's message.
     pub(crate) fn of_this_turn(&self) -> impl Iterator<Item = &Message> {
         let messages = &self.state.messages;
-        let asked = messages.iter().rposition(|message| message.role == Role::User).unwrap();
-        messages.iter().skip(asked + 1)
+        let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
+        let asked = messages.iter().rposition(of_the_user).unwrap();
+        messages.iter().skip(asked + 1).filter(|message| !message.synthetic)
     }
 
     /// When events of this name came.

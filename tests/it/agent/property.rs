@@ -9,7 +9,7 @@ use proptest::{
     sample::{Index, select},
     test_runner::Config,
 };
-use superstep::agent::{Approval, ReactConfig, ToolMode, Truncate};
+use superstep::agent::{Approval, Limit, ReactConfig, ToolMode, Truncate};
 use superstep_testing::script::{Answer, http};
 
 use super::{Cancel, Scenario};
@@ -79,7 +79,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             let scenario = Scenario::new(answers).tools(offered).turns(&["go", "go on"]);
             let scenario = scenario.config(|config| ReactConfig {
                 tool_mode,
-                max_steps,
+                limit: Limit { max: max_steps, ..config.limit.clone() },
                 tool_timeout: Some(Duration::from_millis(500)),
                 truncate: truncates.then(|| Truncate { max_chars: 100, marker: "…{omitted}".into() }),
                 ..config

@@ -1,7 +1,7 @@
 //! X5 and X6: how turns end, and how the next one begins.
 
 use serde_json::json;
-use superstep::agent::{AgentOutcome, Metadata, ReactConfig};
+use superstep::agent::{AgentOutcome, Limit, Metadata, ReactConfig};
 use superstep_testing::script::{call, calls, txt};
 
 use super::Scenario;
@@ -9,7 +9,9 @@ use super::Scenario;
 #[test]
 fn x5_what_was_said_is_the_reply_whatever_the_reason_to_stop() {
     let scenario = Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]);
-    let ran = scenario.config(|config| ReactConfig { max_steps: 1, ..config }).play();
+    let ran = scenario
+        .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })
+        .play();
     assert_eq!((ran.reply(), ran.state().stop_reason.as_str()), ("ok", "max_steps"));
 }
 

@@ -3,35 +3,60 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use superstep_graph::{Cx, State};
-use superstep_llm::{Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Usage};
+use superstep_graph::{Cx, NodeError, State};
+use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Role, Usage};
 use tokio::time::Instant;
 
-use super::{loops, repair::repaired};
-use crate::{AgentDeps, AgentState, AgentStateUpdate, ModelFailure, events};
+use super::{
+    answer, loops,
+    next_call::{NextCall, Plan},
+    repair::repaired,
+};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, ModelFailure, events, texts};
 
 /// Asks the model, unless the turn is over: the checks come first, then the call, streamed token by token.
-pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+///
+/// # Errors
+/// At a limit that is to fail the run.
+pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
     events::node_start(&cx);
     let update = step(&deps, &state, &cx).await;
     events::node_end(&cx);
-    update
+    update.map(|update| update.unwrap_or_else(AgentState::update))
 }
 
-async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> AgentStateUpdate {
+/// Nothing if another node has ended the turn already.
+async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<AgentStateUpdate>, NodeError> {
+    if state.stop {
+        return Ok(None);
+    }
     if cx.cancel().is_cancelled() {
-        return stop("cancelled");
+        return Ok(Some(stop("cancelled")));
     }
-    let out_of_steps = state.current_step >= state.max_steps;
-    if !out_of_steps && let Some(found) = loops::find(&deps.config.loops, state) {
+    let mut call = match NextCall::plan(&deps.config, state) {
+        Plan::Call(call) => call,
+        Plan::Stop(reason) => return Ok(Some(stop(reason))),
+        Plan::Fail => return Err(NodeError::new(OutOfSteps(deps.config.limit.max)).fatal()),
+    };
+    if call.tools
+        && let Some(found) = loops::stops(&deps.config.loops, state)
+    {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
-        return stop("loop_detected");
+        return Ok(Some(stop("loop_detected")));
     }
+    if let Some(found) = loops::warns(&deps.config.loops, state) {
+        events::loop_detected(cx, found.rule, &found.tool, found.n);
+        call.hints.push(texts::loop_warning(&found.tool, found.n).into());
+    }
+    // A model that is still to finish an answer has been told already.
+    let synthetic = deps.config.synthetic_after_tools.as_ref();
+    let synthetic = synthetic.filter(|_| state.messages.last().is_some_and(|last| last.role == Role::Tool));
+    let synthetic = synthetic.map(|text| Message::synthetic(text).with_id(cx.id("synthetic")));
     let mut asked = Asked::default();
     let ended = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        ended = asked.ask(deps, request(deps, state, out_of_steps), cx) => Some(ended),
+        ended = asked.ask(deps, request(deps, state, &call, synthetic.as_ref()), cx) => Some(ended),
     };
     let (requests, usage) = (asked.sent(), asked.usage());
     let streamed = asked.streamed;
@@ -42,21 +67,45 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> AgentStateUpdate
     }
     let update = match response {
         None => stop("cancelled"),
-        Some(Ok(response)) => accept(state, response, out_of_steps, cx),
+        Some(Ok(response)) => {
+            let accepted = answer::accept(&deps.config, state, response, &call, cx);
+            if streamed && accepted.message.is_none() {
+                events::attempt_discarded(cx, requests);
+            }
+            match accepted.message {
+                Some(message) => {
+                    accepted.update.messages(synthetic.into_iter().chain([message]).collect::<Vec<_>>())
+                }
+                None => accepted.update,
+            }
+        }
         Some(Err(error)) => stop("llm_error").error(failure(error)),
     };
-    update.model_requests(state.model_requests + requests).usage(state.usage + usage)
+    Ok(Some(update.model_requests(state.model_requests + requests).usage(state.usage + usage)))
 }
 
 fn stop(reason: &str) -> AgentStateUpdate {
     AgentState::update().stop(true).stop_reason(reason)
 }
 
-fn request(deps: &AgentDeps, state: &AgentState, out_of_steps: bool) -> Request {
+/// The step limit of a design that fails at it.
+#[derive(Debug, thiserror::Error)]
+#[error("the turn reached its limit of {0} without an answer")]
+struct OutOfSteps(u32);
+
+/// What the model is asked: the conversation, then what only this request says.
+fn request(
+    deps: &AgentDeps,
+    state: &AgentState,
+    call: &NextCall<'_>,
+    synthetic: Option<&Message>,
+) -> Request {
     let system = Some(&deps.config.system_prompt).filter(|prompt| !prompt.is_empty()).map(Message::system);
+    let conversation = repaired(state.messages.iter().chain(synthetic));
+    let hints = call.hints.iter().map(|hint| Message::user(hint.as_ref()));
     Request {
-        messages: system.into_iter().chain(repaired(state.messages.iter())).collect(),
-        tools: if out_of_steps { Vec::new() } else { deps.tools.specs() },
+        messages: system.into_iter().chain(conversation).chain(hints).collect(),
+        tools: if call.tools { deps.tools.specs() } else { Vec::new() },
         ..Request::default()
     }
 }
@@ -117,21 +166,6 @@ impl Asked {
     fn usage(&self) -> Usage {
         self.spent + self.current
     }
-}
-
-fn accept(state: &AgentState, response: Response, out_of_steps: bool, cx: &Cx) -> AgentStateUpdate {
-    let Response { mut message, finish, .. } = response;
-    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
-    message.id = cx.id("message");
-    let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
-    if out_of_steps {
-        // It was offered no tools. What it calls all the same must not lead back to them.
-        update = update.stop_reason("max_steps").ignored_tool_calls(std::mem::take(&mut message.tool_calls));
-    }
-    if cut_off && message.tool_calls.is_empty() {
-        events::truncated_answer(cx);
-    }
-    update.cut_off(cut_off).messages([message])
 }
 
 fn failure(error: ModelError) -> ModelFailure {

@@ -1,26 +1,52 @@
 //! The last node: what the user gets.
 
+use std::sync::Arc;
+
 use superstep_graph::{Cx, State};
-use superstep_llm::Role;
+use superstep_llm::{Message, Role};
 
-use crate::{AgentOutcome, AgentState, AgentStateUpdate, Metadata, texts};
+use crate::{AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, ReactConfig, texts};
 
-/// Takes the reply from the last thing the model said in this turn, and sums the turn up.
-pub(crate) async fn finalize(state: AgentState, _: Cx) -> AgentStateUpdate {
-    let this_turn = state.messages.iter().rev().take_while(|message| message.role != Role::User);
-    let said =
-        this_turn.filter(|message| message.role == Role::Assistant).map(|message| &message.content).next();
-    let mut reply = said.cloned().unwrap_or_default();
-    if reply.is_empty() && !state.stop_reason.is_empty() {
-        reply = texts::explain(&state.stop_reason, state.error.as_ref().map(|error| error.message.as_str()));
-    }
+/// Takes the reply from the last thing the model said in this turn, or from what is configured for turns that end
+/// otherwise, and sums the turn up.
+pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let outcome = outcome(&state.stop_reason);
+    let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
+    let reply = match (outcome, &config.limit.at, halt) {
+        (_, _, Some(halt)) => halt.clone(),
+        (AgentOutcome::Limit, AtLimit::Fixed(reply), _) => reply.clone(),
+        (AgentOutcome::Limit, AtLimit::LastMessage, _) => {
+            state.messages.last().map(|last| last.content.clone()).unwrap_or_default()
+        }
+        (AgentOutcome::LlmError, _, _) if config.exhausted == Exhausted::AsContent => {
+            state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()
+        }
+        _ => said(&state).unwrap_or_default(),
+    };
+    let reply = if reply.is_empty() && outcome != AgentOutcome::Completed {
+        texts::explain(&state.stop_reason, state.error.as_ref().map(|error| error.message.as_str()))
+    } else {
+        reply
+    };
     let metadata = Metadata {
         steps_taken: state.current_step,
         tools_used: state.tools_used.iter().cloned().collect(),
         stop_reason: state.stop_reason.clone(),
         llm_calls: state.llm_calls,
+        is_interrupted: outcome == AgentOutcome::Cancelled,
     };
-    AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome(&state.stop_reason))
+    let update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
+    match halt {
+        Some(halt) => update.messages([Message::assistant(halt).with_id(cx.id("halt"))]),
+        None => update,
+    }
+}
+
+/// The last text of the model in this turn.
+fn said(state: &AgentState) -> Option<String> {
+    let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
+    let mut this_turn = state.messages.iter().rev().take_while(|message| !of_the_user(message));
+    this_turn.find(|message| message.role == Role::Assistant).map(|message| message.content.clone())
 }
 
 fn outcome(stop_reason: &str) -> AgentOutcome {
@@ -29,6 +55,8 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         "loop_detected" => AgentOutcome::LoopDetected,
         "cancelled" => AgentOutcome::Cancelled,
         "llm_error" => AgentOutcome::LlmError,
+        "empty_response" => AgentOutcome::Empty,
+        "length_limit" => AgentOutcome::Length,
         _ => AgentOutcome::Completed,
     }
 }

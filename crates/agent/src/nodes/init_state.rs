@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use superstep_graph::{Cx, State};
 
-use crate::{AgentState, AgentStateUpdate, Metadata, ReactConfig};
+use crate::{AgentState, AgentStateUpdate, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
 pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, _: Cx) -> AgentStateUpdate {
     AgentState::update()
         .current_step(0u32)
-        .max_steps(config.max_steps)
+        .max_steps(config.limit.max)
         .llm_calls(0u32)
         .model_requests(0u32)
         .usage(superstep_llm::Usage::default())
@@ -18,7 +18,7 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, _: Cx) -
         .clear_tool_result_history()
         .clear_tools_used()
         .clear_ignored_tool_calls()
-        .cut_off(false)
+        .answer(LastAnswer::default())
         .stop(false)
         .stop_reason("")
         .outcome(None)

@@ -1,36 +1,123 @@
 //! Whether the model repeats itself.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use crate::{AgentState, LoopRule};
+use serde_json::Value;
+use superstep_llm::Role;
+
+use crate::{AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
 
 /// A loop that a rule found.
+#[derive(Debug)]
 pub(super) struct Found {
     pub(super) rule: &'static str,
     pub(super) tool: String,
+    /// How often.
     pub(super) n: usize,
 }
 
 /// Texts longer than this are alike only if they are equal: comparing takes the product of their lengths.
 const LONGEST_COMPARED: usize = 2_000;
 
-pub(super) fn find(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
-    rules.iter().find_map(|rule| match *rule {
-        LoopRule::Similar { n, threshold } => similar(state, n.max(2), threshold),
-    })
+/// The calls of a turn and their results, oldest first; the newest may still have none.
+struct Calls<'a> {
+    calls: Vec<&'a ToolCallRecord>,
+    results: Vec<&'a str>,
 }
 
-fn similar(state: &AgentState, n: usize, threshold: f64) -> Option<Found> {
-    let calls: Vec<_> = state.tool_call_history.iter().rev().take(n).collect();
-    let results: Vec<_> = state.tool_result_history.iter().rev().take(n).collect();
-    let (first, result) = (calls.first()?, results.first()?);
-    let all = calls.len() == n
-        && results.len() == n
-        && calls
-            .iter()
-            .all(|call| call.name == first.name && alike_values(&call.args, &first.args, threshold))
-        && results.iter().all(|other| alike(other, result, threshold));
-    all.then(|| Found { rule: "similar", tool: first.name.clone(), n })
+impl<'a> Calls<'a> {
+    fn of(state: &'a AgentState) -> Self {
+        Self {
+            calls: state.tool_call_history.iter().collect(),
+            results: state.tool_result_history.iter().map(String::as_str).collect(),
+        }
+    }
+
+    fn find(&self, when: Repeat) -> Option<Found> {
+        match when {
+            Repeat::Identical { n } => self.run(when, n, |a, b| self.calls[a].args == self.calls[b].args),
+            Repeat::Similar { n, threshold } => self.run(when, n, |a, b| {
+                alike_values(&self.calls[a].args, &self.calls[b].args, threshold)
+                    && alike(self.result(a), self.result(b), threshold)
+            }),
+            Repeat::NoProgress { n } => self.run(when, n, |a, b| self.same(a, b)),
+            Repeat::Period { max_period, repeats } => self.period(max_period, repeats.max(2)),
+        }
+    }
+
+    /// The newest calls to one tool that are `equal` to the newest, if they are at least `n`.
+    fn run(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
+        let last = self.calls.len().checked_sub(1)?;
+        let tool = &self.calls[last].name;
+        let like = |at: &usize| self.calls[*at].name == *tool && equal(*at, last);
+        let length = 1 + (0..last).rev().take_while(like).count();
+        (length >= n.max(2)).then(|| Found { rule: when.name(), tool: tool.clone(), n: length })
+    }
+
+    fn period(&self, max_period: usize, repeats: usize) -> Option<Found> {
+        let found = (2..=max_period).any(|period| {
+            let Some(first) = self.calls.len().checked_sub(period * repeats) else { return false };
+            let differs = (first..first + period - 1).any(|at| !self.same(at, at + 1));
+            differs && (first + period..self.calls.len()).all(|at| self.same(at, at - period))
+        });
+        let last = self.calls.last().filter(|_| found)?;
+        Some(Found {
+            rule: Repeat::Period { max_period, repeats }.name(),
+            tool: last.name.clone(),
+            n: repeats,
+        })
+    }
+
+    fn same(&self, a: usize, b: usize) -> bool {
+        let (one, other) = (self.calls[a], self.calls[b]);
+        one.name == other.name && one.args == other.args && self.result(a) == self.result(b)
+    }
+
+    fn result(&self, at: usize) -> &str {
+        self.results.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// A loop that is to end the turn before the model is asked again.
+pub(super) fn stops(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
+    let calls = Calls::of(state);
+    rules.iter().filter(|rule| rule.then == LoopAction::Stop).find_map(|rule| calls.find(rule.when))
+}
+
+/// A loop that the model is to be told of.
+pub(super) fn warns(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
+    // A tool's result stands last in every round; anything else has been answered since.
+    state.messages.last().filter(|last| last.role == Role::Tool)?;
+    let calls = Calls::of(state);
+    let told = |rule: &&LoopRule| match rule.then {
+        LoopAction::Warn => true,
+        LoopAction::Refuse => !matches!(rule.when, Repeat::Identical { .. }),
+        LoopAction::Stop => false,
+    };
+    rules.iter().filter(told).find_map(|rule| calls.find(rule.when))
+}
+
+/// The calls that are not to be executed, because they were made before, by their position; and whether one of them ends
+/// the turn.
+pub(super) fn refused(
+    rules: &[LoopRule],
+    state: &AgentState,
+    calls: &[ToolCallRecord],
+) -> (BTreeMap<usize, Found>, bool) {
+    let (mut refused, mut stop) = (BTreeMap::new(), false);
+    let identical =
+        |rule: &&LoopRule| matches!(rule.when, Repeat::Identical { .. }) && rule.then != LoopAction::Warn;
+    let mut seen = Calls::of(state);
+    for (position, call) in calls.iter().enumerate() {
+        seen.calls.push(call);
+        for rule in rules.iter().filter(identical) {
+            if let Some(found) = seen.find(rule.when) {
+                stop |= rule.then == LoopAction::Stop;
+                refused.entry(position).or_insert(found);
+            }
+        }
+    }
+    (refused, stop)
 }
 
 /// Whether two arguments are alike: the same fields, texts alike, everything else equal.

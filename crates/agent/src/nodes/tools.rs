@@ -11,11 +11,12 @@ use std::{
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use superstep_graph::{Cx, State};
-use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
+use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolRegistry};
 use tokio::{task::JoinError, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{AgentDeps, AgentState, AgentStateUpdate, ToolCallRecord, ToolMode, events, texts};
+use super::loops;
+use crate::{AgentDeps, AgentState, AgentStateUpdate, ResultOrder, ToolCallRecord, ToolMode, events, texts};
 
 /// Someone who is asked before a tool that wants it.
 pub trait Approver: Send + Sync {
@@ -58,16 +59,19 @@ impl Approver for DenyAll {
     }
 }
 
-/// Executes the calls of the last message and answers each one, in call order.
+/// Executes the calls of the last message and answers each one.
 pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
-    let run = Arc::new(Executor { cut_off: state.cut_off, asking: tokio::sync::Mutex::new(()), deps, cx });
+    let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps.tools, call)).collect();
+    let records: Vec<_> = pending.iter().map(Pending::record).collect();
+    let stop = refuse(&deps, &state, &records, &mut pending, &cx);
+    let run = Arc::new(Executor { asking: tokio::sync::Mutex::new(()), deps, cx });
     let at_once = match run.deps.config.tool_mode {
         ToolMode::Sequential => 1,
         ToolMode::Parallel { max } => max.max(1),
     };
-    let mut answers: Vec<_> = stream::iter(calls.into_iter().enumerate())
+    let mut answers: Vec<_> = stream::iter(pending.into_iter().enumerate())
         .map(|(position, call)| {
             let run = run.clone();
             async move { (position, run.answer(call).await) }
@@ -75,72 +79,118 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentSt
         .buffer_unordered(at_once)
         .collect()
         .await;
+    let returned: Vec<usize> = answers.iter().map(|(position, _)| *position).collect();
     answers.sort_by_key(|(position, _)| *position);
     let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
-    let messages: Vec<_> = (0..).zip(&answers).map(|(n, answer)| answer.message(run.cx.id(n))).collect();
-    let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.call.name.clone());
-    AgentState::update()
-        .current_step(state.current_step + 1)
+    let mut messages: Vec<_> = (0..).zip(&answers).map(|(n, answer)| answer.message(run.cx.id(n))).collect();
+    if run.deps.config.result_order == ResultOrder::Completion {
+        messages = returned.into_iter().map(|position| messages[position].clone()).collect();
+    }
+    let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.name.clone());
+    let update = AgentState::update()
+        .current_step(state.current_step + u32::from(!state.answer.last_call))
         .tools_used(executed.collect::<Vec<_>>())
-        .tool_result_history(answers.iter().map(|answer| answer.result.clone()).collect::<Vec<_>>())
-        .tool_call_history(answers.into_iter().map(Answer::into_record).collect::<Vec<_>>())
-        .messages(messages)
+        .tool_result_history(answers.into_iter().map(|answer| answer.result).collect::<Vec<_>>())
+        .tool_call_history(records)
+        .messages(messages);
+    if stop { update.stop(true).stop_reason("loop_detected") } else { update }
 }
 
-/// A call and what the model reads about it.
-struct Answer {
+/// A call that is to be answered.
+struct Pending {
     call: ToolCall,
-    args: Value,
+    /// Its arguments; `None` if there is no such tool.
+    checked: Option<Result<Value, ToolCallError>>,
+    /// What the model reads instead of a result, and why, if it must not be executed.
+    refused: Option<(String, &'static str)>,
+}
+
+impl Pending {
+    fn new(tools: &ToolRegistry, call: ToolCall) -> Self {
+        Self { checked: tools.check(&call.name, &call.arguments), call, refused: None }
+    }
+
+    /// The arguments as they are shown. Without JSON there are none, only what the model wrote.
+    fn args(&self) -> Value {
+        match &self.checked {
+            Some(Ok(checked)) => checked.clone(),
+            Some(Err(_)) | None => serde_json::from_str(&self.call.arguments)
+                .unwrap_or_else(|_| Value::String(self.call.arguments.clone())),
+        }
+    }
+
+    fn record(&self) -> ToolCallRecord {
+        ToolCallRecord { name: self.call.name.clone(), args: self.args() }
+    }
+}
+
+/// Marks the calls that must not be executed. Whether the turn is over with them.
+fn refuse(
+    deps: &AgentDeps,
+    state: &AgentState,
+    records: &[ToolCallRecord],
+    pending: &mut [Pending],
+    cx: &Cx,
+) -> bool {
+    if state.answer.cut_off || state.answer.last_call {
+        for call in pending {
+            let cut_off = || (texts::cut_off(&call.call.name), "cut_off");
+            let last = || (texts::STEP_LIMIT.to_owned(), "step_limit");
+            call.refused = Some(if state.answer.cut_off { cut_off() } else { last() });
+        }
+        return false;
+    }
+    let (loops, stop) = loops::refused(&deps.config.loops, state, records);
+    for (position, found) in loops {
+        events::loop_detected(cx, found.rule, &found.tool, found.n);
+        pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));
+    }
+    stop
+}
+
+/// What the model reads about a call.
+struct Answer {
+    call_id: String,
+    name: String,
     result: String,
     executed: bool,
 }
 
 impl Answer {
     fn message(&self, id: String) -> Message {
-        Message::tool(&self.call.id, &self.result).with_id(id)
-    }
-
-    fn into_record(self) -> ToolCallRecord {
-        ToolCallRecord { name: self.call.name, args: self.args }
+        Message::tool(&self.call_id, &self.result).with_id(id)
     }
 }
 
 struct Executor {
     deps: AgentDeps,
     cx: Cx,
-    cut_off: bool,
     /// Held while somebody is asked, so that questions come one at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
 impl Executor {
-    async fn answer(&self, call: ToolCall) -> Answer {
-        // Without JSON there are no arguments to show, only what the model wrote.
-        let args =
-            serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()));
-        let skipped = |result: String, reason| {
+    async fn answer(&self, pending: Pending) -> Answer {
+        let args = pending.args();
+        let Pending { call, checked, refused } = pending;
+        let refused = match self.cx.cancel().is_cancelled() {
+            true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
+            false => refused,
+        };
+        let (result, executed) = if let Some((result, reason)) = refused {
             events::tool_skipped(&self.cx, &call.name, &call.id, reason);
-            Answer { call: call.clone(), args: args.clone(), result, executed: false }
+            (result, false)
+        } else {
+            events::tool_start(&self.cx, &call.name, &args, &call.id);
+            let (result, executed) = self.process(&call, checked).await;
+            let result = match &self.deps.config.truncate {
+                Some(truncate) => truncate.apply(result),
+                None => result,
+            };
+            events::tool_end(&self.cx, &call.name, &call.id, &result);
+            (result, executed)
         };
-        if self.cx.cancel().is_cancelled() {
-            return skipped(texts::INTERRUPTED.to_owned(), "cancelled");
-        }
-        if self.cut_off {
-            return skipped(texts::cut_off(&call.name), "cut_off");
-        }
-        let checked = self.deps.tools.check(&call.name, &call.arguments);
-        let args = match &checked {
-            Some(Ok(checked)) => checked.clone(),
-            Some(Err(_)) | None => args,
-        };
-        events::tool_start(&self.cx, &call.name, &args, &call.id);
-        let (result, executed) = self.process(&call, checked).await;
-        let result = match &self.deps.config.truncate {
-            Some(truncate) => truncate.apply(result),
-            None => result,
-        };
-        events::tool_end(&self.cx, &call.name, &call.id, &result);
-        Answer { call, args, result, executed }
+        Answer { call_id: call.id, name: call.name, result, executed }
     }
 
     /// What the model reads, and whether the tool ran for it.

@@ -8,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use superstep_llm::{
     ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, ModelRetry,
-    Request, Retrying, complete,
+    Request, RetryClass, Retrying, complete,
 };
 use superstep_testing::{
     script::{Answer, Script, http, txt},
@@ -170,9 +170,12 @@ async fn c18_whatever_may_pass_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_retried_is_a_function_of_the_policy() {
-    let policy = ModelRetry { retries: |kind| kind == ModelErrorKind::NotFound, ..cococat() };
-    assert_eq!(times(policy, no_jitter(), vec![http(404, &[], ""), http(500, &[], "")]).await, [0, 1000]);
+async fn the_policy_says_what_is_retried() {
+    let any = ModelRetry { retries: RetryClass::Any, ..cococat() };
+    assert_eq!(times(any, no_jitter(), vec![http(404, &[], ""), txt("ok")]).await, [0, 1000]);
+    let overload = ModelRetry { retries: RetryClass::Overload, ..cococat() };
+    assert_eq!(times(overload, no_jitter(), vec![http(500, &[], ""), txt("ok")]).await, [0, 1000]);
+    assert_eq!(times(overload, no_jitter(), vec![Answer::NoConnection]).await, [0]);
     assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 

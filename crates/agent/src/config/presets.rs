@@ -1,0 +1,237 @@
+//! The designs that the agent reproduces, as values.
+
+use std::time::Duration;
+
+use superstep_llm::{Jitter, ModelRetry, RetryClass};
+
+use super::{
+    AfterEmpty, AtLimit, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule,
+    ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+};
+use crate::texts;
+
+/// A named configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Makes it.
+    pub config: fn() -> ReactConfig,
+}
+
+/// All presets, `default` first.
+pub const PRESETS: [Preset; 6] = [
+    Preset {
+        name: "default",
+        about: "what is recommended: parallel tools, bounded continuations, loops warned about, then stopped",
+        config: ReactConfig::default,
+    },
+    Preset {
+        name: "cococat",
+        about: "20 rounds, five tools at once, short results, `continue` after a cut, errors as replies",
+        config: ReactConfig::cococat,
+    },
+    Preset {
+        name: "opencode",
+        about: "15 model calls with a reminder at the last, retries with jitter, a third identical call refused",
+        config: ReactConfig::opencode,
+    },
+    Preset {
+        name: "harness",
+        about: "40 model calls, then a fixed reply; sequential tools, results of 16,000 characters",
+        config: ReactConfig::harness,
+    },
+    Preset {
+        name: "graph",
+        about: "25 rounds, then an answer without tools; two similar calls end the turn",
+        config: || ReactConfig::graph(25),
+    },
+    Preset {
+        name: "agentscope",
+        about: "10 model calls, then a summary; says a word when it is interrupted",
+        config: ReactConfig::agentscope,
+    },
+];
+
+impl Default for ReactConfig {
+    /// The preset `default`.
+    fn default() -> Self {
+        Self {
+            limit: Limit {
+                max: 25,
+                unit: LimitUnit::ToolRounds,
+                at: AtLimit::NoToolsCall { hint: Some(texts::SUMMARISE.into()) },
+            },
+            retry: ModelRetry::default(),
+            length: LengthPolicy::Continue { max: 3, prompt: texts::CONTINUE.into() },
+            empty: EmptyPolicy::Retry {
+                max: 2,
+                nudge: Some(texts::NUDGE.into()),
+                then: AfterEmpty::NoToolsCall,
+            },
+            tool_mode: ToolMode::Parallel { max: 8 },
+            truncate: Some(Truncate { max_chars: 16_000, marker: "\n[truncated {omitted} chars]".into() }),
+            loops: vec![
+                LoopRule { when: Repeat::NoProgress { n: 5 }, then: LoopAction::Stop },
+                LoopRule { when: Repeat::Period { max_period: 4, repeats: 4 }, then: LoopAction::Stop },
+                LoopRule { when: Repeat::NoProgress { n: 3 }, then: LoopAction::Warn },
+                LoopRule { when: Repeat::Period { max_period: 4, repeats: 3 }, then: LoopAction::Warn },
+            ],
+            ..Self::bare()
+        }
+    }
+}
+
+impl ReactConfig {
+    /// The preset of this name; see [`PRESETS`].
+    pub fn preset(name: &str) -> Option<Self> {
+        PRESETS.iter().find(|preset| preset.name == name).map(|preset| (preset.config)())
+    }
+
+    /// The preset `graph`: the design whose graph this is. Tools run one after the other, results stay whole, two
+    /// similar calls in a row end the turn.
+    pub fn graph(max_steps: u32) -> Self {
+        Self {
+            limit: Limit {
+                max: max_steps,
+                unit: LimitUnit::ToolRounds,
+                at: AtLimit::NoToolsCall { hint: None },
+            },
+            loops: vec![LoopRule { when: Repeat::Similar { n: 2, threshold: 0.9 }, then: LoopAction::Stop }],
+            ..Self::bare()
+        }
+    }
+
+    /// The preset `cococat`.
+    pub fn cococat() -> Self {
+        Self {
+            limit: Limit { max: 20, unit: LimitUnit::ToolRounds, at: AtLimit::LastMessage },
+            retry: ModelRetry {
+                max_attempts: 3,
+                cap: Duration::from_secs(3600),
+                jitter: Jitter::None,
+                retries: RetryClass::Any,
+                ..ModelRetry::default()
+            },
+            exhausted: Exhausted::AsContent,
+            length: LengthPolicy::Continue { max: 5, prompt: texts::CONTINUE.into() },
+            empty: EmptyPolicy::Retry { max: 3, nudge: None, then: AfterEmpty::Stop },
+            tool_mode: ToolMode::Parallel { max: 5 },
+            truncate: Some(Truncate { max_chars: 2_000, marker: "[truncated {omitted} chars]".into() }),
+            ..Self::bare()
+        }
+    }
+
+    /// The preset `opencode`.
+    pub fn opencode() -> Self {
+        Self {
+            limit: Limit {
+                max: 15,
+                unit: LimitUnit::ModelCalls,
+                at: AtLimit::Reminder(texts::REMINDER.into()),
+            },
+            retry: ModelRetry {
+                max_attempts: 3,
+                cap: Duration::from_secs(10),
+                jitter: Jitter::UpTo(Duration::from_secs(1)),
+                retries: RetryClass::Overload,
+                ..ModelRetry::default()
+            },
+            exhausted: Exhausted::Fail,
+            loops: vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }],
+            synthetic_after_tools: Some(texts::SYNTHETIC.into()),
+            ..Self::bare()
+        }
+    }
+
+    /// The preset `harness`.
+    pub fn harness() -> Self {
+        Self {
+            limit: Limit {
+                max: 40,
+                unit: LimitUnit::ModelCalls,
+                at: AtLimit::Fixed(texts::MAX_ITERATIONS.into()),
+            },
+            retry: ModelRetry { max_attempts: 4, jitter: Jitter::None, ..ModelRetry::default() },
+            exhausted: Exhausted::Fail,
+            truncate: Some(Truncate { max_chars: 16_000, marker: "\n... truncated".into() }),
+            ..Self::bare()
+        }
+    }
+
+    /// The preset `agentscope`.
+    pub fn agentscope() -> Self {
+        Self {
+            limit: Limit {
+                max: 10,
+                unit: LimitUnit::ModelCalls,
+                at: AtLimit::NoToolsCall { hint: Some(texts::SUMMARISE.into()) },
+            },
+            exhausted: Exhausted::Fail,
+            halt: Some(texts::HALT.into()),
+            ..Self::bare()
+        }
+    }
+
+    /// What presets that do not say otherwise have in common.
+    fn bare() -> Self {
+        Self {
+            system_prompt: String::new(),
+            limit: Limit { max: 25, unit: LimitUnit::ToolRounds, at: AtLimit::NoToolsCall { hint: None } },
+            retry: ModelRetry { max_attempts: 3, ..ModelRetry::default() },
+            exhausted: Exhausted::Explain,
+            length: LengthPolicy::Accept,
+            empty: EmptyPolicy::Accept,
+            tool_mode: ToolMode::Sequential,
+            result_order: ResultOrder::Call,
+            tool_timeout: None,
+            cancel_grace: Duration::from_millis(250),
+            truncate: None,
+            loops: Vec::new(),
+            synthetic_after_tools: None,
+            halt: None,
+            memory_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_found_by_their_names_and_survive_being_written_down() {
+        for preset in PRESETS {
+            let config = ReactConfig::preset(preset.name).unwrap();
+            let json = serde_json::to_value(&config).unwrap();
+            assert_eq!(serde_json::from_value::<ReactConfig>(json).unwrap(), config, "{}", preset.name);
+        }
+        assert_eq!(ReactConfig::preset("nope"), None);
+    }
+
+    #[test]
+    fn what_is_left_out_is_that_of_the_preset_and_what_is_unknown_is_refused() {
+        let read = |json| ReactConfig::read(serde_json::from_str(json).unwrap());
+        let hi = ReactConfig { system_prompt: "hi".into(), ..ReactConfig::default() };
+        assert_eq!(read(r#"{"system_prompt":"hi"}"#).unwrap(), hi);
+        let switched = read(r#"{"preset":"cococat","empty":"accept","limit":{"max":3}}"#).unwrap();
+        let cococat = ReactConfig::cococat();
+        let limit = Limit { max: 3, ..cococat.limit.clone() };
+        assert_eq!(switched, ReactConfig { empty: EmptyPolicy::Accept, limit, ..cococat });
+        let other =
+            read(r#"{"preset":"cococat","tool_mode":"sequential","limit":{"at":{"fixed":"x"}}}"#).unwrap();
+        assert_eq!((other.tool_mode, other.limit.at), (ToolMode::Sequential, AtLimit::Fixed("x".into())));
+        assert_eq!(read(r#"{"truncate":false}"#).unwrap().truncate, None);
+        for (given, wanted) in [
+            (r#"{"max_step":3}"#, "unknown field `max_step`"),
+            (r#"{"limit":{"most":3}}"#, "unknown field `most`"),
+            (r#"{"preset":"nope"}"#, "there is no preset `nope`; there are default, cococat,"),
+            ("[]", "a configuration is a table of fields"),
+        ] {
+            let error = read(given).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "{given}: {error}");
+        }
+    }
+}

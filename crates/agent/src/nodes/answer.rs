@@ -1,0 +1,82 @@
+//! What becomes of an answer of the model.
+
+use superstep_graph::{Cx, State};
+use superstep_llm::{FinishReason, Message, Response};
+
+use super::next_call::NextCall;
+use crate::{
+    AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, events,
+};
+
+/// An answer, and what it changes beside the conversation.
+pub(super) struct Accepted {
+    /// What the conversation gets; nothing if the answer is discarded.
+    pub(super) message: Option<Message>,
+    pub(super) update: AgentStateUpdate,
+}
+
+/// Takes an answer as a message, as a part of one, or not at all.
+pub(super) fn accept(
+    config: &ReactConfig,
+    state: &AgentState,
+    response: Response,
+    call: &NextCall<'_>,
+    cx: &Cx,
+) -> Accepted {
+    let Response { mut message, finish, .. } = response;
+    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
+    let is_empty = message.content.trim().is_empty() && message.tool_calls.is_empty();
+    let begun = state.messages.last().filter(|_| state.answer.continuing);
+    if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun) {
+        return Accepted { message: None, update: discard(state, *max, *then, call) };
+    }
+    let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
+    if !call.tools {
+        // It was offered no tools. What it calls all the same must not lead back to them.
+        update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
+    }
+    let has_calls = !message.tool_calls.is_empty();
+    match begun {
+        Some(begun) => {
+            message.id = begun.id.clone();
+            message.content.insert_str(0, &begun.content);
+            message.reasoning.insert_str(0, &begun.reasoning);
+        }
+        None => message.id = cx.id("message"),
+    }
+    let before = state.answer;
+    let mut reason = call.reason;
+    let mut continuing = false;
+    if cut_off && !has_calls {
+        match config.length {
+            LengthPolicy::Continue { max, .. } if finish == FinishReason::Length && !is_empty => {
+                continuing = before.continuations < max;
+                if !continuing {
+                    reason = "length_limit";
+                }
+            }
+            _ => events::truncated_answer(cx),
+        }
+    }
+    if !continuing && !reason.is_empty() {
+        update = update.stop_reason(reason);
+    }
+    let answer = LastAnswer {
+        cut_off,
+        cut_rounds: if cut_off && has_calls { before.cut_rounds + 1 } else { 0 },
+        continuing,
+        continuations: before.continuations + u32::from(continuing),
+        empty: 0,
+        again: continuing,
+        last_call: call.last,
+    };
+    Accepted { message: Some(message), update: update.answer(answer) }
+}
+
+/// An answer of nothing: the model is asked again, as long as it may be.
+fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) -> AgentStateUpdate {
+    let before = state.answer;
+    let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);
+    let update = AgentState::update().answer(LastAnswer { empty: before.empty + 1, again, ..before });
+    if again { update } else { update.stop(true).stop_reason("empty_response") }
+}

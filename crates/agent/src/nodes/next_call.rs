@@ -1,0 +1,68 @@
+//! What the next model call may do, and whether there is one.
+
+use std::borrow::Cow;
+
+use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig};
+
+/// What the agent node does next.
+pub(super) enum Plan<'a> {
+    /// Ask the model.
+    Call(NextCall<'a>),
+    /// End the turn for this reason.
+    Stop(&'static str),
+    /// Fail the run.
+    Fail,
+}
+
+/// A model call.
+pub(super) struct NextCall<'a> {
+    /// Whether the model is offered tools.
+    pub(super) tools: bool,
+    /// Whether calls that it makes are not executed, because no other model call is allowed.
+    pub(super) last: bool,
+    /// Why the turn is over after it; empty if it need not be.
+    pub(super) reason: &'static str,
+    /// What the model is told in this request only, as if the user said it.
+    pub(super) hints: Vec<Cow<'a, str>>,
+}
+
+/// So many rounds of cut off calls in a row end in a call without tools.
+const MOST_CUT_ROUNDS: u32 = 2;
+
+impl<'a> NextCall<'a> {
+    /// Plans the call after what the state tells of this turn.
+    pub(super) fn plan(config: &'a ReactConfig, state: &AgentState) -> Plan<'a> {
+        let mut call = Self { tools: true, last: false, reason: "", hints: Vec::new() };
+        if let LengthPolicy::Continue { prompt, .. } = &config.length
+            && state.answer.continuing
+        {
+            call.hints.push(prompt.into());
+        }
+        if let EmptyPolicy::Retry { max, nudge, .. } = &config.empty
+            && state.answer.empty > 0
+        {
+            call.hints.extend(nudge.as_deref().map(Cow::from));
+            if state.answer.empty > *max {
+                (call.tools, call.reason) = (false, "empty_response");
+            }
+        }
+        if state.answer.cut_rounds >= MOST_CUT_ROUNDS {
+            (call.tools, call.reason) = (false, "length_limit");
+        }
+        let left = config.limit.left(state.current_step, state.llm_calls);
+        match &config.limit.at {
+            AtLimit::NoToolsCall { hint } if left == 0 => {
+                (call.tools, call.reason) = (false, "max_steps");
+                call.hints.extend(hint.as_deref().map(Cow::from));
+            }
+            AtLimit::Reminder(reminder) if left == 1 => {
+                (call.last, call.reason) = (true, "max_steps");
+                call.hints.push(reminder.into());
+            }
+            AtLimit::Fail if left == 0 => return Plan::Fail,
+            _ if left == 0 => return Plan::Stop("max_steps"),
+            _ => {}
+        }
+        Plan::Call(call)
+    }
+}
