@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Measures superstep, the reference and the Rust peers on this machine, and prints tables of ratios.
+
+usage: run.py [--only WORD] [--without reference|rust|ours]...
+
+The peers are installed into `.peers/` at the top of the repository, which git ignores; the first time takes some ten
+minutes. Needs python3 with venv, cargo, and the package registries. A peer that cannot be installed is said to be
+missing, and the others are measured. Everything that was measured is left in `.peers/results.jsonl`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[3]
+HOME = TOP / ".peers"
+REFERENCE = ["langgraph==1.2.22", "langgraph-checkpoint-sqlite==3.1.2"]
+RUST = ["graphflow", "cognis", "weavegraph", "adk", "juncture", "rusty"]
+
+SAVERS = ["none", "memory", "sqlite"]
+SMALL = ["sequential_10", "sequential_1000", "loop_1000"]
+REACT = ["react_plain_10x", "react_plain_100x"]
+WIDE = ["wide_state_25x300", "wide_state_15x600", "wide_state_9x1200"]
+FAN_OUT = ["fanout_to_subgraph_10x", "fanout_to_subgraph_100x", "send_flat_1000"]
+WORKLOADS = SMALL + REACT + WIDE + FAN_OUT + ["chat_200"]
+# How often the reference runs each; superstep chooses for itself.
+REPEATS = {"none": 7, "memory": 5, "sqlite": 5}
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(command, **options):
+    """What a command printed, or None and its last words on the error stream."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, **options)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        say(f"  {error}")
+        return None
+    if done.returncode != 0:
+        say("  " + "\n  ".join(done.stderr.strip().splitlines()[-5:]))
+        return None
+    return done.stdout
+
+
+def lines(output):
+    return [json.loads(line) for line in (output or "").splitlines() if line.startswith("{")]
+
+
+def ours(only):
+    say("superstep: building and measuring")
+    environment = {**os.environ, "SUPERSTEP_BENCH_ONLY": only}
+    return lines(run(["cargo", "bench", "-p", "superstep", "--bench", "workloads"], cwd=TOP, env=environment))
+
+
+def reference(only, missing):
+    python = HOME / "venv/bin/python"
+    say(f"reference: installing {', '.join(REFERENCE)}")
+    made = python.exists() or run([sys.executable, "-m", "venv", HOME / "venv"]) is not None
+    if not made or run([python, "-m", "pip", "install", "--quiet", *REFERENCE]) is None:
+        missing.append("the reference: it could not be installed")
+        return []
+    found = []
+    for workload in WORKLOADS:
+        for saver in SAVERS:
+            if only not in f"{workload}/{saver}":
+                continue
+            say(f"reference: {workload}/{saver}")
+            script = HERE / "reference/run_one.py"
+            measured = lines(run([python, script, workload, saver, str(REPEATS[saver])]))
+            found += measured
+            if not measured:
+                missing.append(f"the reference's {workload}/{saver}: it failed")
+    return found
+
+
+def rust(only, missing):
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(HOME / "target"), "PEERS_ONLY": only}
+    build = ["cargo", "build", "--release", "--manifest-path", str(HERE / "rust/Cargo.toml")]
+    say("rust: building the peers")
+    together = run([*build, "--bins", "--all-features"], env=environment) is not None
+    found = []
+    for engine in ["floor", "superstep", *RUST]:
+        alone = [*build, "--bin", engine, *(["--features", engine] if engine in RUST else [])]
+        if not together and run(alone, env=environment) is None:
+            missing.append(f"{engine}: it could not be built")
+            continue
+        say(f"rust: {engine}")
+        measured = run([HOME / "target/release" / engine], env=environment)
+        if measured is None:
+            missing.append(f"{engine}: it failed")
+        found += lines(measured)
+    return found
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
+
+
+def versus_reference(results):
+    def of(engine, workload, saver):
+        same = (r for r in results if (r["engine"], r["workload"], r["saver"]) == (engine, workload, saver))
+        return next(same, None)
+
+    rows = []
+    for saver in SAVERS:
+        for workload in WORKLOADS:
+            a, b = of("superstep", workload, saver), of("reference", workload, saver)
+            if not a and not b:
+                continue
+            cells = [f"{workload} / {saver}"]
+            cells += [number(r["cpu_us"] / 1e3) if r else "–" for r in (b, a)]
+            both = a and b
+            cells += [f"{b[key] / a[key]:,.0f}×" if both else "–" for key in ("cpu_us", "wall_us")]
+            size = [number(r["db_bytes"] / 1e6) if r and "db_bytes" in r else "" for r in (b, a)]
+            rows.append(cells + size)
+    head = ["workload / saver", "reference CPU ms", "superstep CPU ms", "ratio", "ratio by the clock"]
+    table(head + ["reference MB", "superstep MB"], rows)
+
+
+def versus_rust(results):
+    names = [f"{name}_{size}" for name, size in (("loop", 1000), ("chain", 1000), ("fanout", 100))]
+    names += [f"history_{size}" for size in (10, 100, 1000, 5000)]
+
+    def of(engine, workload, saver):
+        same = (r for r in results if (r["engine"], r["workload"], r["saver"]) == (engine, workload, saver))
+        return next((r for r in same if "kept_bytes" in r), None)
+
+    engines = [e for e in dict.fromkeys(r["engine"] for r in results if "kept_bytes" in r)]
+    rows = []
+    for saver in ("none", "memory"):
+        for name in names:
+            mine = of("superstep", name, saver)
+            cells = [f"{name} / {saver}"]
+            for engine in engines:
+                theirs = of(engine, name, saver)
+                cell = number(theirs["wall_us"]) if theirs else "–"
+                if mine and theirs and engine != "superstep":
+                    cell += f" ({theirs['wall_us'] / mine['wall_us']:,.2g}×)"
+                cells.append(cell)
+            rows.append(cells)
+    kept = ["kept after history_5000 / memory, MiB"]
+    for engine in engines:
+        found = of(engine, "history_5000", "memory")
+        kept.append(f"{found['kept_bytes'] / 2**20:.2f}" if found else "–")
+    table(["workload / saver, µs", *engines], [*rows, kept])
+    some, one = (of("superstep", name, "memory") for name in ("history_5000", "history-of-one_5000"))
+    if some and one:
+        more = (some["kept_bytes"] - one["kept_bytes"]) / 2**20
+        print(f"\nOf what superstep keeps, {more:.2f} MiB are the last 99 of the 100 checkpoints.")
+
+
+def table(head, rows):
+    print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="a part of the workload's name, or of workload/saver")
+    parser.add_argument("--without", action="append", default=[], choices=["ours", "reference", "rust"])
+    chosen = parser.parse_args()
+    HOME.mkdir(exist_ok=True)
+    results, missing = [], []
+    if "ours" not in chosen.without:
+        results += ours(chosen.only) or missing.append("superstep's workloads: nothing was measured") or []
+    if "reference" not in chosen.without:
+        results += reference(chosen.only, missing)
+    versus = []
+    if "rust" not in chosen.without:
+        versus = rust(chosen.only, missing)
+    with open(HOME / "results.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in results + versus)
+    if results:
+        versus_reference(results)
+    if versus:
+        versus_rust(versus)
+    for what in missing:
+        print(f"\nNot measured: {what}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+//! A conversation: a run for each turn, on one thread.
+
+use std::sync::Arc;
+
+use superstep::{Cx, END, RunConfig, START, State, StateGraph};
+
+use crate::{
+    Run, Saver,
+    chain::{Message, Messages, MessagesUpdate},
+};
+
+fn message(cx: &str, role: &str, letter: &str) -> MessagesUpdate {
+    let id = format!("{role:.1}{cx:0>35}");
+    Messages::update().messages([Message { id, role: role.into(), content: letter.repeat(1_000) }])
+}
+
+/// So many turns of a message of 1,000 characters and a reply as long.
+pub(crate) fn run(turns: usize, saver: Saver) -> Run {
+    let mut graph = StateGraph::new("chat");
+    let reply = graph.add_node("reply", async |_: Messages, cx: Cx| message(&cx.id("reply"), "ai", "r"));
+    graph.add_edge(START, reply);
+    graph.add_edge(reply, END);
+    let graph = graph.compile().expect("the graph is whole");
+    // Without a saver each turn begins with nothing.
+    let (kept, graph) = match saver {
+        Some(saver) => (2 * turns, graph.with_checkpointer(saver)),
+        None => (2, graph),
+    };
+    Arc::new(move |thread| {
+        let graph = graph.clone();
+        Box::pin(async move {
+            let mut messages = 0;
+            for turn in 0..turns {
+                let said = message(&turn.to_string(), "human", "h");
+                let outcome = graph.invoke(said, RunConfig::thread(thread.clone())).await;
+                messages = outcome.expect("the run does not fail").state.messages.len();
+            }
+            assert_eq!(messages, kept);
+        })
+    })
+}

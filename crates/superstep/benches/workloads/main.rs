@@ -1,0 +1,166 @@
+//! The reference's workloads: the same nodes, edges, sizes and states as `peers/reference/workloads.py`, streamed with
+//! updates as it streams them.
+//!
+//! `cargo bench --bench workloads` prints one JSON line per workload and saver; `SUPERSTEP_BENCH_ONLY=react` leaves out
+//! those whose name does not have the word. `peers/run.py` runs both sides and prints the ratios.
+//!
+//! Start at [`measure`].
+
+mod chain;
+mod chat;
+mod fan_out;
+mod react;
+mod wide;
+
+use std::{sync::Arc, time::Instant};
+
+use futures::{StreamExt as _, future::BoxFuture};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use superstep::{
+    Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State, Status, StreamMode, ThreadId,
+};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// How often a workload is timed. An odd number has a median.
+const TIMES: usize = 11;
+/// How much time one of them has at least, in microseconds: short runs are repeated.
+const LEAST: f64 = 3_000.0;
+
+/// One run from its input to its end, on the thread of this name.
+type Run = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A workload, for the saver that it is given.
+type Workload = fn(Saver) -> Run;
+
+const WORKLOADS: &[(&str, Workload)] = &[
+    ("sequential_10", |saver| chain::sequential(10, saver)),
+    ("sequential_1000", |saver| chain::sequential(1_000, saver)),
+    ("loop_1000", |saver| chain::looped(1_000, saver)),
+    ("react_plain_10x", |saver| react::run(10, saver)),
+    ("react_plain_100x", |saver| react::run(100, saver)),
+    ("wide_state_25x300", |saver| wide::run(300, 5, 5, saver)),
+    ("wide_state_15x600", |saver| wide::run(600, 3, 5, saver)),
+    ("wide_state_9x1200", |saver| wide::run(1_200, 3, 3, saver)),
+    ("send_flat_1000", |saver| fan_out::run(1_000, saver)),
+    ("chat_200", |saver| chat::run(200, saver)),
+];
+
+/// Where checkpoints go.
+type Saver = Option<Arc<dyn Checkpointer>>;
+
+/// A saver, and the folder of its database if it has one.
+struct Opened {
+    name: &'static str,
+    saver: Saver,
+    folder: Option<TempDir>,
+}
+
+impl Opened {
+    const NAMES: &[&str] = &["none", "memory", "sqlite"];
+
+    fn open(name: &'static str) -> Option<Self> {
+        let (saver, folder): (Saver, _) = match name {
+            "none" => (None, None),
+            "memory" => (Some(Arc::new(MemoryCheckpointer::new())), None),
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                let folder = tempfile::tempdir().expect("a folder can be made");
+                let database =
+                    superstep::checkpoint::SqliteCheckpointer::open(folder.path().join("bench.db"));
+                (Some(Arc::new(database.expect("a database can be made"))), Some(folder))
+            }
+            _ => return None,
+        };
+        Some(Self { name, saver, folder })
+    }
+}
+
+/// Runs `graph` to its end on a new thread, taking each update as it comes.
+fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, check: fn(&S) -> bool) -> Run {
+    let graph = match saver {
+        Some(saver) => graph.with_checkpointer(saver),
+        None => graph,
+    };
+    Arc::new(move |thread| {
+        let (graph, input) = (graph.clone(), input.clone());
+        Box::pin(async move {
+            let config = RunConfig { step_limit: 10_000, ..RunConfig::thread(thread) };
+            let mut events = graph.stream(input, config, &[StreamMode::Updates]);
+            while events.next().await.is_some() {}
+            let outcome = events.outcome().await.expect("the run does not fail");
+            assert!(outcome.status == Status::Completed && check(&outcome.state), "the run did its work");
+        })
+    })
+}
+
+/// How long something took in microseconds: by the clock, and on all processors of this process.
+#[derive(Clone, Copy)]
+struct Taken {
+    wall: f64,
+    cpu: f64,
+}
+
+/// Runs `run` as often as `count` says, on threads of their own, inside a spawned task as a server would.
+fn time(runtime: &Runtime, run: &Run, first: usize, count: usize) -> Taken {
+    let run = run.clone();
+    let work = async move {
+        for number in first..first + count {
+            run(format!("thread-{number:08}").into()).await;
+        }
+    };
+    let (wall, cpu) = (Instant::now(), cpu_us());
+    runtime.block_on(async { tokio::spawn(work).await.expect("the work does not panic") });
+    Taken { wall: wall.elapsed().as_secs_f64() * 1e6 / count as f64, cpu: (cpu_us() - cpu) / count as f64 }
+}
+
+fn cpu_us() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
+}
+
+/// The medians of a workload, and what a run of it leaves in the database, as one JSON line.
+#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+fn measure(runtime: &Runtime, name: &str, workload: Workload, opened: Opened) {
+    let run = workload(opened.saver.clone());
+    // The first run warms up, the second one says how many make a measurement.
+    let _ = time(runtime, &run, 0, 1);
+    let once = time(runtime, &run, 1, 1);
+    let count = (LEAST / once.wall).ceil().max(1.0) as usize;
+    let taken: Vec<_> = (0..TIMES).map(|nth| time(runtime, &run, 2 + nth * count, count)).collect();
+    drop(run);
+    let runs = 2 + TIMES * count;
+    let mut line = json!({
+        "engine": "superstep", "workload": name, "saver": opened.name, "runs": TIMES * count,
+        "wall_us": median(taken.iter().map(|taken| taken.wall)),
+        "cpu_us": median(taken.iter().map(|taken| taken.cpu)),
+    });
+    let Opened { saver, folder, .. } = opened;
+    // Closes the database, so that all of it is in one file.
+    drop(saver);
+    if let Some(folder) = folder {
+        let database = std::fs::metadata(folder.path().join("bench.db")).expect("the database is there");
+        line["db_bytes"] = json!(database.len() / runs as u64);
+    }
+    println!("{line}");
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn main() {
+    let only = std::env::var("SUPERSTEP_BENCH_ONLY").unwrap_or_default();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime can be built");
+    for &(name, workload) in WORKLOADS {
+        for opened in Opened::NAMES.iter().filter_map(|saver| Opened::open(saver)) {
+            if format!("{name}/{}", opened.name).contains(&only) {
+                measure(&runtime, name, workload, opened);
+            }
+        }
+    }
+}
