@@ -15,6 +15,10 @@ lint:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 
+# Against the reference and other Rust engines, which it installs into .peers; the first time takes ten minutes.
+peers *args:
+    python3 crates/superstep/benches/peers/run.py {{args}}
+
 bench:
     cargo bench -p superstep --bench supersteps
 

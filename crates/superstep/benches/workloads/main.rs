@@ -12,7 +12,7 @@ mod fan_out;
 mod react;
 mod wide;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use futures::{StreamExt as _, future::BoxFuture};
 use rustix::time::{ClockId, clock_gettime};
@@ -21,7 +21,10 @@ use superstep::{
     Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State, Status, StreamMode, ThreadId,
 };
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
 
 /// How often a workload is timed. An odd number has a median.
 const TIMES: usize = 11;

@@ -67,8 +67,9 @@ fn next(state: &Conversation) -> Next {
 
 /// So many calls, each with an argument of 3,600 characters and a result of 36,180; then an answer of 600.
 pub(crate) fn run(calls: usize, saver: Saver) -> Run {
-    let script: Vec<_> =
-        (0..calls).map(|call| Call { id: id(call).into(), query: id(call + calls).repeat(100).into() }).collect();
+    let script: Vec<_> = (0..calls)
+        .map(|call| Call { id: id(call).into(), query: id(call + calls).repeat(100).into() })
+        .collect();
     let mut graph = StateGraph::new("react");
     let agent = graph.add_node_with("agent", Arc::<[Call]>::from(script), agent);
     let tools = graph.add_node("tools", tools);
