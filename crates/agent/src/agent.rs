@@ -215,7 +215,7 @@ impl Agent {
         let asks = |next: &[NodeName]| matches!(next, [node] if node.as_str() == "agent");
         let mut page = History { limit: Some(50), ..History::default() };
         loop {
-            let history = self.graph.get_history(thread, page).await?;
+            let history = self.graph.get_history(thread, page.clone()).await?;
             let Some(oldest) = history.last() else { return Ok(None) };
             page.before = Some(oldest.id);
             if let Some(meta) = history.iter().find(|meta| asks(&meta.control.next)) {

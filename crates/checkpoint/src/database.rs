@@ -126,6 +126,15 @@ impl ThreadKey {
         found.collect()
     }
 
+    /// Deletes the thread, and not those under it.
+    pub(crate) fn delete(self, connection: &Connection) -> rusqlite::Result<()> {
+        let range = [self.first(), self.last()];
+        connection.execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", range)?;
+        connection.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", range)?;
+        connection.execute("DELETE FROM threads WHERE key = ?1", [self.0])?;
+        Ok(())
+    }
+
     /// The key of the thread itself.
     pub(crate) fn number(self) -> i64 {
         self.0

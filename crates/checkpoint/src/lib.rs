@@ -10,6 +10,7 @@ mod read;
 mod sqlite;
 mod store;
 mod stored;
+mod threads;
 mod write;
 
 pub use open::SCHEMA;

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, Source,
+    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, NodeName, Source,
     TaskRecord, ThreadId,
 };
 
@@ -13,12 +13,15 @@ use crate::{
 
 /// The columns of a [`CheckpointMeta`], in the order in which [`Reader::meta`] reads them.
 const HISTORY: &str = "
-SELECT key, parent, source, created_ms, control, metadata FROM checkpoints
-WHERE key BETWEEN ?1 AND ?2 AND (?3 IS NULL OR source = ?3)
-ORDER BY key DESC LIMIT ?4";
+SELECT key, parent, source, created_ms, control, metadata,
+    parent IS NOT NULL AND ((?1 | parent) NOT IN (SELECT key FROM checkpoints))
+FROM checkpoints WHERE key BETWEEN ?2 AND ?3 AND (?4 IS NULL OR source = ?4)
+ORDER BY key DESC";
 
 const HEADS: &str = "
-SELECT c.key, c.parent, c.source, c.created_ms, c.control, c.metadata, threads.name
+SELECT c.key, c.parent, c.source, c.created_ms, c.control, c.metadata,
+    c.parent IS NOT NULL AND (((threads.key << 32) | c.parent) NOT IN (SELECT key FROM checkpoints)),
+    threads.name
 FROM threads JOIN checkpoints AS c ON c.key = (
     SELECT key FROM checkpoints WHERE key BETWEEN (threads.key << 32) AND ((threads.key << 32) | 0xffffffff)
     ORDER BY key DESC LIMIT 1
@@ -79,7 +82,7 @@ impl Database {
         let mut rows = heads.query([]).map_err(refused)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(refused)? {
-            let thread = ThreadId::from(row.get::<_, String>(6).map_err(refused)?);
+            let thread = ThreadId::from(row.get::<_, String>(7).map_err(refused)?);
             let head = meta(&self.place, &thread, row)?;
             found.push((thread, head));
         }
@@ -95,11 +98,19 @@ impl Database {
 }
 
 /// Reads one thread.
-struct Reader<'a> {
-    connection: &'a Connection,
-    place: &'a Place,
-    thread: &'a ThreadId,
-    key: ThreadKey,
+pub(crate) struct Reader<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) place: &'a Place,
+    pub(crate) thread: &'a ThreadId,
+    pub(crate) key: ThreadKey,
+}
+
+/// What a checkpoint is loaded from: see [`Loaded`].
+#[derive(Default)]
+struct Way {
+    applied: Vec<(u32, NodeName)>,
+    snapshot: Option<Vec<ChannelValue>>,
+    commits: Vec<Vec<Vec<u8>>>,
 }
 
 impl Reader<'_> {
@@ -112,12 +123,12 @@ impl Reader<'_> {
         let Some(key) = self.key.checkpoint(id) else {
             return Ok(None);
         };
-        let Some(meta) = self.metas(key, key, History::default())?.pop() else {
+        let Some(meta) = self.metas(key, key, &History::default())?.pop() else {
             return Ok(None);
         };
-        let (snapshot, commits) = self.way_back(id)?;
+        let Way { applied, snapshot, commits } = self.way_back(id)?;
         let tasks = self.tasks(id, key, head)?;
-        Ok(Some(Loaded { meta, head, snapshot, commits, tasks }))
+        Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
     }
 
     fn history(&self, range: History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
@@ -126,28 +137,30 @@ impl Reader<'_> {
             Some(CheckpointId(before)) => self.key.checkpoint(CheckpointId(before - 1)),
             None => None,
         };
-        self.metas(self.key.first(), newest.unwrap_or(self.key.last()), range)
+        self.metas(self.key.first(), newest.unwrap_or(self.key.last()), &range)
     }
 
     fn metas(
         &self,
         oldest: i64,
         newest: i64,
-        range: History,
+        range: &History,
     ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
-        let limit = range.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        let limit = range.limit.unwrap_or(usize::MAX);
         let mut history = self.prepare(HISTORY)?;
         let mut rows = history
-            .query(params![oldest, newest, range.source.map(Source::as_str), limit])
+            .query(params![self.key.first(), oldest, newest, range.source.map(Source::as_str)])
             .map_err(|cause| self.refused(cause))?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-            found.push(meta(self.place, self.thread, row)?);
+        while found.len() < limit
+            && let Some(row) = rows.next().map_err(|cause| self.refused(cause))?
+        {
+            found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
         }
         Ok(found)
     }
 
-    fn head(&self) -> Result<Option<CheckpointId>, CheckpointError> {
+    pub(crate) fn head(&self) -> Result<Option<CheckpointId>, CheckpointError> {
         let mut head = self.prepare(HEAD)?;
         let mut rows =
             head.query([self.key.first(), self.key.last()]).map_err(|cause| self.refused(cause))?;
@@ -156,14 +169,9 @@ impl Reader<'_> {
     }
 
     /// The nearest snapshot, and the updates since, oldest first.
-    #[expect(clippy::type_complexity, reason = "the two fields of `Loaded` that are read together")]
-    fn way_back(
-        &self,
-        from: CheckpointId,
-    ) -> Result<(Option<Vec<ChannelValue>>, Vec<Vec<Vec<u8>>>), CheckpointError> {
+    fn way_back(&self, from: CheckpointId) -> Result<Way, CheckpointError> {
         let mut statement = self.prepare(WAY_BACK)?;
-        let mut snapshot = None;
-        let mut commits = Vec::new();
+        let mut way = Way::default();
         let mut next = Some(from);
         // One round for each piece of the way on which ids are consecutive: one, if there are no branches.
         while let Some(start) = next {
@@ -180,18 +188,23 @@ impl Reader<'_> {
                 if parent.is_some_and(|parent| parent >= id) {
                     return Err(self.damaged(id, "parent", "it is not older"));
                 }
+                let applied =
+                    text(row, 2).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+                let applied = stored::applied(applied)
+                    .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+                if id == from {
+                    way.applied = applied.iter().map(|task| (task.slot, task.node.as_ref().into())).collect();
+                }
                 let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
                 if let Some(stored) =
                     stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?
                 {
-                    snapshot =
+                    way.snapshot =
                         Some(stored::snapshot(stored).map_err(|cause| self.damaged(id, "snapshot", cause))?);
                     next = None;
                     break;
                 }
-                let applied =
-                    text(row, 2).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
-                commits.push(self.updates(id, parent, applied)?);
+                way.commits.push(self.updates(id, parent, applied)?);
                 next = parent;
                 if next.is_none() {
                     break;
@@ -201,8 +214,8 @@ impl Reader<'_> {
                 return Err(error::missing(self.place, self.thread, from, &format!("its ancestor {start}")));
             }
         }
-        commits.reverse();
-        Ok((snapshot, commits))
+        way.commits.reverse();
+        Ok(way)
     }
 
     /// The updates that the checkpoint `id` folded in.
@@ -210,10 +223,8 @@ impl Reader<'_> {
         &self,
         id: CheckpointId,
         parent: Option<CheckpointId>,
-        applied: &[u8],
+        applied: Vec<stored::Applied<'_>>,
     ) -> Result<Vec<Vec<u8>>, CheckpointError> {
-        let applied =
-            stored::applied(applied).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
         let mut updates = Vec::with_capacity(applied.len());
         for task in applied {
             updates.push(match task.update {
@@ -243,7 +254,7 @@ impl Reader<'_> {
     }
 
     /// What is known of the checkpoint's own tasks.
-    fn tasks(
+    pub(crate) fn tasks(
         &self,
         id: CheckpointId,
         key: i64,
@@ -333,6 +344,7 @@ fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMet
     Ok(CheckpointMeta {
         id,
         parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
+        parent_pruned: row.get(6).map_err(refused)?,
         source,
         control,
         created_ms: row.get(3).map_err(refused)?,

@@ -14,8 +14,8 @@ use std::{
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
-    TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
+    TaskKey, TaskRecord, ThreadId,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -262,6 +262,22 @@ impl Checkpointer for SqliteCheckpointer {
         })
     }
 
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let head = expected.map_or(0, |id| id.0);
+            let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
+            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+            let new = new.collect::<Result<Vec<_>, _>>()?;
+            self.write(new, Database::commit_all).await
+        })
+    }
+
     fn history(
         &self,
         thread: &ThreadId,
@@ -283,6 +299,21 @@ impl Checkpointer for SqliteCheckpointer {
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let thread = thread.clone();
         Box::pin(self.run(move |database| database.delete(&thread)))
+    }
+
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(self.run(move |database| database.copy(&from, &to)))
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.prune(&thread, head, &prune)))
     }
 }
 

@@ -49,7 +49,7 @@ impl NewCheckpoint {
         });
         let applied = applied.collect::<Result<Vec<_>, CheckpointError>>()?;
         let snapshot = match &next.snapshot {
-            Some(channels) => Some(text(&Snapshot::new(&thread, channels)?)),
+            Some(channels) => Some(snapshot_text(&thread, channels)?),
             None => None,
         };
         let mut records = Vec::with_capacity(next.records.len());
@@ -102,6 +102,12 @@ impl Bytes for NewCheckpoint {
     }
 }
 
+impl Bytes for Vec<NewCheckpoint> {
+    fn bytes(&self) -> usize {
+        self.iter().map(Bytes::bytes).sum()
+    }
+}
+
 impl Bytes for NewRecord {
     fn bytes(&self) -> usize {
         self.text.len()
@@ -113,7 +119,7 @@ impl Bytes for NewRecord {
 pub(crate) struct Applied<'a> {
     pub(crate) slot: u32,
     #[serde(borrow)]
-    node: Cow<'a, str>,
+    pub(crate) node: Cow<'a, str>,
     /// `None` if it is in the task's record.
     #[serde(borrow, default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) update: Option<&'a RawValue>,
@@ -176,7 +182,11 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     })
 }
 
-fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
+pub(crate) fn record_text(
+    thread: &ThreadId,
+    slot: u32,
+    record: &TaskRecord,
+) -> Result<String, CheckpointError> {
     let nothing = Record {
         end: End::Cancelled,
         update: None,
@@ -226,6 +236,11 @@ impl<'a> Snapshot<'a> {
         });
         Ok(Self(channels.collect::<Result<_, CheckpointError>>()?))
     }
+}
+
+/// Writes the column `snapshot`.
+pub(crate) fn snapshot_text(thread: &ThreadId, channels: &[ChannelValue]) -> Result<String, CheckpointError> {
+    Ok(text(&Snapshot::new(thread, channels)?))
 }
 
 /// Reads the column `snapshot`.

@@ -1,12 +1,12 @@
 //! Commit, record, delete.
 
 use rusqlite::{Connection, TransactionBehavior, params};
-use superstep_graph::{CheckpointError, CheckpointId, TaskRecord, ThreadId};
+use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    database::{Database, ThreadKey},
+    database::{Database, Place, ThreadKey},
     error,
-    stored::{self, Bytes, NewCheckpoint, NewRecord},
+    stored::{Bytes, NewCheckpoint, NewRecord},
 };
 
 /// Adds a checkpoint behind the expected head, or nothing if the thread has another head: then either the expected
@@ -33,6 +33,10 @@ WHERE name = ?1
     AND ((threads.key << 32) | ?2) IN (SELECT key FROM checkpoints)
     AND ((threads.key << 32) | (?2 + 1)) NOT IN (SELECT key FROM checkpoints)";
 
+/// The slots of finished tasks. A record begins with how its task ended.
+const FINISHED: &str = r#"
+SELECT slot FROM tasks WHERE checkpoint = ?1 AND substr(record, 1, 17) = '{"end":"finished"' ORDER BY slot"#;
+
 impl Database {
     pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {
         self.writable()?;
@@ -54,40 +58,36 @@ impl Database {
         Ok(CheckpointId(id.into()))
     }
 
+    /// Adds all of them or none.
+    pub(crate) fn commit_all(&mut self, all: &Vec<NewCheckpoint>) -> Result<(), CheckpointError> {
+        self.writable()?;
+        let Some(first) = all.first() else { return Ok(()) };
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &action(first), cause);
+        for new in all {
+            let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(first))?;
+            if head == u32::MAX {
+                return Err(self.no_id_left(new)?);
+            }
+        }
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+        for new in all {
+            let head = new.expected.map_or(0, |id| u32::try_from(id.0).expect("it was just checked"));
+            add(&transaction, &place, head, head + 1, new)?;
+        }
+        transaction.commit().map_err(refused)?;
+        self.wrote(all.bytes());
+        Ok(())
+    }
+
     /// Stores a checkpoint that is more than one row, or has to be checked.
     fn commit_rows(&mut self, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
         let place = self.place.clone();
         let refused = |cause| error::database(&place, &action(new), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        if new.expected.is_none() {
-            let added = transaction
-                .prepare_cached("INSERT OR IGNORE INTO threads (name) VALUES (?1)")
-                .and_then(|mut add| add.execute([new.thread.as_str()]))
-                .map_err(refused)?;
-            if added == 0 {
-                return Err(conflict(new));
-            }
-        }
-        if !insert(&transaction, head, new).map_err(refused)? {
-            return Err(conflict(new));
-        }
-        let key = ThreadKey::find(&transaction, &place, &new.thread)?.ok_or_else(|| conflict(new))?;
-        if let Some(parent) = new.parent {
-            // The new checkpoint is there already, and cannot follow itself.
-            let known = parent.0 <= head.into() && exists(&transaction, key, parent).map_err(refused)?;
-            if !known {
-                return Err(CheckpointError::no_parent(&new.thread, parent));
-            }
-        }
-        for slot in &new.recorded {
-            if !is_finished(&transaction, key, new.parent, *slot).map_err(refused)? {
-                return Err(CheckpointError::not_recorded(&new.thread, new.parent, *slot));
-            }
-        }
-        for (slot, record) in &new.records {
-            upsert(&transaction, &new.thread, id, *slot, record).map_err(refused)?;
-        }
+        add(&transaction, &place, head, id, new)?;
         transaction.commit().map_err(refused)
     }
 
@@ -117,19 +117,12 @@ impl Database {
         let mut keys: Vec<ThreadKey> = ThreadKey::find(&transaction, &place, thread)?.into_iter().collect();
         keys.extend(ThreadKey::under(&transaction, thread).map_err(refused)?.into_iter().map(|(key, _)| key));
         for key in keys {
-            let range = [key.first(), key.last()];
-            transaction
-                .execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", range)
-                .and_then(|_| {
-                    transaction.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", range)
-                })
-                .and_then(|_| transaction.execute("DELETE FROM threads WHERE key = ?1", [key.number()]))
-                .map_err(refused)?;
+            key.delete(&transaction).map_err(refused)?;
         }
         transaction.commit().map_err(refused)
     }
 
-    fn writable(&self) -> Result<(), CheckpointError> {
+    pub(crate) fn writable(&self) -> Result<(), CheckpointError> {
         if self.place.is_read_only() { Err(error::read_only(&self.place)) } else { Ok(()) }
     }
 
@@ -144,6 +137,44 @@ impl Database {
     fn refused(&self, new: &NewCheckpoint, cause: rusqlite::Error) -> CheckpointError {
         error::database(&self.place, &action(new), cause)
     }
+}
+
+/// Adds a checkpoint with its records in a transaction.
+fn add(
+    transaction: &Connection,
+    place: &Place,
+    head: u32,
+    id: u32,
+    new: &NewCheckpoint,
+) -> Result<(), CheckpointError> {
+    let refused = |cause| error::database(place, &action(new), cause);
+    if new.expected.is_none() {
+        let added = transaction
+            .prepare_cached("INSERT OR IGNORE INTO threads (name) VALUES (?1)")
+            .and_then(|mut add| add.execute([new.thread.as_str()]))
+            .map_err(refused)?;
+        if added == 0 {
+            return Err(conflict(new));
+        }
+    }
+    if !insert(transaction, head, new).map_err(refused)? {
+        return Err(conflict(new));
+    }
+    let key = ThreadKey::find(transaction, place, &new.thread)?.ok_or_else(|| conflict(new))?;
+    if let Some(parent) = new.parent {
+        // The new checkpoint is there already, and cannot follow itself.
+        let known = parent.0 <= head.into() && exists(transaction, key, parent).map_err(refused)?;
+        if !known {
+            return Err(CheckpointError::no_parent(&new.thread, parent));
+        }
+    }
+    if let Some(slot) = unfinished(transaction, key, new.parent, &new.recorded).map_err(refused)? {
+        return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot));
+    }
+    for (slot, record) in &new.records {
+        upsert(transaction, &new.thread, id, *slot, record).map_err(refused)?;
+    }
+    Ok(())
 }
 
 fn insert(connection: &Connection, head: u32, new: &NewCheckpoint) -> rusqlite::Result<bool> {
@@ -177,21 +208,24 @@ fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusql
     connection.prepare_cached("SELECT 1 FROM checkpoints WHERE key = ?1")?.exists([thread.checkpoint(id)])
 }
 
-fn is_finished(
+/// The first of some slots under which `parent` has no record of a finished task.
+fn unfinished(
     connection: &Connection,
     thread: ThreadKey,
     parent: Option<CheckpointId>,
-    slot: u32,
-) -> rusqlite::Result<bool> {
+    slots: &[u32],
+) -> rusqlite::Result<Option<u32>> {
+    if slots.is_empty() {
+        return Ok(None);
+    }
     let parent = parent.and_then(|parent| thread.checkpoint(parent));
-    let mut find =
-        connection.prepare_cached("SELECT record FROM tasks WHERE checkpoint = ?1 AND slot = ?2")?;
-    let mut found = find.query(params![parent, slot])?;
-    let Some(row) = found.next()? else {
-        return Ok(false);
-    };
-    let record = row.get_ref(0)?.as_bytes()?;
-    Ok(matches!(stored::record(record), Ok(TaskRecord::Finished { .. })))
+    let mut find = connection.prepare_cached(FINISHED)?;
+    let mut found = find.query([parent])?;
+    let mut finished = Vec::with_capacity(slots.len());
+    while let Some(row) = found.next()? {
+        finished.push(row.get::<_, u32>(0)?);
+    }
+    Ok(slots.iter().find(|slot| finished.binary_search(slot).is_err()).copied())
 }
 
 /// What SQLite has for ids. Ids beyond it are greater than any that exists.

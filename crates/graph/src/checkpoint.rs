@@ -2,14 +2,14 @@
 //!
 //! Start at [`Checkpointer`].
 
-use std::{any::Any, collections::BTreeMap, error::Error, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
 
-use crate::{Question, namespace::SEPARATOR};
+use crate::{CheckpointError, History, Prune, Question, namespace::SEPARATOR};
 
 /// Keeps threads: durable lines of checkpoints, each with one writer.
 ///
@@ -19,9 +19,9 @@ use crate::{Question, namespace::SEPARATOR};
 ///
 /// # Contract
 /// - [`commit`](Self::commit) is atomic, and succeeds only if `expected` is still the head of the thread.
-/// - Ids ascend in the order of commits on a thread and are never used again, so branches cannot meet.
+/// - Ids count up by one in the order of commits on a thread, from 1, and are never used again, so branches cannot meet.
 /// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task
-///   as long as its checkpoint is the head.
+///   as long as its checkpoint is the head, and that [`prune`](Self::prune) may give a checkpoint a snapshot.
 /// - A future that is dropped before it is ready may or may not have had its effect.
 /// - A thread of a subgraph ([`ThreadId::child`]) is kept like any other, but belongs to its root: it has no writer of its
 ///   own, is not listed, and is deleted with any thread above it, in one transaction.
@@ -59,6 +59,21 @@ pub trait Checkpointer: Send + Sync + 'static {
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>>;
 
+    /// Adds several checkpoints one behind the other, or none of them.
+    ///
+    /// # Shape
+    /// The first follows any checkpoint, as with [`commit`](Self::commit). Later ones may also follow those before them,
+    /// whose ids count on from `expected`. An empty list does nothing.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
     /// The thread's checkpoints, newest first. Empty if there is no such thread.
     fn history(
         &self,
@@ -76,6 +91,30 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// Forgets a thread and with it the threads of its subgraphs, so that one of the same name begins at 1 again. Nothing
     /// happens if there is none.
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// Makes `to` a thread that is like `from`, with its subgraphs, checkpoint by checkpoint and record by record, under
+    /// the same ids. From then on they know nothing of each other.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoThread`] if there is no `from`, [`CheckpointError::ThreadExists`] if there is a `to`.
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// Forgets the checkpoints of a thread that are not to be kept, in one transaction, and returns how many those were.
+    /// The threads of subgraphs that their tasks called go along; those that kept ones called stay, and so do those that
+    /// are there for all ([`ThreadId::caller_under`]).
+    ///
+    /// What is kept is loaded as before, with what is known of its tasks. Only the way to its state is another one where
+    /// [`Prune::snapshots`] gave it a snapshot, and [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Conflict`] if `head` is not the head of the thread. [`CheckpointError::Storage`] if a
+    /// checkpoint to be kept does not exist, or would have neither its parent nor a snapshot. Nothing is forgotten then.
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>>;
 }
 
 /// The name of a thread. Cheap to clone. The number 7 and the text "7" name the same thread.
@@ -168,6 +207,9 @@ pub struct CheckpointMeta {
     pub id: CheckpointId,
     /// The checkpoint it follows; `None` for the first.
     pub parent: Option<CheckpointId>,
+    /// Whether that one was pruned.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub parent_pruned: bool,
     /// Why it exists.
     pub source: Source,
     /// Its superstep, and what runs next.
@@ -296,6 +338,9 @@ pub struct Loaded {
     pub meta: CheckpointMeta,
     /// The head of the thread, which may be another checkpoint.
     pub head: CheckpointId,
+    /// Whose updates made this state out of its parent's, as the commit said: the slot and the node of each, in fold
+    /// order.
+    pub applied: Vec<(u32, NodeName)>,
     /// The nearest snapshot on the way from the beginning of the thread, if any.
     pub snapshot: Option<Vec<ChannelValue>>,
     /// The commits since the snapshot, oldest first, each with its updates in fold order, as JSON.
@@ -304,17 +349,6 @@ pub struct Loaded {
     /// that a checkpoint of [`Source::Loop`] applied, what they wrote, without targets. If several such checkpoints
     /// follow this one, the newest counts.
     pub tasks: Vec<(u32, TaskRecord)>,
-}
-
-/// Which checkpoints of a thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// At most this many; `None` for all.
-    pub limit: Option<usize>,
-    /// Only checkpoints older than this one.
-    pub before: Option<CheckpointId>,
-    /// Only checkpoints that exist for this reason.
-    pub source: Option<Source>,
 }
 
 /// The right to write a thread. Given back when dropped.
@@ -333,73 +367,10 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A checkpointer that could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// Another run writes the thread.
-    #[error(
-        "SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread"
-    )]
-    Busy {
-        /// The thread.
-        thread: ThreadId,
-    },
-    /// The thread went on in the meantime.
-    #[error(
-        "SS302: thread `{thread}` was changed by someone else: its head is not checkpoint {} any more; \
-         load it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
-    )]
-    Conflict {
-        /// The thread.
-        thread: ThreadId,
-        /// The head that the writer had seen; `None` if the thread was new to it.
-        expected: Option<CheckpointId>,
-    },
-    /// The store cannot be opened, read or written.
-    #[error("SS303: {what}")]
-    Storage {
-        /// What failed, where, and what to do.
-        what: String,
-        /// The cause.
-        #[source]
-        source: Option<Box<dyn Error + Send + Sync>>,
-    },
-    /// The store holds something that this program did not write.
-    #[error("SS304: {what}")]
-    Corrupt {
-        /// What is wrong and where.
-        what: String,
-        /// The cause.
-        #[source]
-        source: Option<Box<dyn Error + Send + Sync>>,
-    },
-}
-
-impl CheckpointError {
-    /// A commit that follows a checkpoint which the thread does not have.
-    pub fn no_parent(thread: &ThreadId, parent: CheckpointId) -> Self {
-        Self::Storage {
-            what: format!(
-                "thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"
-            ),
-            source: None,
-        }
-    }
-
-    /// A commit that applies a task as recorded which has no finished record.
-    pub fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> Self {
-        let parent = parent.map_or(0, |id| id.0);
-        Self::Storage {
-            what: format!(
-                "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is \
-                 not; record it before the commit that applies it"
-            ),
-            source: None,
-        }
-    }
-}
-
 fn is_zero(attempts: &u32) -> bool {
     *attempts == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }

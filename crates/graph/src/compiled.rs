@@ -7,18 +7,18 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream, State,
-    Store, Streaming, TaskRecord, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, History, Interrupt, RunConfig, RunError, RunStream,
+    State, Store, Streaming, TaskRecord, ThreadId,
     load::{Restored, load},
     node::CompiledNode,
     run,
     state::fold,
-    update::update_state,
+    update::{fork, update_states},
 };
 
 /// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
 pub struct CompiledGraph<S: State> {
-    inner: Arc<Inner<S>>,
+    pub(crate) inner: Arc<Inner<S>>,
     keepers: Keepers,
 }
 
@@ -225,25 +225,52 @@ impl<S: State> CompiledGraph<S> {
     /// follows `as_node` runs next, beside what was to run already; only `as_node` itself does not run for that any more.
     /// Use [`resume`](Self::resume) to run it.
     ///
+    /// `as_node` is a node's name; `None` takes the node that ran last, and [`AsNode::End`] leaves nothing to run.
     /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
     /// this one, and what follows them runs next as well.
     ///
     /// # Errors
-    /// [`RunError::UnknownNode`], or what a router, a reducer, the checkpointer or the state reports. Nothing is stored
-    /// then.
+    /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, or what a router, a reducer,
+    /// the checkpointer or the state reports. Nothing is stored then.
     pub async fn update_state(
         &self,
         config: RunConfig,
         update: S::Update,
-        as_node: &str,
+        as_node: impl Into<AsNode>,
     ) -> Result<CheckpointId, RunError> {
-        let (checkpointer, graph) = (self.checkpointer()?, &*self.inner);
-        let thread =
-            config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: graph.name.clone() })?;
-        update_state(graph, checkpointer, thread, &config, update, as_node).await
+        let supersteps = vec![vec![(update, as_node.into())]];
+        self.bulk_update_state(config, supersteps).await
     }
 
-    fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
+    /// Like [`update_state`](Self::update_state), several times over: a checkpoint for each superstep, in which several
+    /// nodes may have made updates, folded in the order given. Stores all of them or none. Returns the last.
+    ///
+    /// # Errors
+    /// Those of [`update_state`](Self::update_state); [`RunError::NoUpdates`] if there are no supersteps or one is empty,
+    /// and [`RunError::Conflict`] if two updates of one superstep write a channel that takes one write.
+    pub async fn bulk_update_state(
+        &self,
+        config: RunConfig,
+        supersteps: Vec<Vec<(S::Update, AsNode)>>,
+    ) -> Result<CheckpointId, RunError> {
+        let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
+        update_states(&self.inner, checkpointer, thread, &config, supersteps).await
+    }
+
+    /// Makes a checkpoint that is like `config`'s, or like the head, and becomes the head: what was to run there is to
+    /// run again. Use [`resume`](Self::resume) to run it; with [`RunConfig::checkpoint`] that does both at once.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or what the checkpointer or the state reports.
+    pub async fn fork(&self, config: RunConfig) -> Result<CheckpointId, RunError> {
+        fork(&self.inner, self.checkpointer()?, self.thread_of(&config)?, &config).await
+    }
+
+    pub(crate) fn thread_of<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
+        config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: self.inner.name.clone() })
+    }
+
+    pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
         let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
         self.keepers.checkpointer.as_ref().ok_or_else(missing)
     }

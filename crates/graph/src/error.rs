@@ -273,6 +273,25 @@ pub enum RunError {
         /// The name under which it asked.
         key: String,
     },
+    /// An update from outside that does not say in whose name it is made, while several nodes ran last.
+    #[error(
+        "SS190: thread `{thread}`: {} ran last, so it is not clear in whose name to update the state; name one of them",
+        list(.nodes)
+    )]
+    AmbiguousUpdate {
+        /// The thread.
+        thread: ThreadId,
+        /// The nodes, by name.
+        nodes: Vec<NodeName>,
+    },
+    /// A bulk update of nothing.
+    #[error(
+        "SS191: thread `{thread}`: there is nothing to update; give at least one update for each superstep"
+    )]
+    NoUpdates {
+        /// The thread.
+        thread: ThreadId,
+    },
     /// A run that was given both an input and answers.
     #[error("SS122: a run takes an input or answers, not both; `resume` with the answers first")]
     InputAndAnswers,

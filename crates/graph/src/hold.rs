@@ -104,6 +104,7 @@ impl Hold {
         Ok(describe.map(|(control, metadata)| CheckpointMeta {
             id,
             parent,
+            parent_pruned: false,
             source,
             control,
             created_ms,

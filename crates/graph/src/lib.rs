@@ -28,6 +28,8 @@ mod node_error;
 mod stream;
 
 mod checkpoint;
+mod checkpoint_error;
+mod history;
 mod memory;
 mod namespace;
 pub mod store;
@@ -38,6 +40,7 @@ mod json;
 mod load;
 mod run;
 mod task;
+mod threads;
 mod timeout;
 mod update;
 
@@ -46,9 +49,10 @@ pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
-    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History,
-    Lease, Loaded, RecordedTarget, Source, TaskKey, TaskRecord, ThreadId,
+    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Lease, Loaded,
+    RecordedTarget, Source, TaskKey, TaskRecord, ThreadId,
 };
+pub use checkpoint_error::CheckpointError;
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use command::{Command, NoRoute, RoutingOutput};
 pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
@@ -57,6 +61,7 @@ pub use cx::Cx;
 pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
 pub use event::Event;
+pub use history::{History, Keep, Prune};
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
@@ -73,6 +78,7 @@ pub use superstep_engine::{
 };
 pub use superstep_macros::{Route, State};
 pub use timeout::{TimedOut, TimeoutKind};
+pub use update::AsNode;
 
 /// What the derives expand to. Not for other use.
 #[doc(hidden)]

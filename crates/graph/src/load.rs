@@ -13,6 +13,8 @@ use crate::{
 pub(crate) struct Restored<S: State> {
     pub(crate) meta: CheckpointMeta,
     pub(crate) head: CheckpointId,
+    /// The slots and nodes whose updates made it.
+    pub(crate) applied: Vec<(u32, NodeName)>,
     pub(crate) state: S,
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
@@ -119,7 +121,7 @@ fn restore<S: State>(
     loaded: Loaded,
     given: ChannelSet,
 ) -> Result<Restored<S>, RunError> {
-    let Loaded { meta, head, snapshot, commits, tasks } = loaded;
+    let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
     let id = meta.id;
     let refuse = |what: String, unfit: Unfit| match unfit {
         Unfit::Decode(source) => RunError::Decode { thread: thread.clone(), checkpoint: id, what, source },
@@ -161,5 +163,5 @@ fn restore<S: State>(
     }
     require(&reader.state, reader.present.union(given), Some((thread, id)))?;
     let Reader { state, kept, .. } = reader;
-    Ok(Restored { meta, head, state, tasks: restored, since_snapshot, kept })
+    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept })
 }

@@ -75,6 +75,29 @@ impl ThreadId {
         Some((parent.into(), Segment::parse(segment)))
     }
 
+    /// Whether it is a thread of a subgraph under another thread, however deep.
+    pub fn is_under(&self, thread: &Self) -> bool {
+        let rest = self.as_str().strip_prefix(thread.as_str());
+        rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+    }
+
+    /// The checkpoint of `thread` that this thread is there for: the one whose task called the subgraph. `None` if it is
+    /// not under that thread, or is there for all of its checkpoints.
+    pub fn caller_under(&self, thread: &Self) -> Option<CheckpointId> {
+        let rest = self.as_str().strip_prefix(thread.as_str())?.strip_prefix(SEPARATOR)?;
+        let segment = rest.split(SEPARATOR).next()?;
+        Segment::parse(segment).task.map(|(_, checkpoint)| checkpoint)
+    }
+
+    /// The name of a thread under `from` as it would be under `to`.
+    #[must_use]
+    pub fn moved(&self, from: &Self, to: &Self) -> Self {
+        match self.as_str().strip_prefix(from.as_str()) {
+            Some(rest) => Self::from(format!("{}{rest}", to.as_str())),
+            None => self.clone(),
+        }
+    }
+
     /// The way from the root to this thread.
     pub fn namespace(&self) -> Namespace {
         Namespace(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())

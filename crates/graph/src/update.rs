@@ -1,12 +1,14 @@
 //! Changing a thread from outside.
+//!
+//! Start at [`update_states`].
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, NodeIndex, Target};
+use superstep_engine::{ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
 
 use crate::{
-    AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId,
+    AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, RunConfig, RunError, Source, State,
+    TaskRecord, ThreadId,
     compiled::Inner,
     json,
     load::{Restored, load, require},
@@ -14,31 +16,204 @@ use crate::{
     state::fold,
 };
 
-/// See [`CompiledGraph::update_state`](crate::CompiledGraph::update_state).
-pub(crate) async fn update_state<S: State>(
+/// In whose name the state is updated from outside. Made of a node's name, or of `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AsNode {
+    /// The node that ran last: whose updates made the state of the checkpoint, or, at the head, who has finished since.
+    /// On a thread without checkpoints it is an input.
+    #[default]
+    LastRun,
+    /// The node with this name.
+    Named(String),
+    /// An input: what follows the start runs next. Also by the name `__start__`.
+    Input,
+    /// The end: nothing is left to run. Also by the name `__end__`.
+    End,
+}
+
+impl From<&str> for AsNode {
+    fn from(node: &str) -> Self {
+        Self::Named(node.to_owned())
+    }
+}
+
+impl From<&String> for AsNode {
+    fn from(node: &String) -> Self {
+        Self::Named(node.clone())
+    }
+}
+
+impl From<String> for AsNode {
+    fn from(node: String) -> Self {
+        Self::Named(node)
+    }
+}
+
+impl From<&NodeName> for AsNode {
+    fn from(node: &NodeName) -> Self {
+        Self::Named(node.to_string())
+    }
+}
+
+impl From<Option<&str>> for AsNode {
+    fn from(node: Option<&str>) -> Self {
+        node.map_or(Self::LastRun, Self::from)
+    }
+}
+
+/// See [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state).
+pub(crate) async fn update_states<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     config: &RunConfig,
-    update: S::Update,
-    as_node: &str,
+    supersteps: Vec<Vec<(S::Update, AsNode)>>,
 ) -> Result<CheckpointId, RunError> {
-    let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: as_node.to_owned() };
-    let node = graph.topology.find(as_node).ok_or_else(unknown)?;
-    let _lease = checkpointer.lease(thread).await?;
-    let written = graph.initial.written(&update);
-    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, written).await?;
-    if restored.is_none() {
-        require(&graph.initial, written, None)?;
+    if supersteps.is_empty() || supersteps.iter().any(Vec::is_empty) {
+        return Err(RunError::NoUpdates { thread: thread.clone() });
     }
-    let (head, parent) = (restored.as_ref().map(|it| it.head), restored.as_ref().map(|it| it.meta.id));
+    let written = |updates: &Vec<(S::Update, AsNode)>| {
+        let written = updates.iter().map(|(update, _)| graph.initial.written(update));
+        written.fold(ChannelSet::EMPTY, ChannelSet::union)
+    };
+    let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
+    let _lease = checkpointer.lease(thread).await?;
+    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, given).await?;
+    if restored.is_none() {
+        require(&graph.initial, given, None)?;
+    }
+    let head = restored.as_ref().map(|it| it.head);
+    let mut last_run = match &restored {
+        Some(restored) => last_run(checkpointer, thread, restored, config.checkpoint.is_none()).await?,
+        None => vec![START.into()],
+    };
+    let mut parent = restored.as_ref().map(|it| it.meta.id);
     let mut change = Change::after(graph, restored, config.checkpoint.is_none())?;
-    change.add(graph, node, update)?;
-    let commit = change.into_commit(graph, parent, config)?;
-    Ok(checkpointer.commit(thread, head, commit).await?)
+    let mut commits = Vec::with_capacity(supersteps.len());
+    for updates in supersteps {
+        let mut named = Vec::with_capacity(updates.len());
+        for (update, node) in updates {
+            named.push((update, find(graph, thread, node, &last_run)?));
+        }
+        last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
+        change.add(graph, named)?;
+        let (commit, next) = change.into_commit(graph, parent, config)?;
+        commits.push(commit);
+        change = next;
+        parent = Some(CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64));
+    }
+    checkpointer.commit_all(thread, head, commits).await?;
+    Ok(parent.expect("there is at least one superstep"))
 }
 
-/// A superstep made by hand: what finished tasks wrote, then the update.
+/// See [`CompiledGraph::fork`](crate::CompiledGraph::fork).
+pub(crate) async fn fork<S: State>(
+    graph: &Inner<S>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    config: &RunConfig,
+) -> Result<CheckpointId, RunError> {
+    let _lease = checkpointer.lease(thread).await?;
+    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
+    let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
+    let mut control = restored.meta.control;
+    // Its tasks run afresh; only an input is no task that could run again.
+    let is_input = |slot: u32| control.next.get(slot as usize).is_some_and(|node| node.as_str() == START);
+    let tasks = restored.tasks.into_iter().filter(|task| is_input(task.slot));
+    let records = tasks.map(|task| (task.slot, task.record)).collect();
+    control.step += 1;
+    let commit = Commit {
+        parent: Some(restored.meta.id),
+        source: Source::Fork,
+        control,
+        created_ms: config.clock.now_ms(),
+        metadata: config.metadata.clone(),
+        applied: Vec::new(),
+        snapshot: None,
+        records,
+    };
+    Ok(checkpointer.commit(thread, Some(restored.head), commit).await?)
+}
+
+/// The nodes that ran last before a checkpoint, in fold order.
+async fn last_run<S: State>(
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    restored: &Restored<S>,
+    live: bool,
+) -> Result<Vec<NodeName>, RunError> {
+    let meta = &restored.meta;
+    let finished = restored.tasks.iter().filter(|task| live && task.update.is_some());
+    let finished: Vec<_> =
+        finished.filter_map(|task| meta.control.next.get(task.slot as usize).cloned()).collect();
+    if !finished.is_empty() {
+        return Ok(finished);
+    }
+    let mut applied = restored.applied.clone();
+    let mut source = meta.source;
+    let mut parent = meta.parent;
+    // A fork stands where its parent stood.
+    while source == Source::Fork
+        && let Some(id) = parent
+        && let Some(loaded) = checkpointer.load(thread, Some(id)).await?
+    {
+        (applied, source, parent) = (loaded.applied, loaded.meta.source, loaded.meta.parent);
+    }
+    if source == Source::Update {
+        // What was made by hand came after the tasks that it took along, and has one slot for all.
+        let by_hand = applied.last().map(|(slot, _)| *slot);
+        applied.retain(|(slot, _)| Some(*slot) == by_hand);
+    }
+    if applied.is_empty() {
+        return Ok(vec![START.into()]);
+    }
+    Ok(applied.into_iter().map(|(_, node)| node).collect())
+}
+
+/// A node, or the end.
+#[derive(Clone, Copy)]
+enum As {
+    Node(NodeIndex),
+    End,
+}
+
+impl As {
+    fn name<S: State>(self, graph: &Inner<S>) -> NodeName {
+        match self {
+            Self::Node(node) => graph.topology.name(node).clone(),
+            Self::End => END.into(),
+        }
+    }
+}
+
+fn find<S: State>(
+    graph: &Inner<S>,
+    thread: &ThreadId,
+    node: AsNode,
+    last_run: &[NodeName],
+) -> Result<As, RunError> {
+    let name = match node {
+        AsNode::Named(name) => name,
+        AsNode::Input => START.to_owned(),
+        AsNode::End => END.to_owned(),
+        AsNode::LastRun => {
+            let mut nodes = last_run.to_vec();
+            nodes.sort();
+            nodes.dedup();
+            match &*nodes {
+                [only] => only.to_string(),
+                _ => return Err(RunError::AmbiguousUpdate { thread: thread.clone(), nodes }),
+            }
+        }
+    };
+    if name == END {
+        return Ok(As::End);
+    }
+    let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
+    Ok(As::Node(graph.topology.find(&name).ok_or_else(unknown)?))
+}
+
+/// A superstep made by hand: what finished tasks wrote, then the updates.
 struct Change<S> {
     state: S,
     step: i64,
@@ -49,87 +224,118 @@ struct Change<S> {
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
+    /// Whether nothing is to run after it.
+    ends: bool,
 }
 
 impl<S: State> Change<S> {
+    fn new(state: S, before: Option<Control>) -> Self {
+        let step = before.as_ref().map_or(0, |before| before.step + 1);
+        let (done, applied, finished, items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { state, step, before, done, applied, finished, items, ends: false }
+    }
+
     /// `live` takes along what tasks of the head wrote that were done before their superstep was, so that it is not
     /// lost; a fork from an older checkpoint leaves it to the other branch.
     fn after(graph: &Inner<S>, restored: Option<Restored<S>>, live: bool) -> Result<Self, RunError> {
-        let mut change = Self {
-            state: graph.initial.clone(),
-            step: 0,
-            before: None,
-            done: Vec::new(),
-            applied: Vec::new(),
-            finished: Vec::new(),
-            items: Vec::new(),
+        let Some(Restored { meta: CheckpointMeta { control, .. }, mut state, tasks, .. }) = restored else {
+            return Ok(Self::new(graph.initial.clone(), None));
         };
-        let Some(Restored { meta, state, tasks, .. }) = restored else {
-            return Ok(change);
-        };
-        (change.state, change.step) = (state, meta.control.step + 1);
-        change.state.clear_ephemeral();
+        state.clear_ephemeral();
+        let names = control.next.clone();
+        let mut change = Self::new(state, Some(control));
         for task in tasks {
             let (TaskRecord::Finished { update: json, targets }, Some(update)) = (task.record, task.update)
             else {
                 continue;
             };
-            let Some(name) = meta.control.next.get(task.slot as usize) else { continue };
+            let Some(name) = names.get(task.slot as usize) else { continue };
             let Some(node) = graph.topology.find(name.as_str()) else { continue };
             // An input is no task that could run again.
             if !live && node != graph.topology.start() {
                 continue;
             }
             let targets = run::recorded_targets(&graph.topology, targets);
-            change.fold(graph, node, update)?;
+            change.fold(name, update)?;
             let (node_name, update) = (name.clone(), json.into_bytes());
             change.done.push(task.slot);
             change.applied.push(AppliedTask { slot: task.slot, recorded: true, node: node_name, update });
             change.finished.push((node, targets.ends));
             change.items.extend(targets.items);
         }
-        change.before = Some(meta.control);
         Ok(change)
     }
 
-    fn add(&mut self, graph: &Inner<S>, node: NodeIndex, update: S::Update) -> Result<(), RunError> {
-        let name = graph.topology.name(node);
-        let json = json::encode(&self.state, &update, self.step, name, &mut Vec::new())?;
-        self.fold(graph, node, update)?;
-        let targets = run::targets(&graph.nodes[node.position()], &self.state, self.step, name)?;
-        let pending = self.before.iter().flat_map(|before| &before.next);
-        self.done.extend((0..).zip(pending).filter(|(_, pending)| *pending == name).map(|(slot, _)| slot));
+    /// Folds the updates in their order. Each node's routers see what it left behind, and nothing of the others.
+    fn add(&mut self, graph: &Inner<S>, updates: Vec<(S::Update, As)>) -> Result<(), RunError> {
         // No task of the parent has this slot.
         let slot = self.before.as_ref().map_or(0, |before| before.next.len());
         let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
-        self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
-        self.finished.push((node, targets.ends));
-        self.items.extend(targets.items);
+        let before = (updates.len() > 1).then(|| self.state.clone());
+        let (mut written, mut exclusive) = (ChannelSet::EMPTY, ChannelSet::EMPTY);
+        let mut writers: Vec<(ChannelSet, NodeName)> = Vec::new();
+        for (update, node) in updates {
+            let name = node.name(graph);
+            let (writes, alone) = (self.state.written(&update), self.state.exclusive(&update));
+            let clash = alone.intersection(written).union(writes.intersection(exclusive));
+            if let Some(channel) = clash.iter().next() {
+                let first = writers.iter().find(|(written, _)| written.contains(channel));
+                let first = first.map_or_else(|| name.clone(), |(_, first)| first.clone());
+                let channel = self.state.channels()[channel].name.clone();
+                return Err(RunError::Conflict { channel, step: self.step, first, second: name });
+            }
+            (written, exclusive) = (written.union(writes), exclusive.union(alone));
+            writers.push((writes, name.clone()));
+            let json = json::encode(&self.state, &update, self.step, &name, &mut Vec::new())?;
+            let alone = before.as_ref().map(|before| {
+                let mut alone = before.clone();
+                fold(&mut alone, update.clone()).map(|()| alone)
+            });
+            let refused = |source| RunError::Fold { node: name.clone(), step: self.step, source };
+            let alone = alone.transpose().map_err(refused)?;
+            self.fold(&name, update)?;
+            self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
+            let As::Node(node) = node else {
+                self.ends = true;
+                continue;
+            };
+            let left_behind = alone.as_ref().unwrap_or(&self.state);
+            let targets = run::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
+            let pending = self.before.iter().flat_map(|before| &before.next);
+            self.done
+                .extend((0..).zip(pending).filter(|(_, pending)| **pending == name).map(|(slot, _)| slot));
+            self.finished.push((node, targets.ends));
+            self.items.extend(targets.items);
+        }
         Ok(())
     }
 
-    fn fold(&mut self, graph: &Inner<S>, node: NodeIndex, update: S::Update) -> Result<(), RunError> {
-        let name = || graph.topology.name(node).clone();
-        fold(&mut self.state, update).map_err(|source| RunError::Fold {
-            node: name(),
-            step: self.step,
-            source,
-        })
+    fn fold(&mut self, node: &NodeName, update: S::Update) -> Result<(), RunError> {
+        let refused = |source| RunError::Fold { node: node.clone(), step: self.step, source };
+        fold(&mut self.state, update).map_err(refused)
     }
 
+    /// The checkpoint, and the change that may follow it.
     fn into_commit(
         self,
         graph: &Inner<S>,
         parent: Option<CheckpointId>,
         config: &RunConfig,
-    ) -> Result<Commit, RunError> {
-        let Self { step, before, done, applied, finished, items, .. } = self;
-        let control = graph.topology.after(before.as_ref(), &done, &finished);
-        let mut control = control.map_err(|error| RunError::Route { step, error })?;
-        let still = before.into_iter().flat_map(|before| before.items);
-        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
-        control.items = run::items(control.next.len(), still.chain(items).collect());
-        Ok(Commit {
+    ) -> Result<(Commit, Self), RunError> {
+        let Self { state, step, before, done, applied, finished, items, ends } = self;
+        let control = if ends {
+            Control::new(step, Vec::new())
+        } else {
+            let control = graph.topology.after(before.as_ref(), &done, &finished);
+            let mut control = control.map_err(|error| RunError::Route { step, error })?;
+            let still = before.into_iter().flat_map(|before| before.items);
+            let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
+            control.items = run::items(control.next.len(), still.chain(items).collect());
+            control
+        };
+        let mut next = Self::new(state, Some(control.clone()));
+        next.state.clear_ephemeral();
+        let commit = Commit {
             parent,
             source: Source::Update,
             control,
@@ -138,6 +344,7 @@ impl<S: State> Change<S> {
             applied,
             snapshot: None,
             records: Vec::new(),
-        })
+        };
+        Ok((commit, next))
     }
 }

@@ -8,6 +8,7 @@ mod commits;
 mod fixture;
 mod listing;
 mod operations;
+mod pruning;
 mod stores;
 mod writers;
 
@@ -41,7 +42,7 @@ pub use self::{
 pub async fn check(make: impl AsyncFn() -> Arc<dyn Checkpointer>) {
     let mut failures = Vec::new();
     let cases = commits::CASES.iter().chain(branches::CASES).chain(listing::CASES).chain(children::CASES);
-    let cases = cases.chain(writers::CASES);
+    let cases = cases.chain(pruning::CASES).chain(writers::CASES);
     for (name, case) in cases {
         let store = make().await;
         if let Err(panic) = AssertUnwindSafe(case(store)).catch_unwind().await {

@@ -4,8 +4,8 @@
 
 use futures::future::BoxFuture;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
-    TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
+    TaskKey, TaskRecord, ThreadId,
 };
 
 /// Stands in front of a [`Checkpointer`] and passes on what it does not change. [`Wrapped`] makes a checkpointer of it.
@@ -95,6 +95,31 @@ pub trait Wrapper: Send + Sync + 'static {
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().delete(thread)
     }
+
+    /// See [`Checkpointer::commit_all`].
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().commit_all(thread, expected, next)
+    }
+
+    /// See [`Checkpointer::copy`].
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().copy(from, to)
+    }
+
+    /// See [`Checkpointer::prune`].
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.store().prune(thread, head, prune)
+    }
 }
 
 /// The checkpointer that a [`Wrapper`] makes of the one behind it.
@@ -145,5 +170,27 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.0.delete(thread)
+    }
+
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.commit_all(thread, expected, next)
+    }
+
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.copy(from, to)
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.0.prune(thread, head, prune)
     }
 }

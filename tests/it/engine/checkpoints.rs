@@ -73,6 +73,13 @@ on_every_store! {
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u a b");
     }
 
+    async fn c13_an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.update_state(t(), say("u"), None).await.unwrap();
+        assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u a b");
+    }
+
     async fn c14_an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let error = failed(graph.update_state(t(), say("u"), "z").await);
@@ -90,6 +97,26 @@ on_every_store! {
             entries(&[("fork", 2, ""), ("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")])
         );
         assert_eq!(replay.checkpoint, Some(CheckpointId(4)));
+    }
+
+    async fn c20_a_fork_is_a_copy_of_its_checkpoint_that_waits(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let forked = graph.fork(RunConfig { checkpoint: Some(CheckpointId(3)), ..t() }).await.unwrap();
+        assert_eq!(forked, CheckpointId(5));
+        let copy = head(&graph).await;
+        let meta = copy.checkpoint.as_ref().unwrap();
+        assert_eq!((entry(meta), meta.parent), (("fork", 2, "b".to_owned()), Some(CheckpointId(3))));
+        assert_eq!(copy.values.said(), "in a");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
+        assert_eq!(h(&graph).await[..2], entries(&[("loop", 3, ""), ("fork", 2, "b")]));
+        // The head is forked by default, and an input goes along with its fork.
+        assert_eq!(graph.fork(t()).await.unwrap(), CheckpointId(7));
+        assert_eq!(h(&graph).await[0], ("fork", 4, String::new()));
+        graph.fork(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
+        let error = failed(graph.fork(RunConfig::thread("nobody")).await);
+        assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
     }
 
     async fn c19_a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
@@ -118,6 +145,25 @@ on_every_store! {
         assert_eq!(steps(&page(History { limit: Some(2), before, ..History::default() }).await), [6, 5]);
     }
 
+    async fn c22_history_is_filtered_by_superstep_node_and_metadata(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        for (run, user) in [("1", "kim"), ("2", "lee"), ("3", "kim")] {
+            let mut config = t();
+            config.metadata.insert("user".to_owned(), user.into());
+            graph.invoke(say(run), config).await.unwrap();
+        }
+        let steps = async |range| {
+            let found = graph.get_history(&"t".into(), range).await.unwrap();
+            found.iter().map(|meta| meta.control.step).collect::<Vec<_>>()
+        };
+        let before_b = History { next: Some("b".into()), ..History::default() };
+        assert_eq!(steps(before_b.clone()).await, [9, 5, 1]);
+        assert_eq!(steps(History { limit: Some(1), ..before_b }).await, [9]);
+        assert_eq!(steps(History { step: Some(4), ..History::default() }).await, [4]);
+        let metadata = serde_json::Map::from_iter([("user".to_owned(), "kim".into())]);
+        assert_eq!(steps(History { metadata, ..History::default() }).await, [7, -1]);
+    }
+
     async fn c23_an_unknown_thread_is_empty_and_so_is_a_deleted_one(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a"]).with_checkpointer(store.clone());
@@ -127,7 +173,7 @@ on_every_store! {
             assert!(empty.next.is_empty() && empty.tasks.is_empty() && empty.checkpoint.is_none());
             assert_eq!(h(&graph).await, []);
             graph.invoke(say("in"), t()).await.unwrap();
-            store.delete(&"t".into()).await.unwrap();
+            graph.delete_thread(&"t".into()).await.unwrap();
         }
         let at = Some(CheckpointId(1));
         let error = failed(graph.get_state(&"t".into(), at).await);

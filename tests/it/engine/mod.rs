@@ -20,5 +20,7 @@ mod retries;
 mod state;
 mod store;
 mod stream;
+mod threads;
 mod timeouts;
 mod unfinished;
+mod updates;

@@ -46,7 +46,7 @@ impl<S: State> Driver<S> {
         let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
         let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
         hold.snapshot_every = config.snapshot_every;
-        let Some(Restored { meta, head, state, tasks, since_snapshot, kept }) = restored else {
+        let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             self.hold = Some(hold);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
             require(&self.state, given, None)?;

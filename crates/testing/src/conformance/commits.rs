@@ -34,6 +34,8 @@ cases![
     an_empty_snapshot_is_a_snapshot,
     json_is_kept_to_the_letter,
     a_long_thread_is_loaded_in_order,
+    a_checkpoint_says_whose_updates_made_it,
+    several_commits_are_all_stored_or_none,
 ];
 
 async fn an_unknown_thread_is_empty(store: Store) {
@@ -63,11 +65,19 @@ async fn a_commit_is_loaded_as_it_was_given(store: Store) {
         ..plain(None)
     };
     assert_eq!(commit(&store, &thread, None, first).await, ONE);
-    let meta =
-        CheckpointMeta { id: ONE, parent: None, source: Source::Input, control, created_ms: -5, metadata };
+    let meta = CheckpointMeta {
+        id: ONE,
+        parent: None,
+        parent_pruned: false,
+        source: Source::Input,
+        control,
+        created_ms: -5,
+        metadata,
+    };
     let expected = Loaded {
         meta,
         head: ONE,
+        applied: Vec::new(),
         snapshot: None,
         commits: vec![Vec::new()],
         tasks: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
@@ -336,4 +346,47 @@ async fn a_long_thread_is_loaded_in_order(store: Store) {
     let loaded = load(&store, &thread, None).await;
     assert_eq!(updates(&loaded).concat(), numbers);
     assert_eq!(updates(&load(&store, &thread, CheckpointId(123)).await).concat(), numbers[..123]);
+}
+
+async fn a_checkpoint_says_whose_updates_made_it(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    record(&store, &task(&thread, ONE, 7), finished("7", &[])).await;
+    let named = |slot: u32| (slot, format!("node-{slot}").as_str().into());
+    let both = vec![applied(3, "3"), recorded(7, "7"), applied(3, "4")];
+    commit(&store, &thread, Some(ONE), Commit { applied: both.clone(), ..plain(Some(ONE)) }).await;
+    assert_eq!(load(&store, &thread, None).await.applied, [named(3), named(7), named(3)]);
+    let snapshot = Some(vec![channel("n", "1")]);
+    commit(&store, &thread, Some(TWO), Commit { snapshot, ..superstep(Some(TWO), &["5"]) }).await;
+    assert_eq!(load(&store, &thread, None).await.applied, [named(0)]);
+    assert_eq!(load(&store, &thread, TWO).await.applied, [named(3), named(7), named(3)]);
+    commit(&store, &thread, Some(THREE), plain(Some(THREE))).await;
+    assert_eq!(load(&store, &thread, None).await.applied, []);
+}
+
+async fn several_commits_are_all_stored_or_none(store: Store) {
+    let thread = ThreadId::from("t");
+    let two = vec![superstep(None, &["1"]), superstep(Some(ONE), &["2"])];
+    store.commit_all(&thread, None, two).await.expect("the thread is fresh");
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((loaded.head, updates(&loaded)), (TWO, vec![vec!["1"], vec!["2"]]));
+    store.commit_all(&thread, Some(TWO), Vec::new()).await.expect("there is nothing to store");
+    record(&store, &task(&thread, TWO, 0), failed(1)).await;
+    let before = known(&store, &[&thread]).await;
+
+    let orphan = vec![superstep(Some(ONE), &["3"]), superstep(Some(CheckpointId(9)), &["4"])];
+    let refused = store.commit_all(&thread, Some(TWO), orphan).await;
+    assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
+    let stale = vec![superstep(Some(ONE), &["3"]), superstep(Some(THREE), &["4"])];
+    assert_conflict(store.commit_all(&thread, Some(ONE), stale.clone()).await, &thread, Some(ONE));
+    assert_conflict(store.commit_all(&thread, None, stale.clone()).await, &thread, None);
+    let fresh = ThreadId::from("fresh");
+    let refused = store.commit_all(&fresh, None, vec![plain(None), plain(Some(TWO))]).await;
+    assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
+    assert_eq!(store.load(&fresh, None).await.expect("load"), None);
+    assert_eq!(known(&store, &[&thread]).await, before);
+
+    store.commit_all(&thread, Some(TWO), stale).await.expect("the head is as expected");
+    let loaded = load(&store, &thread, None).await;
+    assert_eq!((loaded.head, updates(&loaded)), (CheckpointId(4), vec![vec!["1"], vec!["3"], vec!["4"]]));
 }

@@ -12,6 +12,7 @@ use super::{
 cases![
     a_history_is_read_in_pages,
     a_page_of_nothing_is_empty,
+    a_history_is_filtered_by_what_a_checkpoint_says,
     threads_are_listed_newest_first,
     a_deleted_thread_is_empty,
     a_deleted_thread_can_begin_again,
@@ -39,28 +40,59 @@ async fn a_history_is_read_in_pages(store: Store) {
     let thread = ThreadId::from("t");
     three_runs(&store, &thread).await;
     line(&store, &"other".into(), &["1"]).await;
-    let all = History::default();
-    assert_eq!(steps(&store, &thread, all).await, (-1..=10).rev().collect::<Vec<_>>());
-    assert_eq!(steps(&store, &thread, History { limit: Some(2), ..all }).await, [10, 9]);
-    let inputs = History { source: Some(Source::Input), ..all };
-    assert_eq!(steps(&store, &thread, inputs).await, [7, 3, -1]);
+    let all = History::default;
+    assert_eq!(steps(&store, &thread, all()).await, (-1..=10).rev().collect::<Vec<_>>());
+    assert_eq!(steps(&store, &thread, History { limit: Some(2), ..all() }).await, [10, 9]);
+    let inputs = || History { source: Some(Source::Input), ..all() };
+    assert_eq!(steps(&store, &thread, inputs()).await, [7, 3, -1]);
     let fourth = history(&store, &thread).await[3].id;
     let before = Some(fourth);
-    assert_eq!(steps(&store, &thread, History { before, limit: Some(2), ..all }).await, [6, 5]);
-    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..inputs }).await, [3]);
-    assert_eq!(steps(&store, &thread, History { limit: Some(usize::MAX), ..inputs }).await, [7, 3, -1]);
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(2), ..all() }).await, [6, 5]);
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..inputs() }).await, [3]);
+    assert_eq!(steps(&store, &thread, History { limit: Some(usize::MAX), ..inputs() }).await, [7, 3, -1]);
 }
 
 async fn a_page_of_nothing_is_empty(store: Store) {
     let thread = ThreadId::from("t");
     three_runs(&store, &thread).await;
-    let all = History::default();
-    assert_eq!(steps(&store, &thread, History { limit: Some(0), ..all }).await, [0; 0]);
-    assert_eq!(steps(&store, &thread, History { before: Some(ONE), ..all }).await, [0; 0]);
-    assert_eq!(steps(&store, &thread, History { before: Some(CheckpointId(0)), ..all }).await, [0; 0]);
-    assert_eq!(steps(&store, &thread, History { source: Some(Source::Fork), ..all }).await, [0; 0]);
+    let all = History::default;
+    assert_eq!(steps(&store, &thread, History { limit: Some(0), ..all() }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { before: Some(ONE), ..all() }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { before: Some(CheckpointId(0)), ..all() }).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, History { source: Some(Source::Fork), ..all() }).await, [0; 0]);
     let before = Some(CheckpointId(u64::MAX));
-    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..all }).await, [10]);
+    assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..all() }).await, [10]);
+}
+
+async fn a_history_is_filtered_by_what_a_checkpoint_says(store: Store) {
+    let thread = ThreadId::from("t");
+    let mut head = None;
+    for (step, next, user) in [(0, "a", "kim"), (1, "b", "kim"), (2, "a", "lee"), (1, "a", "")] {
+        let control = Control::new(step, vec!["other".into(), next.into()]);
+        let mut metadata = serde_json::Map::new();
+        if !user.is_empty() {
+            metadata.insert("user".into(), user.into());
+            metadata.insert("n".into(), step.into());
+        }
+        head = Some(commit(&store, &thread, head, Commit { control, metadata, ..plain(head) }).await);
+    }
+    let all = History::default;
+    let with = |entries: serde_json::Value| match entries {
+        serde_json::Value::Object(metadata) => History { metadata, ..all() },
+        _ => unreachable!("metadata is an object"),
+    };
+    assert_eq!(steps(&store, &thread, History { step: Some(1), ..all() }).await, [1, 1]);
+    assert_eq!(steps(&store, &thread, History { next: Some("a".into()), ..all() }).await, [1, 2, 0]);
+    let next = Some("a".into());
+    assert_eq!(steps(&store, &thread, History { next, step: Some(1), ..all() }).await, [1]);
+    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim"}))).await, [1, 0]);
+    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim", "n": 0}))).await, [0]);
+    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": null}))).await, [0; 0]);
+    // A limit counts what is found.
+    let page = History { limit: Some(1), ..with(serde_json::json!({"user": "kim"})) };
+    assert_eq!(steps(&store, &thread, page).await, [1]);
+    let page = History { before: Some(TWO), ..with(serde_json::json!({"user": "kim"})) };
+    assert_eq!(steps(&store, &thread, page).await, [0]);
 }
 
 async fn threads_are_listed_newest_first(store: Store) {

@@ -1,6 +1,10 @@
 //! Any operations in any order, against a model that is too simple to be wrong.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+};
 
 use proptest::{
     collection::vec,
@@ -9,7 +13,8 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 use superstep_graph::{
-    ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Loaded, Source, TaskRecord, ThreadId,
+    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Loaded, NodeName,
+    Prune, Source, TaskRecord, ThreadId,
 };
 
 use super::fixture::{
@@ -80,6 +85,12 @@ enum Operation {
     StaleCommit { thread: usize, seen: Option<u64> },
     /// A checkpoint follows an older one.
     Fork { thread: usize, at: Index, update: u64 },
+    /// Most checkpoints go; those that stay get a snapshot if they need one.
+    Prune { thread: usize, keep: Vec<Index> },
+    /// Someone prunes who has not seen the head, or asks for what is not there.
+    BadPrune { thread: usize, seen: u64 },
+    /// A thread like another one begins.
+    Copy { from: usize, to: usize },
     /// The thread goes.
     Delete { thread: usize },
     /// The process ends and another one begins.
@@ -106,6 +117,9 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(thread, seen)| Operation::StaleCommit { thread, seen }),
         3 => (thread(), any::<Index>(), any::<u64>())
             .prop_map(|(thread, at, update)| Operation::Fork { thread, at, update }),
+        2 => (thread(), vec(any::<Index>(), 0..5)).prop_map(|(thread, keep)| Operation::Prune { thread, keep }),
+        1 => (thread(), 0..9u64).prop_map(|(thread, seen)| Operation::BadPrune { thread, seen }),
+        2 => (thread(), thread()).prop_map(|(from, to)| Operation::Copy { from, to }),
         1 => thread().prop_map(|thread| Operation::Delete { thread }),
         2 => Just(Operation::Restart),
     ]
@@ -117,9 +131,10 @@ struct Model {
     threads: BTreeMap<ThreadId, Vec<Checkpoint>>,
 }
 
+#[derive(Clone)]
 struct Checkpoint {
     meta: CheckpointMeta,
-    applied: Vec<(u32, String)>,
+    applied: Vec<(u32, NodeName, String)>,
     snapshot: Option<Vec<ChannelValue>>,
     records: BTreeMap<u32, TaskRecord>,
 }
@@ -173,6 +188,36 @@ impl Model {
                     self.commit(store, &thread, next).await;
                 }
             }
+            Operation::Prune { thread, keep } => self.prune(store, &THREADS[thread].into(), &keep).await,
+            Operation::BadPrune { thread, seen } => {
+                let (thread, seen) = (ThreadId::from(THREADS[thread]), CheckpointId(seen));
+                if self.head(&thread) != Some(seen) {
+                    assert_conflict(store.prune(&thread, seen, Prune::default()).await, &thread, Some(seen));
+                } else if self
+                    .get(&thread, seen)
+                    .is_some_and(|head| head.snapshot.is_none() && head.meta.parent.is_some())
+                {
+                    let refused = store.prune(&thread, seen, Prune::default()).await;
+                    assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
+                }
+            }
+            Operation::Copy { from, to } => {
+                let [from, to] = [from, to].map(|thread| ThreadId::from(THREADS[thread]));
+                let copied = store.copy(&from, &to).await;
+                match (self.threads.get(&from), self.threads.contains_key(&to)) {
+                    (None, _) => {
+                        assert!(matches!(copied, Err(CheckpointError::NoThread { .. })), "{copied:?}")
+                    }
+                    (_, true) => {
+                        assert!(matches!(copied, Err(CheckpointError::ThreadExists { .. })), "{copied:?}")
+                    }
+                    (Some(checkpoints), false) => {
+                        copied.expect("the name is free");
+                        let checkpoints = checkpoints.clone();
+                        self.threads.insert(to, checkpoints);
+                    }
+                }
+            }
             Operation::Delete { thread } => {
                 let thread = ThreadId::from(THREADS[thread]);
                 store.delete(&thread).await.expect("a thread can be deleted");
@@ -205,15 +250,47 @@ impl Model {
             meta: CheckpointMeta {
                 id,
                 parent: next.parent,
+                parent_pruned: false,
                 source: next.source,
                 control: next.control,
                 created_ms: next.created_ms,
                 metadata: next.metadata,
             },
-            applied: next.applied.into_iter().map(|task| (task.slot, text(task.update))).collect(),
+            applied: next.applied.into_iter().map(|task| (task.slot, task.node, text(task.update))).collect(),
             snapshot: next.snapshot,
             records: next.records.into_iter().collect(),
         });
+    }
+
+    async fn prune(&mut self, store: &Store, thread: &ThreadId, keep: &[Index]) {
+        let Some(checkpoints) = self.threads.get(thread) else { return };
+        let head = checkpoints.last().expect("a thread has a checkpoint").meta.id;
+        let mut kept: BTreeSet<_> = keep.iter().map(|at| at.get(checkpoints).meta.id).collect();
+        let named = kept.clone();
+        kept.insert(head);
+        let mut left = Vec::new();
+        let mut snapshots = BTreeMap::new();
+        for checkpoint in checkpoints.iter().filter(|checkpoint| kept.contains(&checkpoint.meta.id)) {
+            let id = checkpoint.meta.id;
+            let tasks = self.loaded(thread, id).expect("it is there").tasks;
+            let mut checkpoint = checkpoint.clone();
+            if checkpoint.snapshot.is_none()
+                && checkpoint.meta.parent.is_some_and(|parent| !kept.contains(&parent))
+            {
+                snapshots.insert(id, vec![channel("pruned", &id.to_string())]);
+                checkpoint.snapshot = snapshots.get(&id).cloned();
+            }
+            // What came of its tasks stays known although the superstep is forgotten that folded them.
+            let newest =
+                checkpoints.iter().rfind(|c| c.meta.parent == Some(id) && c.meta.source == Source::Loop);
+            if newest.is_some_and(|newest| !kept.contains(&newest.meta.id)) {
+                checkpoint.records = tasks.into_iter().collect();
+            }
+            left.push(checkpoint);
+        }
+        let pruned = store.prune(thread, head, Prune { keep: named, snapshots }).await;
+        assert_eq!(pruned.expect("all have a way to their state"), checkpoints.len() - left.len());
+        self.threads.insert(thread.clone(), left);
     }
 
     fn head(&self, thread: &ThreadId) -> Option<CheckpointId> {
@@ -236,7 +313,7 @@ impl Model {
             }
             commits.insert(
                 0,
-                checkpoint.applied.iter().map(|(_, update)| update.clone().into_bytes()).collect(),
+                checkpoint.applied.iter().map(|(_, _, update)| update.clone().into_bytes()).collect(),
             );
             next = checkpoint.meta.parent.and_then(|parent| self.get(thread, parent));
         }
@@ -244,18 +321,25 @@ impl Model {
         let mut supersteps = self.threads[thread]
             .iter()
             .filter(|c| c.meta.parent == Some(id) && c.meta.source == Source::Loop);
-        for (slot, update) in supersteps.next_back().into_iter().flat_map(|child| &child.applied) {
+        for (slot, _, update) in supersteps.next_back().into_iter().flat_map(|child| &child.applied) {
             if !matches!(tasks.get(slot), Some(TaskRecord::Finished { .. })) {
                 tasks.insert(*slot, finished(update, &[]));
             }
         }
         Some(Loaded {
-            meta: wanted.meta.clone(),
+            meta: self.meta(thread, wanted),
             head: self.head(thread)?,
+            applied: wanted.applied.iter().map(|(slot, node, _)| (*slot, node.clone())).collect(),
             snapshot,
             commits,
             tasks: tasks.into_iter().collect(),
         })
+    }
+
+    /// A checkpoint says whether its parent is gone.
+    fn meta(&self, thread: &ThreadId, checkpoint: &Checkpoint) -> CheckpointMeta {
+        let gone = checkpoint.meta.parent.is_some_and(|parent| self.get(thread, parent).is_none());
+        CheckpointMeta { parent_pruned: gone, ..checkpoint.meta.clone() }
     }
 
     async fn compare_heads(&self, store: &Store) {
@@ -267,19 +351,21 @@ impl Model {
 
     async fn compare_all(&self, store: &Store) {
         for thread in THREADS.map(ThreadId::from) {
-            let mut metas: Vec<_> =
-                self.threads.get(&thread).into_iter().flatten().map(|checkpoint| &checkpoint.meta).collect();
+            let checkpoints = self.threads.get(&thread).into_iter().flatten();
+            let mut metas: Vec<_> = checkpoints.map(|checkpoint| self.meta(&thread, checkpoint)).collect();
             for meta in &metas {
                 let loaded = load(store, &thread, meta.id).await;
                 same(&Some(loaded), &self.loaded(&thread, meta.id));
             }
             metas.reverse();
-            same(&history(store, &thread).await.iter().collect(), &metas);
+            same(&history(store, &thread).await, &metas);
         }
         let mut heads: Vec<_> = self
             .threads
             .iter()
-            .filter_map(|(thread, checkpoints)| Some((thread.clone(), checkpoints.last()?.meta.clone())))
+            .filter_map(|(thread, checkpoints)| {
+                Some((thread.clone(), self.meta(thread, checkpoints.last()?)))
+            })
             .collect();
         heads.sort_by_key(|(_, head)| std::cmp::Reverse(head.created_ms));
         same(&store.threads().await.expect("threads can be listed"), &heads);

@@ -136,7 +136,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         thread: &ThreadId,
     ) -> Result<Option<RunStream<S>>, String> {
         let history = |source: Option<Source>, limit: Option<usize>| {
-            let range = History { source, limit, before: None };
+            let range = History { source, limit, ..History::default() };
             at_once(store.history(thread, range)).map_err(|error| chain(&error))
         };
         let config = RunConfig {

@@ -1,0 +1,103 @@
+//! What can go wrong in a checkpointer.
+
+use std::error::Error;
+
+use crate::{CheckpointId, ThreadId};
+
+/// A checkpointer that could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// Another run writes the thread.
+    #[error(
+        "SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread"
+    )]
+    Busy {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// The thread went on in the meantime.
+    #[error(
+        "SS302: thread `{thread}` was changed by someone else: its head is not checkpoint {} any more; \
+         load it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
+    )]
+    Conflict {
+        /// The thread.
+        thread: ThreadId,
+        /// The head that the writer had seen; `None` if the thread was new to it.
+        expected: Option<CheckpointId>,
+    },
+    /// There is a thread of that name already.
+    #[error("SS310: there is a thread `{thread}` already; use another name, or delete that thread first")]
+    ThreadExists {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// There is no such thread.
+    #[error("SS311: there is no thread `{thread}`; check its name, `threads` lists those there are")]
+    NoThread {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// The store cannot be opened, read or written.
+    #[error("SS303: {what}")]
+    Storage {
+        /// What failed, where, and what to do.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The store holds something that this program did not write.
+    #[error("SS304: {what}")]
+    Corrupt {
+        /// What is wrong and where.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+}
+
+impl CheckpointError {
+    /// A commit that follows a checkpoint which the thread does not have.
+    pub fn no_parent(thread: &ThreadId, parent: CheckpointId) -> Self {
+        Self::Storage {
+            what: format!(
+                "thread `{thread}` has no checkpoint {parent} for a new one to follow; load it again"
+            ),
+            source: None,
+        }
+    }
+
+    /// A commit that applies a task as recorded which has no finished record.
+    pub fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> Self {
+        let parent = parent.map_or(0, |id| id.0);
+        Self::Storage {
+            what: format!(
+                "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is \
+                 not; record it before the commit that applies it"
+            ),
+            source: None,
+        }
+    }
+
+    /// A prune that would keep what is not there.
+    pub fn nothing_to_keep(thread: &ThreadId, kept: CheckpointId) -> Self {
+        Self::Storage {
+            what: format!("thread `{thread}` has no checkpoint {kept} that could be kept; load it again"),
+            source: None,
+        }
+    }
+
+    /// A prune that would leave a checkpoint without its state.
+    pub fn no_way_back(thread: &ThreadId, kept: CheckpointId) -> Self {
+        Self::Storage {
+            what: format!(
+                "checkpoint {kept} of thread `{thread}` is to be kept without its parent and has no snapshot; keep its \
+                 parent, or give it a snapshot"
+            ),
+            source: None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which checkpoints of a thread, to read or to keep.
+//!
+//! Start at [`History`] and [`Keep`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use superstep_engine::NodeName;
+
+use crate::{ChannelValue, CheckpointId, CheckpointMeta, Source};
+
+/// Which checkpoints of a thread. All that is set has to hold.
+///
+/// ```
+/// # use superstep_graph::{History, Source};
+/// let page = History { limit: Some(20), ..History::default() };
+/// let before_tools = History { next: Some("tools".into()), ..History::default() };
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// At most this many; `None` for all.
+    pub limit: Option<usize>,
+    /// Only checkpoints older than this one.
+    pub before: Option<CheckpointId>,
+    /// Only checkpoints that exist for this reason.
+    pub source: Option<Source>,
+    /// Only checkpoints of this superstep. Branches count alike, so that there may be several.
+    pub step: Option<i64>,
+    /// Only checkpoints that have this node to run.
+    pub next: Option<NodeName>,
+    /// Only checkpoints whose metadata has all of these entries.
+    pub metadata: Map<String, Value>,
+}
+
+impl History {
+    /// Whether a checkpoint is among them. What `limit` says counts for the caller.
+    pub fn has(&self, meta: &CheckpointMeta) -> bool {
+        self.before.is_none_or(|before| meta.id < before)
+            && self.source.is_none_or(|source| meta.source == source)
+            && self.step.is_none_or(|step| meta.control.step == step)
+            && self.next.as_ref().is_none_or(|node| meta.control.next.contains(node))
+            && self.metadata.iter().all(|(name, value)| meta.metadata.get(name) == Some(value))
+    }
+}
+
+/// Which checkpoints of a thread to keep; the newest one is kept in any case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// The newest of this many.
+    Last(usize),
+    /// Those made at this time or later: UTC milliseconds, by the clock of their runs.
+    Since(i64),
+    /// The last one of each branch.
+    Leaves,
+    /// These.
+    Only(BTreeSet<CheckpointId>),
+}
+
+impl Keep {
+    /// The checkpoints to keep of a history, newest first.
+    pub(crate) fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
+        let parents: BTreeSet<_> = history.iter().filter_map(|meta| meta.parent).collect();
+        let keeps = |(nth, meta): &(usize, &CheckpointMeta)| {
+            *nth == 0
+                || match self {
+                    Self::Last(count) => nth < count,
+                    Self::Since(ms) => meta.created_ms >= *ms,
+                    Self::Leaves => !parents.contains(&meta.id),
+                    Self::Only(ids) => ids.contains(&meta.id),
+                }
+        };
+        history.iter().enumerate().filter(keeps).map(|(_, meta)| meta.id).collect()
+    }
+}
+
+/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). [`CompiledGraph::prune`] makes it of a [`Keep`].
+///
+/// [`CompiledGraph::prune`]: crate::CompiledGraph::prune
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prune {
+    /// The checkpoints to keep. The head is one of them, named or not.
+    pub keep: BTreeSet<CheckpointId>,
+    /// Snapshots for checkpoints that have none, by id. A checkpoint needs one if its parent is not kept.
+    pub snapshots: BTreeMap<CheckpointId, Vec<ChannelValue>>,
+}

@@ -1,0 +1,232 @@
+//! One thread in memory.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Commit, History, Loaded, Prune,
+    Source, TaskKey, TaskRecord, ThreadId,
+};
+
+/// The checkpoints of a thread by id, which count up from 1 and are all there, if none were pruned.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thread {
+    checkpoints: Vec<Stored>,
+}
+
+/// A checkpoint, and what came to be known of its tasks.
+#[derive(Clone, Debug)]
+struct Stored {
+    id: CheckpointId,
+    commit: Arc<Commit>,
+    /// By slot. They grow while the checkpoint is the head.
+    records: Vec<(u32, TaskRecord)>,
+    /// The newest checkpoint of a superstep that folded its tasks in.
+    applied_by: Option<CheckpointId>,
+}
+
+impl Thread {
+    pub(super) fn record(&mut self, task: &TaskKey, record: TaskRecord) -> Result<(), CheckpointError> {
+        if self.head() != Some(task.checkpoint) {
+            return Err(conflict(&task.thread, Some(task.checkpoint)));
+        }
+        let head = self.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
+        put(&mut head.records, task.slot, record);
+        Ok(())
+    }
+
+    pub(super) fn head(&self) -> Option<CheckpointId> {
+        self.checkpoints.last().map(|head| head.id)
+    }
+
+    /// The checkpoints there are.
+    pub(super) fn ids(&self) -> BTreeSet<CheckpointId> {
+        self.checkpoints.iter().map(|stored| stored.id).collect()
+    }
+
+    fn position(&self, id: CheckpointId) -> Option<usize> {
+        let direct = usize::try_from(id.0).ok()?.checked_sub(1)?;
+        if self.checkpoints.get(direct).is_some_and(|stored| stored.id == id) {
+            return Some(direct);
+        }
+        self.checkpoints.binary_search_by_key(&id, |stored| stored.id).ok()
+    }
+
+    fn get(&self, id: CheckpointId) -> Option<&Stored> {
+        self.checkpoints.get(self.position(id)?)
+    }
+
+    pub(super) fn push(
+        &mut self,
+        thread: &ThreadId,
+        mut next: Commit,
+    ) -> Result<CheckpointId, CheckpointError> {
+        let id = CheckpointId(self.head().map_or(1, |head| head.0 + 1));
+        let parent = next
+            .parent
+            .map(|parent| self.position(parent).ok_or_else(|| CheckpointError::no_parent(thread, parent)));
+        let parent = parent.transpose()?;
+        let records = parent.map(|parent| &self.checkpoints[parent].records);
+        let is_recorded = |task: &AppliedTask| records.is_some_and(|records| is_finished(records, task.slot));
+        if let Some(missing) = next.applied.iter().find(|task| task.recorded && !is_recorded(task)) {
+            return Err(CheckpointError::not_recorded(thread, next.parent, missing.slot));
+        }
+        let mut records = Vec::with_capacity(next.records.len());
+        for (slot, record) in std::mem::take(&mut next.records) {
+            put(&mut records, slot, record);
+        }
+        if let (Source::Loop, Some(parent)) = (next.source, parent) {
+            self.checkpoints[parent].applied_by = Some(id);
+        }
+        self.checkpoints.push(Stored { id, commit: Arc::new(next), records, applied_by: None });
+        Ok(id)
+    }
+
+    pub(super) fn push_all(&mut self, thread: &ThreadId, next: Vec<Commit>) -> Result<(), CheckpointError> {
+        let before = self.checkpoints.len();
+        let applied_by: Vec<_> = next
+            .iter()
+            .filter_map(|next| self.position(next.parent?))
+            .map(|parent| (parent, self.checkpoints[parent].applied_by))
+            .collect();
+        for next in next {
+            if let Err(error) = self.push(thread, next) {
+                self.checkpoints.truncate(before);
+                for (parent, applied_by) in applied_by {
+                    self.checkpoints[parent].applied_by = applied_by;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn prune(
+        &mut self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> Result<usize, CheckpointError> {
+        let Prune { mut keep, mut snapshots } = prune;
+        keep.insert(head);
+        for id in &keep {
+            let stored = self.get(*id).ok_or_else(|| CheckpointError::nothing_to_keep(thread, *id))?;
+            let has_way = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
+            if !has_way && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
+                return Err(CheckpointError::no_way_back(thread, *id));
+            }
+        }
+        let mut kept: Vec<Stored> =
+            self.checkpoints.iter().filter(|stored| keep.contains(&stored.id)).cloned().collect();
+        for stored in &mut kept {
+            if let Some(gone) = stored.applied_by.filter(|child| !keep.contains(child)) {
+                add_applied(&mut stored.records, self.get(gone).map(|child| &*child.commit));
+                let follows = |child: &&Stored| {
+                    child.commit.source == Source::Loop
+                        && child.commit.parent == Some(stored.id)
+                        && keep.contains(&child.id)
+                };
+                stored.applied_by = self.checkpoints.iter().rev().find(follows).map(|child| child.id);
+            }
+            if let (None, Some(snapshot)) = (&stored.commit.snapshot, snapshots.remove(&stored.id)) {
+                Arc::make_mut(&mut stored.commit).snapshot = Some(snapshot);
+            }
+        }
+        let before = std::mem::replace(&mut self.checkpoints, kept).len();
+        Ok(before - self.checkpoints.len())
+    }
+
+    pub(super) fn meta(&self, id: CheckpointId) -> Option<CheckpointMeta> {
+        let commit = &self.get(id)?.commit;
+        Some(CheckpointMeta {
+            id,
+            parent: commit.parent,
+            parent_pruned: commit.parent.is_some_and(|parent| self.position(parent).is_none()),
+            source: commit.source,
+            control: commit.control.clone(),
+            created_ms: commit.created_ms,
+            metadata: commit.metadata.clone(),
+        })
+    }
+
+    pub(super) fn history(&self, range: &History) -> Vec<CheckpointMeta> {
+        let end = range.before.map_or(self.checkpoints.len(), |before| {
+            self.checkpoints.partition_point(|stored| stored.id < before)
+        });
+        let metas = self.checkpoints[..end].iter().rev().filter_map(|stored| self.meta(stored.id));
+        metas.filter(|meta| range.has(meta)).take(range.limit.unwrap_or(usize::MAX)).collect()
+    }
+
+    /// What a load needs, without its values, so that they are copied after the lock on the thread is free again.
+    pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<Way> {
+        let head = self.head()?;
+        let id = at.unwrap_or(head);
+        let meta = self.meta(id)?;
+        let stored = self.get(id)?;
+        let mut commits = Vec::new();
+        let mut next = Some(id);
+        while let Some(step) = next.and_then(|id| self.get(id)) {
+            commits.push(step.commit.clone());
+            next = if step.commit.snapshot.is_some() { None } else { step.commit.parent };
+        }
+        let applied = stored.applied_by.and_then(|child| self.get(child)).map(|child| child.commit.clone());
+        Some(Way { meta, head, commits, records: stored.records.clone(), applied })
+    }
+}
+
+/// The way back from a checkpoint to its nearest snapshot.
+pub(super) struct Way {
+    meta: CheckpointMeta,
+    head: CheckpointId,
+    /// Newest first; the last one has the snapshot, if there is any.
+    commits: Vec<Arc<Commit>>,
+    records: Vec<(u32, TaskRecord)>,
+    /// The superstep that folded the checkpoint's own tasks in.
+    applied: Option<Arc<Commit>>,
+}
+
+impl Way {
+    pub(super) fn read(self) -> Loaded {
+        let snapshot: Option<Vec<ChannelValue>> =
+            self.commits.last().and_then(|oldest| oldest.snapshot.clone());
+        let commits = self
+            .commits
+            .iter()
+            .rev()
+            .skip(usize::from(snapshot.is_some()))
+            .map(|commit| commit.applied.iter().map(|task| task.update.clone()).collect())
+            .collect();
+        let mut tasks = self.records;
+        add_applied(&mut tasks, self.applied.as_deref());
+        let named = |task: &AppliedTask| (task.slot, task.node.clone());
+        let applied = self.commits.first().map_or_else(Vec::new, |it| it.applied.iter().map(named).collect());
+        Loaded { meta: self.meta, head: self.head, applied, snapshot, commits, tasks }
+    }
+}
+
+/// Adds the tasks that a superstep folded in without their having been recorded.
+fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
+    for task in superstep.iter().flat_map(|commit| &commit.applied) {
+        if !is_finished(tasks, task.slot) {
+            // The contract says that an update is a JSON text, so that there is nothing to lose here.
+            let update = String::from_utf8_lossy(&task.update).into_owned();
+            put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new() });
+        }
+    }
+}
+
+/// What is wrong with a write of someone who has not seen the head.
+pub(super) fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> CheckpointError {
+    CheckpointError::Conflict { thread: thread.clone(), expected }
+}
+
+fn put(records: &mut Vec<(u32, TaskRecord)>, slot: u32, record: TaskRecord) {
+    match records.binary_search_by_key(&slot, |(slot, _)| *slot) {
+        Ok(at) => records[at].1 = record,
+        Err(at) => records.insert(at, (slot, record)),
+    }
+}
+
+fn is_finished(records: &[(u32, TaskRecord)], slot: u32) -> bool {
+    let found = records.binary_search_by_key(&slot, |(slot, _)| *slot);
+    found.is_ok_and(|at| matches!(records[at].1, TaskRecord::Finished { .. }))
+}
