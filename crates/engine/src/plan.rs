@@ -8,7 +8,8 @@ impl Topology {
     /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
     ///
     /// Of the tasks that `before` has to run, those whose slot is among `done` are among them; the others stay to be run,
-    /// except those of nodes that the topology does not have any more: this is the way to go on without them.
+    /// except those of nodes that the topology does not have any more: this is the way to go on without them. The tasks of
+    /// `also` are to be run in any case; those that are sent come after the ones that stay.
     ///
     /// # Errors
     /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
@@ -16,6 +17,7 @@ impl Topology {
         &self,
         before: Option<&Control>,
         done: &[u32],
+        also: &[Target],
         finished: &[(NodeIndex, Vec<Target>)],
     ) -> Result<Control, EngineError> {
         for (node, targets) in finished {
@@ -30,8 +32,8 @@ impl Topology {
             }
         }
         let mut next = Vec::new();
-        let still: Vec<Target> =
-            pulled.into_iter().map(Target::Node).chain(sent.into_iter().map(Target::Send)).collect();
+        let still = pulled.into_iter().map(Target::Node).chain(sent.into_iter().map(Target::Send));
+        let still: Vec<Target> = still.chain(also.iter().copied()).collect();
         let finished = finished.iter().map(|(node, targets)| (*node, targets.as_slice()));
         plan_with(self, &still, finished, &mut waiting, &mut next);
         Ok(waiting.control(self, before.map_or(0, |before| before.step + 1), &next))

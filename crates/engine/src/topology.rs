@@ -136,6 +136,7 @@ pub(crate) struct TopologyNode {
     /// The joins that wait for it.
     pub(crate) joins: Vec<usize>,
     pub(crate) deferred: bool,
+    pub(crate) worker: bool,
 }
 
 /// Something wrong with a graph, found when it is compiled.
@@ -411,6 +412,7 @@ impl TopologyBuilder {
                     fan_outs: Vec::new(),
                     joins: Vec::new(),
                     deferred: spec.is_some_and(|node| node.deferred),
+                    worker: spec.is_some_and(|node| node.worker),
                 }
             })
             .collect();
@@ -469,6 +471,11 @@ impl Topology {
     /// A node's name.
     pub fn name(&self, node: NodeIndex) -> &NodeName {
         &self.nodes[node.position()].name
+    }
+
+    /// Whether each task of this node takes an item.
+    pub fn takes_item(&self, node: NodeIndex) -> bool {
+        self.nodes[node.position()].worker
     }
 
     /// The node of this name.

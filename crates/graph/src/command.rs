@@ -5,14 +5,15 @@
 use std::fmt;
 
 use serde::Serialize;
-use superstep_engine::{EngineError, NodeIndex, Target};
+use superstep_engine::{EngineError, NodeIndex, NodeName, Target};
 
 use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, node::Targets};
 
 /// An update together with where to go from here.
 ///
 /// A node that returns it is declared with [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is
-/// the enum of its routes. Several commands in a `Vec` are one: their updates are folded in their order.
+/// the enum of its routes; someone outside names nodes instead, see
+/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are one: their updates are folded in their order.
 ///
 /// ```
 /// # use superstep_graph::{Command, Cx, Route, State};
@@ -86,6 +87,17 @@ impl<S: State, R> Command<S, R> {
         let item = serde_json::to_string(&item).map_err(|error| error.to_string());
         self.goto.push(Goto::Send { worker: worker.into(), item });
         self
+    }
+}
+
+impl<S: State> Command<S, &str> {
+    /// The command of someone outside, who knows nodes by name.
+    pub(crate) fn by_name(self) -> Command<S, NodeName> {
+        let own = |goto| match goto {
+            Goto::Route(name) => Goto::Route(NodeName::from(name)),
+            Goto::Send { worker, item } => Goto::Send { worker, item },
+        };
+        Command { update: self.update, goto: self.goto.into_iter().map(own).collect() }
     }
 }
 

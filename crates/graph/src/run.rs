@@ -4,6 +4,7 @@
 
 mod begin;
 mod interrupts;
+mod outside;
 mod record;
 
 pub(crate) use begin::recorded_targets;
@@ -29,8 +30,8 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State, Status, Store,
-    StreamMode, TaskRecord,
+    AppliedTask, Command, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
+    Status, Store, StreamMode, TaskRecord,
     command::Written,
     compiled::{Inner, Keepers},
     cx::RunCx,
@@ -46,11 +47,21 @@ use crate::{
     timeout::Pulse,
 };
 
+/// What a run is given to begin with.
+pub(crate) enum Given<S: State> {
+    /// It begins at `START`.
+    Input(S::Update),
+    /// It goes on with what the thread has to run.
+    Nothing,
+    /// The same, and someone outside adds to it.
+    Command(Command<S, NodeName>),
+}
+
 /// Runs a graph on a thread: from an input, or from where the thread stands.
 pub(crate) async fn run<S: State>(
     graph: Arc<Inner<S>>,
     keepers: Keepers,
-    input: Option<S::Update>,
+    given: Given<S>,
     config: RunConfig,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
@@ -66,8 +77,8 @@ pub(crate) async fn run<S: State>(
         events.check(&driver.state)?;
     }
     let begin = match checkpointer {
-        None => driver.begin_without_store(input, &config)?,
-        Some(checkpointer) => driver.begin_with_store(checkpointer, input, &config).await?,
+        None => driver.begin_without_store(given, &config)?,
+        Some(checkpointer) => driver.begin_with_store(checkpointer, given, &config).await?,
     };
     driver.drive(begin, limits, &config).await
 }
@@ -75,8 +86,9 @@ pub(crate) async fn run<S: State>(
 /// Where a run begins: what the engine is restored from.
 struct Begin {
     control: Control,
-    /// The checkpoint that a fork begins with, to be stored once the engine has accepted the rest.
-    fork: Option<NewCheckpoint>,
+    /// The checkpoint with which a fork or a command from outside begins, to be stored once the engine has accepted the
+    /// rest.
+    first: Option<NewCheckpoint>,
     records: Records,
     /// The records of tasks that were just given answers, to be stored likewise.
     answered: Vec<(u32, TaskRecord)>,
@@ -155,12 +167,12 @@ impl<S: State> Driver<S> {
         limits: RunLimits,
         config: &RunConfig,
     ) -> Result<Outcome<S>, RunError> {
-        let Begin { control, fork, records, answered } = begin;
+        let Begin { control, first, records, answered } = begin;
         let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
         let mut run =
             restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
-        if let Some(fork) = fork {
-            self.checkpoint(fork).await?;
+        if let Some(first) = first {
+            self.checkpoint(first).await?;
         }
         for (slot, record) in answered {
             self.store_record(slot, record).await?;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
 
 use crate::{
-    AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, RunConfig, RunError, Source, State,
-    TaskRecord, ThreadId,
+    AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
+    ThreadId,
     compiled::Inner,
     json,
-    load::{Restored, load, require},
+    load::{Restored, RestoredTask, load, require},
+    node::Targets,
     run,
     state::fold,
 };
@@ -88,7 +89,8 @@ pub(crate) async fn update_states<S: State>(
         None => vec![START.into()],
     };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
-    let mut change = Change::after(graph, restored, config.checkpoint.is_none())?;
+    let before = restored.map(|Restored { meta, state, tasks, .. }| (meta.control, state, tasks));
+    let mut change = Change::after(graph, before, config.checkpoint.is_none())?;
     let mut commits = Vec::with_capacity(supersteps.len());
     for updates in supersteps {
         let mut named = Vec::with_capacity(updates.len());
@@ -170,11 +172,12 @@ async fn last_run<S: State>(
     Ok(applied.into_iter().map(|(_, node)| node).collect())
 }
 
-/// A node, or the end.
+/// A node, the end, or nobody, whom nothing follows.
 #[derive(Clone, Copy)]
 enum As {
     Node(NodeIndex),
     End,
+    Nobody,
 }
 
 impl As {
@@ -182,6 +185,7 @@ impl As {
         match self {
             Self::Node(node) => graph.topology.name(node).clone(),
             Self::End => END.into(),
+            Self::Nobody => START.into(),
         }
     }
 }
@@ -214,13 +218,15 @@ fn find<S: State>(
 }
 
 /// A superstep made by hand: what finished tasks wrote, then the updates.
-struct Change<S> {
-    state: S,
+pub(crate) struct Change<S: State> {
+    pub(crate) state: S,
     step: i64,
     /// What the parent has to run.
     before: Option<Control>,
     /// The tasks of it that need not run any more, by slot.
-    done: Vec<u32>,
+    pub(crate) done: Vec<u32>,
+    /// The others, as far as something is known of them.
+    pub(crate) pending: Vec<RestoredTask<S>>,
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
@@ -231,25 +237,33 @@ struct Change<S> {
 impl<S: State> Change<S> {
     fn new(state: S, before: Option<Control>) -> Self {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
-        let (done, applied, finished, items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { state, step, before, done, applied, finished, items, ends: false }
+        let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
+        let (finished, items) = (Vec::new(), Vec::new());
+        Self { state, step, before, done, pending, applied, finished, items, ends: false }
     }
 
     /// `live` takes along what tasks of the head wrote that were done before their superstep was, so that it is not
     /// lost; a fork from an older checkpoint leaves it to the other branch.
-    fn after(graph: &Inner<S>, restored: Option<Restored<S>>, live: bool) -> Result<Self, RunError> {
-        let Some(Restored { meta: CheckpointMeta { control, .. }, mut state, tasks, .. }) = restored else {
+    pub(crate) fn after(
+        graph: &Inner<S>,
+        before: Option<(Control, S, Vec<RestoredTask<S>>)>,
+        live: bool,
+    ) -> Result<Self, RunError> {
+        let Some((control, mut state, tasks)) = before else {
             return Ok(Self::new(graph.initial.clone(), None));
         };
         state.clear_ephemeral();
         let names = control.next.clone();
         let mut change = Self::new(state, Some(control));
-        for task in tasks {
-            let (TaskRecord::Finished { update: json, targets }, Some(update)) = (task.record, task.update)
-            else {
-                continue;
+        for RestoredTask { slot, record, update } in tasks {
+            let (json, targets, update) = match (record, update) {
+                (TaskRecord::Finished { update: json, targets }, Some(update)) => (json, targets, update),
+                (record, update) => {
+                    change.pending.push(RestoredTask { slot, record, update });
+                    continue;
+                }
             };
-            let Some(name) = names.get(task.slot as usize) else { continue };
+            let Some(name) = names.get(slot as usize) else { continue };
             let Some(node) = graph.topology.find(name.as_str()) else { continue };
             // An input is no task that could run again.
             if !live && node != graph.topology.start() {
@@ -258,8 +272,8 @@ impl<S: State> Change<S> {
             let targets = run::recorded_targets(&graph.topology, targets);
             change.fold(name, update)?;
             let (node_name, update) = (name.clone(), json.into_bytes());
-            change.done.push(task.slot);
-            change.applied.push(AppliedTask { slot: task.slot, recorded: true, node: node_name, update });
+            change.done.push(slot);
+            change.applied.push(AppliedTask { slot, recorded: true, node: node_name, update });
             change.finished.push((node, targets.ends));
             change.items.extend(targets.items);
         }
@@ -296,7 +310,7 @@ impl<S: State> Change<S> {
             self.fold(&name, update)?;
             self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
             let As::Node(node) = node else {
-                self.ends = true;
+                self.ends |= matches!(node, As::End);
                 continue;
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
@@ -308,6 +322,11 @@ impl<S: State> Change<S> {
             self.items.extend(targets.items);
         }
         Ok(())
+    }
+
+    /// Folds an update that someone outside made, in nobody's name.
+    pub(crate) fn add_from_outside(&mut self, graph: &Inner<S>, update: S::Update) -> Result<(), RunError> {
+        self.add(graph, vec![(update, As::Nobody)])
     }
 
     fn fold(&mut self, node: &NodeName, update: S::Update) -> Result<(), RunError> {
@@ -322,17 +341,7 @@ impl<S: State> Change<S> {
         parent: Option<CheckpointId>,
         config: &RunConfig,
     ) -> Result<(Commit, Self), RunError> {
-        let Self { state, step, before, done, applied, finished, items, ends } = self;
-        let control = if ends {
-            Control::new(step, Vec::new())
-        } else {
-            let control = graph.topology.after(before.as_ref(), &done, &finished);
-            let mut control = control.map_err(|error| RunError::Route { step, error })?;
-            let still = before.into_iter().flat_map(|before| before.items);
-            let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
-            control.items = run::items(control.next.len(), still.chain(items).collect());
-            control
-        };
+        let (state, control, applied) = self.into_parts(graph, Targets::default())?;
         let mut next = Self::new(state, Some(control.clone()));
         next.state.clear_ephemeral();
         let commit = Commit {
@@ -346,5 +355,24 @@ impl<S: State> Change<S> {
             records: Vec::new(),
         };
         Ok((commit, next))
+    }
+
+    /// The state and where the thread stands afterwards, with the tasks of `also` to run as well, and what is folded in.
+    pub(crate) fn into_parts(
+        self,
+        graph: &Inner<S>,
+        also: Targets,
+    ) -> Result<(S, Control, Vec<AppliedTask>), RunError> {
+        let Self { state, step, before, done, applied, finished, items, ends, .. } = self;
+        if ends {
+            return Ok((state, Control::new(step, Vec::new()), applied));
+        }
+        let control = graph.topology.after(before.as_ref(), &done, &also.ends, &finished);
+        let mut control = control.map_err(|error| RunError::Route { step, error })?;
+        let still = before.into_iter().flat_map(|before| before.items);
+        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
+        let sent = still.chain(also.items).chain(items).collect();
+        control.items = run::items(control.next.len(), sent);
+        Ok((state, control, applied))
     }
 }

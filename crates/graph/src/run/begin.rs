@@ -5,11 +5,12 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, Control, END, NodeName, Report, START, Target, TaskId, Topology};
 
 use super::{
-    Begin, Done, Driver,
+    Begin, Done, Driver, Given,
     interrupts::{Waiting, fresh},
 };
 use crate::{
-    Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State, TaskRecord,
+    Answers, Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State,
+    TaskRecord,
     hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
     node::Targets,
@@ -18,11 +19,11 @@ use crate::{
 impl<S: State> Driver<S> {
     pub(super) fn begin_without_store(
         &mut self,
-        input: Option<S::Update>,
+        given: Given<S>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
-        match input {
-            Some(input) if config.checkpoint.is_none() => {
+        match given {
+            Given::Input(input) if config.checkpoint.is_none() => {
                 require(&self.state, self.state.written(&input), None)?;
                 self.accept(input, Control::input(None))
             }
@@ -33,16 +34,22 @@ impl<S: State> Driver<S> {
     pub(super) async fn begin_with_store(
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
-        input: Option<S::Update>,
+        given: Given<S>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
+        let (input, command) = match given {
+            Given::Nothing => (None, None),
+            Given::Input(input) => (Some(input), None),
+            Given::Command(command) => (None, Some(command)),
+        };
         if input.is_some() && !config.answers.is_empty() {
             return Err(RunError::InputAndAnswers);
         }
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
-        let given = input.as_ref().map_or(ChannelSet::EMPTY, |input| self.state.written(input));
+        let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
+        let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
         let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
         hold.snapshot_every = config.snapshot_every;
@@ -55,6 +62,9 @@ impl<S: State> Driver<S> {
         hold.stand_at(head, &meta, since_snapshot, kept);
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
+        if let Some(command) = command {
+            return self.follow(command, meta.control, tasks, config);
+        }
         let Some(input) = input else {
             return self.go_on(meta.control, tasks, config);
         };
@@ -75,7 +85,7 @@ impl<S: State> Driver<S> {
         let json = self.encode(&input, node, step)?;
         // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
-        let led = self.graph.topology.after(None, &[], &[(node, report.targets.clone())]);
+        let led = self.graph.topology.after(None, &[], &[], &[(node, report.targets.clone())]);
         led.map_err(|error| RunError::Route { step, error })?;
         let mut begin = fresh(control);
         begin.records.finished.push((0, report));
@@ -122,8 +132,19 @@ impl<S: State> Driver<S> {
             let (control, metadata) = (control.clone(), config.metadata.clone());
             NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
         });
+        let begin = self.restore_tasks(control, tasks, &config.answers)?;
+        Ok(Begin { first: fork, ..begin })
+    }
+
+    /// Takes up the tasks of a checkpoint as their records say, those that ask with the answers that are there now.
+    pub(super) fn restore_tasks(
+        &mut self,
+        control: Control,
+        tasks: Vec<RestoredTask<S>>,
+        answers: &Answers,
+    ) -> Result<Begin, RunError> {
         self.items.clone_from(&control.items);
-        let mut begin = Begin { fork, ..fresh(control) };
+        let mut begin = fresh(control);
         let mut waiting = Vec::new();
         for task in tasks {
             let name = begin.control.next.get(task.slot as usize);
@@ -149,7 +170,7 @@ impl<S: State> Driver<S> {
                 (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
             }
         }
-        self.answer(&mut begin, waiting, config)?;
+        self.answer(&mut begin, waiting, answers)?;
         Ok(begin)
     }
 }

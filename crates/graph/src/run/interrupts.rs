@@ -6,7 +6,7 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 
 use super::{Begin, Driver, Refused};
 use crate::{
-    Event, Interrupt, Question, RunConfig, RunError, State, TaskRecord,
+    Answers, Event, Interrupt, Question, RunError, State, TaskRecord,
     compiled::Inner,
     config,
     interrupt::{Asked, Resolved},
@@ -68,7 +68,7 @@ impl<S: State> Driver<S> {
         &mut self,
         begin: &mut Begin,
         waiting: Vec<Waiting>,
-        config: &RunConfig,
+        given: &Answers,
     ) -> Result<(), RunError> {
         let mut asked = Vec::new();
         for task in &waiting {
@@ -77,11 +77,11 @@ impl<S: State> Driver<S> {
             };
             asked.extend(task.questions.iter().map(ask));
         }
-        let mut fresh = config.answers.resolve(&asked)?;
+        let mut fresh = given.resolve(&asked)?;
         let mut desk = Resolved::new();
         for Waiting { slot, mut questions, mut answers, .. } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
-            if new.is_empty() && !config.answers.is_empty() && !questions.is_empty() {
+            if new.is_empty() && !given.is_empty() && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
                 let still = asked.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.clone());
                 self.waiting.insert(slot, still.collect());
@@ -121,5 +121,5 @@ pub(super) fn breakpoints<S: State>(
 
 /// Where a run begins from `control` alone.
 pub(super) fn fresh(control: Control) -> Begin {
-    Begin { control, fork: None, records: Default::default(), answered: Vec::new() }
+    Begin { control, first: None, records: Default::default(), answered: Vec::new() }
 }

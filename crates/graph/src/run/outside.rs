@@ -1,0 +1,136 @@
+//! Commands from outside: an update and where to go, beside what the thread has still to run.
+
+use superstep_engine::{Control, END, NodeName, RestoreError, Target};
+
+use super::{Begin, Driver};
+use crate::{
+    Answers, Command, RunConfig, RunError, Source, State, TaskRecord, command::Goto, hold::NewCheckpoint,
+    load::RestoredTask, node::Targets, update::Change,
+};
+
+impl<S: State> Driver<S> {
+    /// Begins with a checkpoint that has the command's update and what it adds to the tasks that were to run.
+    pub(super) fn follow(
+        &mut self,
+        command: Command<S, NodeName>,
+        control: Control,
+        tasks: Vec<RestoredTask<S>>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let graph = self.graph.clone();
+        let lost = control.next.iter().filter(|name| graph.topology.find(name.as_str()).is_none());
+        let nodes: Vec<NodeName> = lost.cloned().collect();
+        if !nodes.is_empty() {
+            let error = RestoreError::UnknownNodes { step: control.step, nodes };
+            return Err(RunError::Restore { graph: graph.name.clone(), error });
+        }
+        let also = self.destinations(command.goto)?;
+        let live = config.checkpoint.is_none();
+        let mut answers = config.answers.resolve(&questions(&control, &tasks, live))?;
+        let before = (control.clone(), self.state.clone(), tasks);
+        let mut change = Change::after(&graph, Some(before), live)?;
+        if let Some(update) = command.update {
+            change.add_from_outside(&graph, update)?;
+        }
+        let pending = std::mem::take(&mut change.pending);
+        let done = change.done.clone();
+        let (state, after, applied) = change.into_parts(&graph, also)?;
+        self.state = state;
+        // Its tasks have other slots now, and with them other ids.
+        let (mut carried, mut translated) = (Vec::new(), Answers::new());
+        for task in pending.into_iter().filter(|_| live) {
+            let Some(node) = control.next.get(task.slot as usize) else { continue };
+            let given = answers.remove(&task.slot).unwrap_or_default();
+            let Some(slot) = moved(&control, &done, &after, task.slot) else {
+                match given.into_keys().next() {
+                    Some(key) => return Err(RunError::TooEarly { node: node.clone(), key }),
+                    None => continue,
+                }
+            };
+            if let TaskRecord::Interrupted { questions, .. } = &task.record {
+                for asked in questions.iter().map(|asked| asked.clone().into_interrupt(slot, node.clone())) {
+                    if let Some(answer) = given.get(&asked.key) {
+                        translated = translated.answer(asked.id, answer.clone());
+                    }
+                }
+            }
+            carried.push(RestoredTask { slot, ..task });
+        }
+        let records = carried.iter().map(|task| (task.slot, task.record.clone())).collect();
+        let (source, metadata) = (Source::Update, config.metadata.clone());
+        let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
+        let begin = self.restore_tasks(after, carried, &translated)?;
+        Ok(Begin { first: Some(checkpoint), ..begin })
+    }
+
+    /// The nodes that a command from outside names, and the items that it sends.
+    fn destinations(&self, goto: Vec<Goto<NodeName>>) -> Result<Targets, RunError> {
+        let graph = &self.graph;
+        let refuse = |node: &str, why| {
+            Err(RunError::NoWayIn { graph: graph.name.clone(), node: node.to_owned(), why })
+        };
+        let mut targets = Targets::default();
+        for goto in goto {
+            targets.ends.push(match goto {
+                Goto::Route(name) if name.as_str() == END => Target::End,
+                Goto::Route(name) => match graph.topology.find(name.as_str()) {
+                    Some(node) if graph.topology.takes_item(node) => {
+                        return refuse(name.as_str(), "it takes an item; send it one with `Command::send`");
+                    }
+                    Some(node) if node != graph.topology.start() => Target::Node(node),
+                    _ => {
+                        let (graph, node) = (graph.name.clone(), name.to_string());
+                        return Err(RunError::UnknownNode { graph, node });
+                    }
+                },
+                Goto::Send { worker, item } => {
+                    let Some(worker) = graph.find(worker) else {
+                        return refuse("?", "the worker belongs to another graph");
+                    };
+                    let Ok(item) = item else {
+                        let name = graph.topology.name(worker);
+                        return refuse(name.as_str(), "the item that is sent to it has no JSON form");
+                    };
+                    targets.items.push(item);
+                    Target::Send(worker)
+                }
+            });
+        }
+        Ok(targets)
+    }
+}
+
+/// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
+fn questions<S: State>(
+    control: &Control,
+    tasks: &[RestoredTask<S>],
+    live: bool,
+) -> Vec<(u32, crate::Interrupt)> {
+    let mut asked = Vec::new();
+    for task in tasks.iter().filter(|_| live) {
+        if let (TaskRecord::Interrupted { questions, .. }, Some(node)) =
+            (&task.record, control.next.get(task.slot as usize))
+        {
+            let ask = |question: &crate::Question| {
+                (task.slot, question.clone().into_interrupt(task.slot, node.clone()))
+            };
+            asked.extend(questions.iter().map(ask));
+        }
+    }
+    asked
+}
+
+/// The slot that a task of `before` has among those of `after`, in which the tasks of `done` are over. `None` if it is
+/// deferred and has to wait again.
+///
+/// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
+fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
+    let pulled = after.next.len() - after.items.len();
+    let new = if before.items.contains_key(&slot) {
+        pulled + before.items.range(..slot).filter(|(other, _)| !done.contains(other)).count()
+    } else {
+        let name = before.next.get(slot as usize)?;
+        after.next[..pulled].iter().position(|next| next == name)?
+    };
+    u32::try_from(new).ok()
+}

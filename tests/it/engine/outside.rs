@@ -1,0 +1,214 @@
+//! Commands from outside, on a thread that is suspended or finished.
+
+use superstep::{
+    Answers, Breakpoints, Command, CompiledGraph, Cx, END, NoRoute, NodeOptions, RunConfig, RunError, START,
+    State, StateGraph, Status, StreamMode,
+};
+
+use crate::support::{
+    Calls, Plain, entries, failed, h, head, line, line_of, names, on_every_store, say, sayer, t,
+};
+
+fn before(node: &str) -> RunConfig {
+    RunConfig { breakpoints: Breakpoints { before: vec![node.to_owned()], after: Vec::new() }, ..t() }
+}
+
+/// `START → a → b → c`, stopped before `b`.
+async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
+    let stopped = graph.invoke(Plain::update(), before("b")).await.unwrap();
+    assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "a"));
+    graph
+}
+
+on_every_store! {
+    async fn d9_a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
+        let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
+        let end = graph.resume_with(Command::new().goto("c"), t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c c"));
+        let expected = [("loop", 4, ""), ("loop", 3, "c"), ("update", 2, "b c"), ("loop", 1, "b"), ("loop", 0, "a")];
+        assert_eq!(h(&graph).await[..5], entries(&expected));
+    }
+
+    async fn d9_an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
+        let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
+        let end = graph.resume_with(Command::update(say("U")), t()).await.unwrap();
+        assert_eq!(end.state.said(), "a U b c");
+        assert_eq!(h(&graph).await[3..5], entries(&[("loop", 1, "b"), ("loop", 0, "a")]));
+        assert_eq!(backend.keep(line(&["a", "b", "c"])).get_state(&"t".into(), None).await.unwrap().values.said(), "a U b c");
+    }
+
+    async fn a_finished_thread_goes_where_a_command_says(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b", "c"]));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.resume_with(Command::update(say("U")).goto("c"), t()).await.unwrap();
+        assert_eq!(end.state.said(), "a b c U c");
+        let end = graph.resume_with(Command::update(say("V")), t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c U c V"));
+        let end = graph.resume_with(Command::new().goto("__end__"), t()).await.unwrap();
+        assert_eq!(end.state.said(), "a b c U c V");
+    }
+
+    async fn a_command_on_an_older_checkpoint_begins_a_branch(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b", "c"]));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        let after_a = history.iter().find(|meta| names(&meta.control.next) == "b").unwrap().id;
+        let config = RunConfig { checkpoint: Some(after_a), ..t() };
+        let end = graph.resume_with(Command::update(say("U")).goto("c"), config).await.unwrap();
+        assert_eq!(end.state.said(), "a U b c c");
+        let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        let update = history.iter().find(|meta| meta.source.as_str() == "update").unwrap();
+        assert_eq!(update.parent, Some(after_a));
+    }
+
+    async fn a_command_that_leads_nowhere_leaves_no_trace(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+            let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| say(&item.to_string()));
+            graph.add_edge(START, a);
+            graph.add_edge(a, b);
+            graph.add_fan_out(b, |_| Vec::<i64>::new(), w);
+            (backend.keep(graph.compile().unwrap()), w)
+        };
+        let (graph, w) = graph();
+        let error = failed(graph.resume_with(Command::new().goto("b"), t()).await);
+        assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
+        graph.invoke(Plain::update(), before("b")).await.unwrap();
+        let before = h(&graph).await;
+        for name in ["z", "__start__", ""] {
+            let error = failed(graph.resume_with(Command::update(say("U")).goto(name), t()).await);
+            assert_eq!(error.to_string(), format!("SS113: graph `g` has no node `{name}`"));
+        }
+        let error = failed(graph.resume_with(Command::new().goto("w"), t()).await);
+        let way = "SS140: a command cannot lead to node `w` of graph `g`: it takes an item; send it one with `Command::send`";
+        assert_eq!(error.to_string(), way);
+        let mut other = StateGraph::<Plain>::new("other");
+        let stranger = other.add_worker("w", async |_: i64, _: Plain, _: Cx| ());
+        let error = failed(graph.resume_with(Command::new().send(stranger, 1), t()).await);
+        assert!(matches!(&error, RunError::NoWayIn { .. }), "{error}");
+        assert_eq!(h(&graph).await, before);
+        let end = graph.resume_with(Command::new().send(w, 5).send(w, 4), t()).await.unwrap();
+        assert_eq!(end.state.said(), "a b 5 4");
+    }
+
+    /// Two ask, one is done. The command is given with one answer; the other question still waits.
+    async fn answers_are_given_with_a_command(backend: Backend) {
+        let calls = Calls::default();
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = |graph: &mut StateGraph<Plain>, name: &str| {
+                graph.add_node_with(name, calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                    calls.add(&cx);
+                    let answer: String = cx.interrupt("q", "?").await;
+                    say(&answer)
+                })
+            };
+            let b = sayer(&mut graph, "b");
+            let [m, n] = ["m", "n"].map(|name| ask(&mut graph, name));
+            let (k, after) = (sayer(&mut graph, "k"), sayer(&mut graph, "a"));
+            for node in [b, m, n] {
+                graph.add_edge(START, node);
+            }
+            graph.add_edge(b, after);
+            graph.add_edge(k, END);
+            backend.keep(graph.compile().unwrap())
+        };
+        let first = graph().invoke(Plain::update(), t()).await.unwrap();
+        let ids: Vec<_> = first.interrupts.iter().map(|asked| asked.id.clone()).collect();
+        assert_eq!(ids, ["m:1:q", "n:2:q"]);
+        let answers = Answers::new().answer("n:2:q", "N");
+        let second = graph().resume_with(Command::update(say("U")).goto("k"), RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!((second.status, calls.all().as_str()), (Status::Interrupted, "m n n"));
+        // What was done is folded first, and what follows it runs beside the rest.
+        let now = head(&graph()).await;
+        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("m", "b U a k N"));
+        assert_eq!(second.interrupts.iter().map(|asked| asked.id.as_str()).collect::<Vec<_>>(), ["m:2:q"]);
+        let answers = Answers::new().answer("q", "M");
+        let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
+    }
+
+    async fn an_answer_to_what_has_to_wait_again_is_refused(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = sayer(&mut graph, "a");
+            let d = graph.add_node("d", async |_: Plain, cx: Cx| {
+                let answer: String = cx.interrupt("q", "?").await;
+                say(&answer)
+            });
+            graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.add_edge(START, a);
+            graph.add_edge(START, d);
+            backend.keep(graph.compile().unwrap())
+        };
+        graph().invoke(Plain::update(), t()).await.unwrap();
+        let config = || RunConfig { answers: Answers::new().answer("q", "A"), ..t() };
+        let error = failed(graph().resume_with(Command::new().goto("a"), config()).await);
+        assert!(matches!(&error, RunError::TooEarly { node, key } if node.as_str() == "d" && key == "q"), "{error}");
+        let asked = graph().resume_with(Command::new().goto("a"), t()).await.unwrap();
+        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));
+        assert_eq!(graph().resume(config()).await.unwrap().state.said(), "a a A");
+    }
+
+    async fn workers_keep_their_items_and_failures_beside_a_command(backend: Backend) {
+        let graph = |mends: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let w = graph.add_worker("w", move |item: i64, _: Plain, cx: Cx| async move {
+                match (item, mends) {
+                    (2, _) => {
+                        let answer: String = cx.interrupt("q", item).await;
+                        Ok(say(&answer))
+                    }
+                    (3, false) => Err("it breaks"),
+                    _ => Ok(say(&item.to_string())),
+                }
+                .map_err(superstep::NodeError::new)
+            });
+            let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
+                [1, 2, 3].into_iter().fold(Command::<_, NoRoute>::new(), |command, item| command.send(w, item))
+            });
+            let b = sayer(&mut graph, "b");
+            graph.add_edge(START, p);
+            graph.add_edge(b, END);
+            graph.add_sends(p, w);
+            (backend.keep(graph.compile().unwrap()), w)
+        };
+        failed(graph(false).0.invoke(Plain::update(), t()).await);
+        let (graph, w) = graph(true);
+        let asked = graph.resume_with(Command::update(say("U")).goto("b").send(w, 4), t());
+        let asked = asked.await.unwrap();
+        assert_eq!(asked.interrupts[0].question, 2);
+        let answers = Answers::new().answer("q", "two");
+        let end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!(end.state.said(), "1 U b two 3 4");
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_streamed_as_a_checkpoint_and_what_follows() {
+    let graph = stopped(crate::support::Backend::memory().keep(line(&["a", "b", "c"]))).await;
+    let modes = [StreamMode::Updates, StreamMode::Checkpoints];
+    let mut stream = graph.stream_resume_with(Command::update(say("U")).goto("c"), t(), modes);
+    let mut lines = Vec::new();
+    while let Some(event) = futures::StreamExt::next(&mut stream).await {
+        lines.push(line_of(&event));
+    }
+    assert_eq!(
+        lines,
+        [
+            "checkpoint update 2 -> [b c]",
+            r#"update 3 b: {"log":["b"]}"#,
+            r#"update 3 c: {"log":["c"]}"#,
+            "checkpoint loop 3 -> [c]",
+            r#"update 4 c: {"log":["c"]}"#,
+            "checkpoint loop 4 -> []",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_graph_without_checkpointer_takes_no_command() {
+    let error = failed(line(&["a"]).resume_with(Command::new().goto("a"), t()).await);
+    assert!(matches!(&error, RunError::NoCheckpointer { .. }), "{error}");
+}
