@@ -22,6 +22,7 @@
 mod control;
 mod draw;
 mod ids;
+mod lint;
 mod plan;
 mod retry;
 mod run;
@@ -29,6 +30,7 @@ mod topology;
 
 pub use control::{Control, RestoreError};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
+pub use lint::{Level, Lint, RouterSpec, WhyDead, WritesSpec};
 pub use retry::RetryPolicy;
 pub use run::{
     Breakpoints, Commit, EngineError, Failure, Finished, Input, Output, Records, Report, Run, RunLimits,

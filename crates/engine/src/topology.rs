@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, fmt, panic::Location};
 
 use petgraph::{graph::DiGraph, visit::Dfs};
 
-use crate::{END, NodeIndex, NodeName, RetryPolicy, START};
+use crate::{
+    END, Level, Lint, NodeIndex, NodeName, RetryPolicy, RouterSpec, START, WhyDead, WritesSpec, lint,
+};
 
 /// Where in the user's code something was said.
 pub type Place = &'static Location<'static>;
@@ -99,6 +101,14 @@ pub struct TopologyBuilder {
     pub edges: Vec<Edge>,
     /// The joins, in the order of their declaration.
     pub joins: Vec<JoinSpec>,
+    /// Which edges are the routes of which conditional edge.
+    pub routers: Vec<RouterSpec>,
+    /// The names of all channels, and whether they take one write per superstep.
+    pub channels: Vec<(String, bool)>,
+    /// What nodes say that they write.
+    pub writes: Vec<WritesSpec>,
+    /// What is done about suspicions, if it is not a warning.
+    pub levels: BTreeMap<Lint, Level>,
 }
 
 /// The immutable shape of a compiled graph. Nodes are numbered in the order of their names; [`START`] is one of them.
@@ -198,13 +208,85 @@ pub enum ProblemKind {
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
     )]
     Unreachable(NodeName),
+    /// A node's plain edges are taken in different supersteps, so that it runs more than once.
+    #[error(
+        "SS020: node `{node}` runs more than once: `{late}` leads to it in a later superstep than `{early}`; use \
+         `add_join` to run it once after both, or defer it"
+    )]
+    RunsTwice {
+        /// The node.
+        node: NodeName,
+        /// A node that leads to it.
+        early: NodeName,
+        /// Another one, which does so later.
+        late: NodeName,
+    },
+    /// A join waits for nodes that never all run.
+    #[error("SS021: the join to `{join}` never completes: {}", match .why {
+        WhyDead::Unreachable(source) => format!("no edge leads to `{source}`; add one, or remove it from the join"),
+        WhyDead::Exclusive { router, first, second } => format!(
+            "a conditional edge of `{router}` leads to `{first}` or to `{second}`, never to both; use an edge from each \
+             instead of the join, or let the router return several routes"
+        ),
+    })]
+    DeadJoin {
+        /// The node that would run once all of them have.
+        join: NodeName,
+        /// Why they never do.
+        why: WhyDead,
+    },
+    /// Nodes run in a circle that nothing leads out of.
+    #[error(
+        "SS022: {} for ever: nothing leads out of the circle; add a conditional edge with a route to END or to another \
+         node", match &.0[..] {
+            [one] => format!("node `{one}` runs"),
+            many => format!("nodes {} run", many.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")),
+        }
+    )]
+    Endless(Vec<NodeName>),
+    /// Nodes that can run in one superstep say that they write a channel that takes one write.
+    #[error("SS023: {} `{channel}`, which takes one write per superstep; use a merging reducer or order the nodes with \
+             an edge", if .first == .second {
+        format!("the tasks of worker `{first}` run in the same superstep and all write channel")
+    } else {
+        format!("nodes `{first}` and `{second}` can run in the same superstep, and both write channel")
+    })]
+    ConcurrentWrites {
+        /// One node.
+        first: NodeName,
+        /// The other; the same if it is a worker.
+        second: NodeName,
+        /// The channel.
+        channel: String,
+    },
+    /// A node says that it writes a channel that the state does not have.
+    #[error(
+        "SS024: node `{node}` cannot write channel `{channel}`, which the state does not have; it has {known}"
+    )]
+    UnknownChannel {
+        /// The node.
+        node: String,
+        /// What it says.
+        channel: String,
+        /// The channels that there are.
+        known: String,
+    },
 }
 
 impl ProblemKind {
-    /// Whether the graph can run all the same.
+    /// Whether the graph could run all the same.
     pub fn is_warning(&self) -> bool {
+        self.lint().is_some()
+    }
+
+    /// The kind of suspicion, if the graph could run all the same.
+    pub fn lint(&self) -> Option<Lint> {
         match self {
-            Self::Unreachable(_) => true,
+            Self::Unreachable(_) => Some(Lint::Unreachable),
+            Self::RunsTwice { .. } => Some(Lint::RunsTwice),
+            Self::DeadJoin { .. } => Some(Lint::DeadJoin),
+            Self::Endless(_) => Some(Lint::Cycle),
+            Self::ConcurrentWrites { .. } => Some(Lint::ConcurrentWrites),
             Self::DuplicateNode(..)
             | Self::ReservedName(_)
             | Self::BadName(_)
@@ -215,7 +297,8 @@ impl ProblemKind {
             | Self::WorkerWithoutItem(_)
             | Self::NoRoutes(_)
             | Self::RoutesTwice(..)
-            | Self::IntoStart => false,
+            | Self::UnknownChannel { .. }
+            | Self::IntoStart => None,
         }
     }
 }
@@ -237,8 +320,17 @@ impl TopologyBuilder {
         let mut problems = self.name_problems();
         problems.extend(self.route_problems());
         problems.extend(self.edge_problems(place));
+        problems.extend(self.channel_problems());
+        if problems.iter().all(|problem| problem.kind.is_warning()) {
+            problems.extend(lint::look(&self));
+        }
+        let level = |problem: &Problem| match problem.kind.lint() {
+            Some(lint) => self.levels.get(&lint).copied().unwrap_or_default(),
+            None => Level::Deny,
+        };
+        problems.retain(|problem| level(problem) != Level::Allow);
         let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
-            problems.into_iter().partition(|problem| !problem.kind.is_warning());
+            problems.into_iter().partition(|problem| level(problem) == Level::Deny);
         if !errors.is_empty() {
             errors.append(&mut warnings);
             return Err(errors);
@@ -262,6 +354,24 @@ impl TopologyBuilder {
                 continue;
             };
             problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    /// Channels that are said to be written and do not exist.
+    fn channel_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for said in &self.writes {
+            let known = |channel: &&String| self.channels.iter().any(|(name, _)| name == *channel);
+            for channel in said.channels.iter().filter(|channel| !known(channel)) {
+                let names = self.channels.iter().map(|(name, _)| format!("`{name}`"));
+                let kind = ProblemKind::UnknownChannel {
+                    node: self.show(said.node).to_owned(),
+                    channel: channel.clone(),
+                    known: names.collect::<Vec<_>>().join(", "),
+                };
+                problems.push(Problem { kind, place: said.place });
+            }
         }
         problems
     }

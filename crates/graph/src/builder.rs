@@ -2,6 +2,7 @@
 //!
 //! Start at [`StateGraph`].
 
+mod checks;
 mod routing;
 
 pub use routing::RoutingRef;
@@ -17,7 +18,9 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use superstep_engine::{Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, Target, TopologyBuilder};
+use superstep_engine::{
+    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
+};
 
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
@@ -220,6 +223,8 @@ impl<S: State> StateGraph<S> {
         let place = Location::caller();
         let from = self.endpoint(from.into());
         let targets: Vec<NodeRef> = O::Route::ALL.iter().map(|&route| map(route)).collect();
+        let first = self.topology.edges.len();
+        self.topology.routers.push(RouterSpec { edges: first..first + targets.len(), one: O::ONE });
         for (route, &to) in O::Route::ALL.iter().zip(&targets) {
             let (to, kind) = (self.endpoint(to), EdgeKind::Route(route.label().to_owned()));
             self.topology.edges.push(Edge { from, to, kind, place });
@@ -235,7 +240,9 @@ impl<S: State> StateGraph<S> {
     /// # Errors
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
     #[track_caller]
-    pub fn compile(self) -> Result<CompiledGraph<S>, CompileError> {
+    pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
+        self.topology.channels = checks::channels(&self.initial);
+        let written = checks::written(&self.topology);
         let Self { name, initial, stamp, topology, nodes: declared, routes, routers, fan_outs } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
@@ -264,6 +271,9 @@ impl<S: State> StateGraph<S> {
             Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
             Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
         };
+        for (declared, writes) in written {
+            nodes[index(declared).position()].writes = Some(writes);
+        }
         for (from, targets) in routes {
             nodes[index(from).position()].routes = targets.iter().map(target).collect();
         }

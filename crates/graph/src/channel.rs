@@ -11,6 +11,8 @@ pub struct Channel {
     pub name: Cow<'static, str>,
     /// The names it had before: what is stored under them is read, and stored under the present one from then on.
     pub was: Cow<'static, [Cow<'static, str>]>,
+    /// Whether it takes one write per superstep.
+    pub exclusive: bool,
     /// Whether only the next superstep sees what is written to it.
     pub ephemeral: bool,
     /// The version of what is stored of it, from 1.

@@ -61,6 +61,19 @@ pub enum RunError {
         /// The other one.
         second: NodeName,
     },
+    /// A node wrote a channel that it did not declare.
+    #[error(
+        "SS186: superstep {step}: node `{node}` wrote channel `{channel}`, which is not among those that it says it writes; \
+         add it to `StateGraph::writes`, or do not write it"
+    )]
+    Undeclared {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The channel.
+        channel: Cow<'static, str>,
+    },
     /// A reducer refused a write.
     #[error("SS103: superstep {step}: the write of node `{node}` cannot be folded")]
     Fold {

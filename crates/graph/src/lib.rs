@@ -74,7 +74,8 @@ pub use state::{FoldError, State, Update, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{RunStream, StreamMode, Streaming};
 pub use superstep_engine::{
-    ChannelSet, Control, EngineError, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
+    ChannelSet, Control, EngineError, Level, Lint, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy,
+    Topology,
 };
 pub use superstep_macros::{Route, State};
 pub use timeout::{TimedOut, TimeoutKind};

@@ -10,7 +10,7 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
-use superstep_engine::{NodeIndex, OnCancel, RetryPolicy, Target};
+use superstep_engine::{ChannelSet, NodeIndex, OnCancel, RetryPolicy, Target};
 
 use crate::{Cx, NodeError, Panicked, Route, RoutingOutput, State, Update, command::Written};
 
@@ -53,12 +53,16 @@ pub trait Routes {
     /// The enum of routes.
     type Route: Route;
 
+    /// Whether it is always exactly one.
+    const ONE: bool = false;
+
     /// Hands over each route in order.
     fn each(self, take: impl FnMut(Self::Route));
 }
 
 impl<R: Route> Routes for R {
     type Route = R;
+    const ONE: bool = true;
 
     fn each(self, mut take: impl FnMut(R)) {
         take(self);
@@ -122,6 +126,8 @@ pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Resu
 pub(crate) struct CompiledNode<S: State> {
     /// `None` for the start, whose task is the input.
     pub(crate) run: Option<NodeFn<S>>,
+    /// What it may write; `None` if it did not say.
+    pub(crate) writes: Option<ChannelSet>,
     /// Where the routes lead that it may choose itself.
     pub(crate) routes: Vec<Target>,
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
@@ -137,6 +143,7 @@ impl<S: State> Default for CompiledNode<S> {
         let NodeOptions { retry_on, timeout, idle_timeout, .. } = NodeOptions::default();
         Self {
             run: None,
+            writes: None,
             routes: Vec::new(),
             routers: Vec::new(),
             fan_outs: Vec::new(),
@@ -169,6 +176,12 @@ impl Targets {
 }
 
 impl<S: State> CompiledNode<S> {
+    /// The first of these channels that it did not say it writes.
+    pub(crate) fn undeclared(&self, written: ChannelSet) -> Option<usize> {
+        let declared = self.writes?;
+        written.iter().find(|channel| !declared.contains(*channel))
+    }
+
     /// Whether where it leads depends on the state.
     pub(crate) fn decides(&self) -> bool {
         !self.routers.is_empty() || !self.fan_outs.is_empty()

@@ -342,6 +342,10 @@ impl<S: State> Driver<S> {
         let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
         let name = self.graph.topology.name(node);
         let compiled = &self.graph.nodes[node.position()];
+        if let Some(other) = compiled.undeclared(written) {
+            let channel = self.state.channels()[other].name.clone();
+            return Err(RunError::Undeclared { node: name.clone(), step: task.step, channel });
+        }
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
             self.state.clear_ephemeral();

@@ -239,7 +239,7 @@ impl Input {
             impl #update {
                 // Here, where no trait is demanded, so that a trait which is missing is reported once.
                 const __CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: ::std::borrow::Cow::Borrowed(#names), ephemeral: #reducers::EPHEMERAL, #history }),*];
+                    &[#(#home::Channel { name: ::std::borrow::Cow::Borrowed(#names), exclusive: #reducers::EXCLUSIVE, ephemeral: #reducers::EPHEMERAL, #history }),*];
 
                 #parts
 

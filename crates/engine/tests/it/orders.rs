@@ -49,7 +49,8 @@ impl World {
         let routes = routes.map(|(number, &edge)| (edge, EdgeKind::Route(number.to_string())));
         let edges = plain.chain(routes);
         let edges = edges.map(|((from, to), kind)| Edge { from: end(from), to: end(to), kind, place });
-        let builder = TopologyBuilder { nodes: nodes.collect(), edges: edges.collect(), joins: Vec::new() };
+        let builder =
+            TopologyBuilder { nodes: nodes.collect(), edges: edges.collect(), ..TopologyBuilder::default() };
         Arc::new(builder.build(place).expect("random graphs are valid").0)
     }
 

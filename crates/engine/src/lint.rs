@@ -1,0 +1,176 @@
+//! What is suspicious in a graph that could run.
+//!
+//! Start at [`Lint`]. Each looks for what is certain to be a mistake, or nearly so; none raises an alarm where it has to
+//! guess.
+
+mod concurrent;
+mod cycles;
+mod joins;
+mod twice;
+
+use std::collections::BTreeMap;
+
+pub use joins::WhyDead;
+
+use crate::{EdgeKind, Endpoint, Place, Problem, topology::TopologyBuilder};
+
+/// A kind of suspicion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Lint {
+    /// SS008: nothing leads to a node.
+    Unreachable,
+    /// SS020: a node runs more than once because its plain edges are taken in different supersteps.
+    RunsTwice,
+    /// SS021: a join waits for nodes that never all run.
+    DeadJoin,
+    /// SS022: nodes run in a circle that nothing leads out of.
+    Cycle,
+    /// SS023: nodes that can run in one superstep say that they write a channel that takes one write.
+    ConcurrentWrites,
+}
+
+/// What is done about a [`Lint`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Nothing is said.
+    Allow,
+    /// It is a warning of the compiled graph.
+    #[default]
+    Warn,
+    /// The graph does not compile.
+    Deny,
+}
+
+/// What a node says that it writes.
+#[derive(Clone, Debug)]
+pub struct WritesSpec {
+    /// The node.
+    pub node: Endpoint,
+    /// The names of channels.
+    pub channels: Vec<String>,
+    /// Where it was said.
+    pub place: Place,
+}
+
+/// The routes of one conditional edge.
+#[derive(Clone, Debug)]
+pub struct RouterSpec {
+    /// Its routes, as positions among the edges.
+    pub edges: std::ops::Range<usize>,
+    /// Whether it takes only one of them each time.
+    pub one: bool,
+}
+
+/// Looks for everything. The edges have been checked.
+pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
+    let ways = Ways::new(builder);
+    let mut problems = twice::look(&ways);
+    problems.extend(joins::look(&ways));
+    problems.extend(cycles::look(&ways));
+    problems.extend(concurrent::look(&ways));
+    problems
+}
+
+/// The edges of a graph, whose nodes are numbers: [`START`](crate::START) is the last.
+struct Ways<'b> {
+    builder: &'b TopologyBuilder,
+    start: usize,
+    /// Those that leave each node.
+    from: Vec<Vec<Way>>,
+    /// Each with its sources and its target.
+    joins: Vec<(Vec<usize>, usize, Place)>,
+}
+
+/// An edge.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// `None` for the end.
+    to: Option<usize>,
+    when: When,
+    /// Its position in the builder.
+    edge: usize,
+}
+
+/// When an edge is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum When {
+    Always,
+    /// If a conditional edge says so: the position of that.
+    Router(usize),
+    /// If the node itself says so.
+    Goto,
+    /// Once for each item, so that it may be never and may be often.
+    Items,
+}
+
+impl<'b> Ways<'b> {
+    fn new(builder: &'b TopologyBuilder) -> Self {
+        let start = builder.nodes.len();
+        let number = |end| match end {
+            Endpoint::Node(declared) => Some(declared),
+            Endpoint::Start => Some(start),
+            Endpoint::End | Endpoint::Foreign => None,
+        };
+        let mut from = vec![Vec::new(); start + 1];
+        let mut router_of = BTreeMap::new();
+        for (router, spec) in builder.routers.iter().enumerate() {
+            router_of.extend(spec.edges.clone().map(|edge| (edge, router)));
+        }
+        for (position, edge) in builder.edges.iter().enumerate() {
+            let when = match (&edge.kind, router_of.get(&position)) {
+                (EdgeKind::Plain, _) => When::Always,
+                (EdgeKind::FanOut, _) => When::Items,
+                (EdgeKind::Route(_), Some(router)) => When::Router(*router),
+                _ => When::Goto,
+            };
+            if let Some(node) = number(edge.from) {
+                from[node].push(Way { to: number(edge.to), when, edge: position });
+            }
+        }
+        let joins = builder.joins.iter().filter_map(|join| {
+            let sources = join.sources.iter().copied().filter_map(number).collect();
+            Some((sources, number(join.to)?, join.place))
+        });
+        Self { builder, start, from, joins: joins.collect() }
+    }
+
+    /// All nodes, with the start.
+    fn nodes(&self) -> std::ops::RangeInclusive<usize> {
+        0..=self.start
+    }
+
+    fn name(&self, node: usize) -> crate::NodeName {
+        self.builder.nodes.get(node).map_or_else(|| crate::START.into(), |node| node.name.clone())
+    }
+
+    fn is_deferred(&self, node: usize) -> bool {
+        self.builder.nodes.get(node).is_some_and(|node| node.deferred)
+    }
+
+    fn is_worker(&self, node: usize) -> bool {
+        self.builder.nodes.get(node).is_some_and(|node| node.worker)
+    }
+
+    /// Where each node leads, whatever it depends on; a join is reached from each of its sources.
+    fn next(&self, node: usize) -> impl Iterator<Item = usize> {
+        let joined =
+            self.joins.iter().filter(move |(sources, ..)| sources.contains(&node)).map(|(_, to, _)| *to);
+        self.from[node].iter().filter_map(|way| way.to).chain(joined)
+    }
+
+    /// The nodes that can be reached from these, with themselves, over edges that are not `without`.
+    fn reached(&self, from: impl IntoIterator<Item = usize>, without: impl Fn(usize) -> bool) -> Vec<bool> {
+        let mut reached = vec![false; self.start + 1];
+        let mut left: Vec<usize> = from.into_iter().collect();
+        while let Some(node) = left.pop() {
+            if std::mem::replace(&mut reached[node], true) {
+                continue;
+            }
+            left.extend(self.from[node].iter().filter(|way| !without(way.edge)).filter_map(|way| way.to));
+            let joined = self.joins.iter().filter(|(sources, ..)| sources.contains(&node));
+            left.extend(joined.map(|(_, to, _)| *to));
+        }
+        reached
+    }
+}

@@ -1,0 +1,109 @@
+//! Nodes that write the same channel in the same superstep.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Way, Ways, When};
+use crate::{Place, Problem, ProblemKind};
+
+/// Pairs of nodes that can run in the same superstep, and say that they write a channel that takes one write.
+pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+    let takes_one =
+        |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
+    let mut writes: BTreeMap<usize, (BTreeSet<&String>, Place)> = BTreeMap::new();
+    for said in &ways.builder.writes {
+        if let crate::Endpoint::Node(node) = said.node {
+            let entry = writes.entry(node).or_insert_with(|| (BTreeSet::new(), said.place));
+            entry.0.extend(said.channels.iter().filter(takes_one));
+        }
+    }
+    if writes.values().all(|(channels, _)| channels.is_empty()) {
+        return Vec::new();
+    }
+    let together = together(ways);
+    let mut problems = Vec::new();
+    for (one, other) in together {
+        let (Some((first, _)), Some((second, place))) = (writes.get(&one), writes.get(&other)) else {
+            continue;
+        };
+        if let Some(channel) = first.intersection(second).next() {
+            let (mut nodes, channel) = ([ways.name(one), ways.name(other)], (*channel).clone());
+            nodes.sort();
+            let [first, second] = nodes;
+            problems.push(Problem { kind: ProblemKind::ConcurrentWrites { first, second, channel }, place });
+        }
+    }
+    problems
+}
+
+/// The pairs of tasks that can be in one superstep, the lesser node first; a worker can be paired with itself.
+fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
+    let leads_to: Vec<Vec<bool>> = ways.nodes().map(|node| ways.reached([node], |_| false)).collect();
+    let mut pairs = BTreeSet::new();
+    // A task alone is a pair of `None` and a node.
+    let mut seen = BTreeSet::new();
+    let mut left: Vec<(Option<usize>, usize)> = vec![(None, ways.start)];
+    while let Some((one, other)) = left.pop() {
+        if !seen.insert((one, other)) {
+            continue;
+        }
+        if let Some(one) = one {
+            pairs.insert((one, other));
+        }
+        let mut next = |a: usize, b: usize| {
+            if a != b || ways.is_worker(a) {
+                // Deferred nodes run when nothing else is left to run.
+                if ways.is_deferred(a) == ways.is_deferred(b) {
+                    left.push((Some(a.min(b)), a.max(b)));
+                }
+            }
+        };
+        match one {
+            None => {
+                for (position, first) in ways.from[other].iter().enumerate() {
+                    let Some(a) = first.to else { continue };
+                    if first.when == When::Items {
+                        next(a, a);
+                    }
+                    for second in &ways.from[other][position + 1..] {
+                        if let Some(b) = second.to
+                            && both(ways, first, second)
+                        {
+                            next(a, b);
+                        }
+                    }
+                }
+            }
+            Some(one) => {
+                let ends = |node: usize| ways.from[node].iter().filter_map(|way| way.to);
+                for a in ends(one) {
+                    for b in ends(other) {
+                        next(a, b);
+                    }
+                }
+                // A join runs with what comes after the others, unless it still has to wait for what they lead to.
+                for (sources, to, _) in &ways.joins {
+                    for (source, sibling) in [(one, other), (other, one)] {
+                        if !sources.contains(&source) {
+                            continue;
+                        }
+                        for b in ends(sibling) {
+                            if !sources.iter().any(|source| leads_to[b][*source]) {
+                                next(*to, b);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        left.extend(one.into_iter().chain([other]).flat_map(|node| ways.next(node)).map(|to| (None, to)));
+    }
+    pairs
+}
+
+/// Whether one task can take both.
+fn both(ways: &Ways<'_>, first: &Way, second: &Way) -> bool {
+    match (first.when, second.when) {
+        (When::Router(a), When::Router(b)) => a != b || !ways.builder.routers[a].one,
+        _ => true,
+    }
+}

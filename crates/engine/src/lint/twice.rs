@@ -1,0 +1,73 @@
+//! Nodes that run more than once although one run was meant.
+
+use super::{Ways, When};
+use crate::{Problem, ProblemKind};
+
+/// How far a node is from another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// So many plain edges, on every way.
+    One(usize),
+    /// Ways of different lengths lead there.
+    Several,
+}
+
+/// A node with plain edges from two nodes that one node leads to for certain, in different supersteps.
+///
+/// Only plain edges count, and what they lead to without a deferred node in between: whatever else runs, these run. A node
+/// that runs twice because the one before it does is not blamed as well.
+pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+    let mut blamed = vec![false; ways.start + 1];
+    let mut problems = Vec::new();
+    for origin in std::iter::once(ways.start).chain(0..ways.start) {
+        let depths = depths(ways, origin);
+        for node in 0..ways.start {
+            if blamed[node] || ways.is_deferred(node) {
+                continue;
+            }
+            let mut before: Vec<(usize, usize, usize)> = Vec::new();
+            let mut certain = true;
+            for source in ways.nodes() {
+                let edge =
+                    ways.from[source].iter().find(|way| way.when == When::Always && way.to == Some(node));
+                match (edge, depths[source]) {
+                    (Some(way), Some(Depth::One(depth))) => before.push((depth, source, way.edge)),
+                    (Some(_), Some(Depth::Several)) => certain = false,
+                    _ => {}
+                }
+            }
+            before.sort_unstable();
+            if let (true, [(first, early, _), .., (last, late, edge)]) = (certain, &before[..])
+                && first < last
+            {
+                blamed[node] = true;
+                let (early, late) = (ways.name(*early), ways.name(*late));
+                let kind = ProblemKind::RunsTwice { node: ways.name(node), early, late };
+                problems.push(Problem { kind, place: ways.builder.edges[*edge].place });
+            }
+        }
+    }
+    problems
+}
+
+fn depths(ways: &Ways<'_>, origin: usize) -> Vec<Option<Depth>> {
+    let mut depths = vec![None; ways.start + 1];
+    let mut left = vec![(origin, Depth::One(0))];
+    while let Some((node, depth)) = left.pop() {
+        let known = &mut depths[node];
+        *known = match *known {
+            None => Some(depth),
+            Some(same) if same == depth => continue,
+            Some(Depth::Several) => continue,
+            Some(Depth::One(_)) => Some(Depth::Several),
+        };
+        let next = match *known {
+            // Longer than any way without a circle.
+            Some(Depth::One(depth)) if depth <= ways.start => Depth::One(depth + 1),
+            _ => Depth::Several,
+        };
+        let plain = ways.from[node].iter().filter(|way| way.when == When::Always).filter_map(|way| way.to);
+        left.extend(plain.filter(|to| !ways.is_deferred(*to)).map(|to| (to, next)));
+    }
+    depths
+}

@@ -1,0 +1,61 @@
+//! What is checked beyond what has to be right: lints, and what nodes say that they write.
+
+use std::panic::Location;
+
+use superstep_engine::{ChannelSet, Endpoint, Level, Lint, TopologyBuilder, WritesSpec};
+
+use super::{NodeRef, StateGraph};
+use crate::State;
+
+impl<S: State> StateGraph<S> {
+    /// Says what is done about a suspicion: nothing, a warning, or an error of [`compile`](Self::compile). All are
+    /// warnings if nothing is said.
+    ///
+    /// ```
+    /// # use superstep_graph::{Level, Lint, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { answer: String }
+    /// let mut graph = StateGraph::<Chat>::new("chat");
+    /// graph.lint(Lint::Unreachable, Level::Deny);
+    /// // It asks its user again and again, and is cancelled one day.
+    /// graph.lint(Lint::Cycle, Level::Allow);
+    /// ```
+    pub fn lint(&mut self, lint: Lint, level: Level) {
+        self.topology.levels.insert(lint, level);
+    }
+
+    /// Says which channels `node` writes. It may write no other then: a run fails with
+    /// [`RunError::Undeclared`](crate::RunError::Undeclared) if it does.
+    ///
+    /// What is said by several calls counts together. [`Lint::ConcurrentWrites`] compares what nodes say that can run in the
+    /// same superstep.
+    #[track_caller]
+    pub fn writes<C: Into<String>>(
+        &mut self,
+        node: impl Into<NodeRef>,
+        channels: impl IntoIterator<Item = C>,
+    ) {
+        let node = self.endpoint(node.into());
+        let channels = channels.into_iter().map(Into::into).collect();
+        self.topology.writes.push(WritesSpec { node, channels, place: Location::caller() });
+    }
+}
+
+/// The channels of a state, for the engine.
+pub(super) fn channels<S: State>(state: &S) -> Vec<(String, bool)> {
+    state.channels().iter().map(|channel| (channel.name.to_string(), channel.exclusive)).collect()
+}
+
+/// What nodes say that they write, as sets.
+pub(super) fn written(topology: &TopologyBuilder) -> Vec<(Endpoint, ChannelSet)> {
+    let position = |name: &String| topology.channels.iter().position(|(channel, _)| channel == name);
+    let mut written: Vec<(Endpoint, ChannelSet)> = Vec::new();
+    for said in &topology.writes {
+        let channels: ChannelSet = said.channels.iter().filter_map(position).collect();
+        match written.iter_mut().find(|(node, _)| *node == said.node) {
+            Some((_, before)) => *before = before.union(channels),
+            None => written.push((said.node, channels)),
+        }
+    }
+    written
+}
