@@ -189,6 +189,7 @@ impl Scenario {
         let kit = Kit::new(&self.found, hurry);
         let checkpointer = Arc::new(MemoryCheckpointer::new());
         let agent = self.agent(model, &kit).checkpointer(checkpointer).build().unwrap();
+        assert!(agent.graph().warnings().is_empty(), "the lints raise no false alarm");
         let mut turns = Vec::new();
         for (at, text) in self.turns.iter().enumerate() {
             let cancel = if at == 0 { self.cancel } else { Cancel::Never };

@@ -15,6 +15,7 @@ mod fan_out;
 mod forks;
 mod interrupts;
 mod joins;
+mod lints;
 mod outside;
 mod panics;
 mod retries;

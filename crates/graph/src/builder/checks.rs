@@ -29,6 +29,9 @@ impl<S: State> StateGraph<S> {
     ///
     /// What is said by several calls counts together. [`Lint::ConcurrentWrites`] compares what nodes say that can run in the
     /// same superstep.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this graph.
     #[track_caller]
     pub fn writes<C: Into<String>>(
         &mut self,
@@ -36,6 +39,7 @@ impl<S: State> StateGraph<S> {
         channels: impl IntoIterator<Item = C>,
     ) {
         let node = self.endpoint(node.into());
+        assert!(matches!(node, Endpoint::Node(_)), "only a node of graph `{}` can write in it", self.name);
         let channels = channels.into_iter().map(Into::into).collect();
         self.topology.writes.push(WritesSpec { node, channels, place: Location::caller() });
     }
