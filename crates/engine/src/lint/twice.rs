@@ -17,12 +17,12 @@ enum Depth {
 /// Only plain edges count, and what they lead to without a deferred node in between: whatever else runs, these run. A node
 /// that runs twice because the one before it does is not blamed as well.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
-    let mut blamed = vec![false; ways.start + 1];
+    let mut blamed = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
     for origin in std::iter::once(ways.start).chain(0..ways.start) {
         let depths = depths(ways, origin);
         for node in 0..ways.start {
-            if blamed[node] || ways.is_deferred(node) {
+            if blamed.contains(&node) || ways.is_deferred(node) {
                 continue;
             }
             let mut before: Vec<(usize, usize, usize)> = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
             if let (true, [(first, early, _), .., (last, late, edge)]) = (certain, &before[..])
                 && first < last
             {
-                blamed[node] = true;
+                blamed.insert(node);
                 let (early, late) = (ways.name(*early), ways.name(*late));
                 let kind = ProblemKind::RunsTwice { node: ways.name(node), early, late };
                 problems.push(Problem { kind, place: ways.builder.edges[*edge].place });
