@@ -73,6 +73,11 @@ pub enum AgentError {
     /// The graph does not compile.
     #[error(transparent)]
     Graph(#[from] CompileError),
+    /// A budget of money without the prices of the model.
+    #[error(
+        "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
+    )]
+    UnknownPrice,
 }
 
 impl AgentBuilder {
@@ -120,6 +125,9 @@ impl AgentBuilder {
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
         let Self { model, tools, approver, memory, config, checkpointer, jitter } = self;
+        if !config.budget.has_prices() {
+            return Err(AgentError::UnknownPrice);
+        }
         let mut registry = ToolRegistry::new();
         for tool in tools {
             registry.insert(tool)?;

@@ -3,6 +3,7 @@
 //! Start at [`ReactConfig`].
 
 mod answers;
+mod budget;
 mod limit;
 mod loops;
 mod presets;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use superstep_llm::ModelRetry;
 
 pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
+pub use budget::{Budget, Cost};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
 pub use presets::{PRESETS, Preset};
@@ -59,6 +61,11 @@ pub struct ReactConfig {
     pub truncate: Option<Truncate>,
     /// When the model is held to repeat itself, and what is done about it.
     pub loops: Vec<LoopRule>,
+    /// What a turn may cost.
+    pub budget: Budget,
+    /// Whether a tool's name that is wrong in case or punctuation only, and arguments that are fenced or otherwise wrapped, are
+    /// taken for what they mean. An event says so.
+    pub repair: bool,
     /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
     pub synthetic_after_tools: Option<String>,
     /// What the assistant says when a turn is cancelled; `None` for nothing.
@@ -120,7 +127,7 @@ impl ReactConfig {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 3] = ["limit", "retry", "truncate"];
+const TABLES: [&str; 4] = ["limit", "retry", "truncate", "budget"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

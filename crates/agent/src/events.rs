@@ -52,6 +52,21 @@ pub(crate) fn loop_detected(cx: &Cx, rule: &str, tool: &str, n: usize) {
     cx.emit("loop", json!({ "rule": rule, "tool": tool, "n": n }));
 }
 
+/// So many hundredths of the budget are spent.
+pub(crate) fn budget_warning(cx: &Cx, budget: &str, percent: u32) {
+    cx.emit("budget_warning", json!({ "budget": budget, "percent": percent }));
+}
+
+/// A tool's name was taken for another one.
+pub(crate) fn tool_repaired(cx: &Cx, id: &str, from: &str, to: &str) {
+    cx.emit("tool_repaired", json!({ "id": id, "from": from, "to": to }));
+}
+
+/// Arguments were taken for what they mean.
+pub(crate) fn args_repaired(cx: &Cx, id: &str, tool: &str) {
+    cx.emit("args_repaired", json!({ "id": id, "tool": tool }));
+}
+
 pub(crate) fn memory_stored(cx: &Cx) {
     cx.emit("memory_stored", json!({}));
 }

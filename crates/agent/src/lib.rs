@@ -23,13 +23,13 @@ pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use config::{
-    AfterEmpty, AtLimit, ConfigError, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction,
-    LoopRule, PRESETS, Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit,
+    LoopAction, LoopRule, PRESETS, Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 pub use graph::{AgentDeps, Next, react_graph, should_continue};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approver, DenyAll};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
-    ToolCallRecord,
+    Refusal, ToolCallRecord,
 };

@@ -2,10 +2,12 @@
 
 pub(crate) mod agent;
 mod answer;
+mod budget;
 pub(crate) mod finalize;
 pub(crate) mod init_state;
 mod loops;
 pub(crate) mod memory_trigger;
 mod next_call;
 mod repair;
+mod repaired_call;
 pub(crate) mod tools;

@@ -41,8 +41,10 @@ pub struct AgentState {
     pub llm_calls: u32,
     /// Model requests that were sent in this turn, retries included.
     pub model_requests: u32,
-    /// Tokens of this turn, as far as the provider told.
+    /// Tokens of this turn; estimated where the provider did not tell, see [`LastAnswer::estimated`].
     pub usage: Usage,
+    /// When the turn began, if its time is bounded: UTC milliseconds, by the clock of the run.
+    pub started_ms: i64,
     /// Every tool call of this turn that was answered, in call order.
     #[channel(append)]
     pub tool_call_history: Log<ToolCallRecord>,
@@ -93,9 +95,25 @@ pub struct LastAnswer {
     /// Whether the model is to be asked again before anything else happens.
     #[serde(skip_serializing_if = "is_default")]
     pub again: bool,
-    /// Whether it was the last one allowed, so that its tool calls must not be executed.
+    /// Why its tool calls must not be executed, if there are no more to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+    /// Whether the user was told that the budget of the turn is nearly exhausted.
     #[serde(skip_serializing_if = "is_default")]
-    pub last_call: bool,
+    pub budget_warned: bool,
+    /// Whether tokens of the turn had to be estimated.
+    #[serde(skip_serializing_if = "is_default")]
+    pub estimated: bool,
+}
+
+/// Why tool calls are not executed although they are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The model was not to make any: there are no steps left.
+    StepLimit,
+    /// The budget of the turn is exhausted.
+    Budget,
 }
 
 /// A tool call as the histories keep it.
@@ -146,6 +164,8 @@ pub enum AgentOutcome {
     Empty,
     /// The output limit cut the answers off.
     Length,
+    /// The budget was exhausted.
+    Budget,
 }
 
 impl AgentOutcome {
@@ -159,6 +179,7 @@ impl AgentOutcome {
             Self::LlmError => "llm_error",
             Self::Empty => "empty_response",
             Self::Length => "length_limit",
+            Self::Budget => "budget",
         }
     }
 }

@@ -51,6 +51,10 @@ pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted
 /// Not executed, for this was the last model call that was allowed.
 pub(crate) const STEP_LIMIT: &str = "Error: step limit reached, not executed.";
 
+/// Not executed, or stopped, because the budget of the turn is exhausted.
+pub(crate) const BUDGET: &str = "Error: budget exhausted, not executed.";
+pub(crate) const BUDGET_STOPPED: &str = "Error: budget exhausted, the call was stopped.";
+
 /// What the model is told at the limit, and when it gave no answer or only a part of one.
 pub(crate) const SUMMARISE: &str = "You have failed to generate response within the maximum iterations. Now respond \
     directly by summarizing the current situation.";
@@ -79,6 +83,10 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "cancelled" => "the run was cancelled",
         "llm_error" => "the model could not be asked",
         "empty_response" => "the model gave empty answers only",
+        "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
+        "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",
+        "budget_wall" => "the time of the turn was over before the model gave an answer",
+        "budget_cost" => "the money of the turn was spent before the model gave an answer",
         "length_limit" => "the output limit cut every answer off",
         _ => "the run was stopped",
     };

@@ -34,4 +34,4 @@ pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, Retrying, seeded_jitter};
-pub use tool::{FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};
+pub use tool::{Behaviour, FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

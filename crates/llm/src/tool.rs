@@ -35,6 +35,19 @@ impl ToolSpec {
     }
 }
 
+/// How a [`Tool`] wants to be treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Its calls run alone, whatever else the model called at the same time.
+    pub exclusive: bool,
+    /// It is asked the same again and again until something changes: repeating it is no loop.
+    pub poll: bool,
+    /// Its result is the answer to the user: the model is not asked again.
+    pub answers: bool,
+    /// Calling it twice with one idempotency key does no harm, so that a call whose outcome is unknown may be repeated.
+    pub idempotent: bool,
+}
+
 /// What a [`Tool`] gets beside its arguments.
 #[derive(Clone, Debug)]
 pub struct ToolCx {
@@ -76,6 +89,11 @@ pub trait Tool: Send + Sync {
     /// Name, description and argument schema.
     fn spec(&self) -> &ToolSpec;
 
+    /// How it wants to be treated.
+    fn behaviour(&self) -> Behaviour {
+        Behaviour::default()
+    }
+
     /// What a person is asked before this call runs, a few lines of text; `None` if nobody needs to be asked.
     ///
     /// Asked only for arguments that pass the schema. The executor asks; the tool does not.
@@ -91,6 +109,7 @@ pub trait Tool: Send + Sync {
 /// A tool made of a function; see [`tool_fn`].
 pub struct FnTool<Args, F> {
     spec: ToolSpec,
+    behaviour: Behaviour,
     run: F,
     args: PhantomData<fn(Args)>,
 }
@@ -120,7 +139,15 @@ where
     F: Fn(Args, ToolCx) -> Fut + Send + Sync,
     Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
 {
-    FnTool { spec, run, args: PhantomData }
+    FnTool { spec, behaviour: Behaviour::default(), run, args: PhantomData }
+}
+
+impl<Args, F> FnTool<Args, F> {
+    /// The same tool, to be treated like this.
+    #[must_use]
+    pub fn with_behaviour(self, behaviour: Behaviour) -> Self {
+        Self { behaviour, ..self }
+    }
 }
 
 impl<Args, F> fmt::Debug for FnTool<Args, F> {
@@ -137,6 +164,10 @@ where
 {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        self.behaviour
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

@@ -12,3 +12,7 @@ pub mod store {}
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/presets.md")]
 pub mod presets {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/budgets.md")]
+pub mod budgets {}

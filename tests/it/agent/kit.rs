@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{Approval, ApprovalFuture, ApprovalRequest, Approver, MemoryError, MemoryFuture, MemoryStore},
-    llm::{Message, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
+    llm::{Behaviour, Message, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
 
 /// What one run of a scenario works with, and what it saw. Clones are the same kit.
@@ -95,7 +95,8 @@ impl Scripted {
     fn new(name: &'static str, kit: Kit) -> Self {
         let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
         let fields: Vec<(&str, Value)> = match name {
-            "echo" | "slow" => vec![("x", text)],
+            "echo" | "slow" | "solo" | "tell" => vec![("x", text)],
+            "poll" => vec![("id", text)],
             "add" => vec![("a", number.clone()), ("b", number)],
             "big" | "accents" => vec![("n", number)],
             "send" => vec![("to", text)],
@@ -115,6 +116,16 @@ impl Tool for Scripted {
         &self.spec
     }
 
+    fn behaviour(&self) -> Behaviour {
+        let name = self.spec.name.as_str();
+        Behaviour {
+            exclusive: name == "solo",
+            poll: name == "poll",
+            answers: name == "tell",
+            ..Behaviour::default()
+        }
+    }
+
     fn approval(&self, args: &Value) -> Option<String> {
         if self.spec.name == "unsure" {
             std::panic::resume_unwind(Box::new("what to ask?"));
@@ -130,7 +141,9 @@ impl Tool for Scripted {
             let repeat = |what: &str| what.repeat(usize::try_from(args["n"].as_u64().unwrap()).unwrap());
             match name {
                 "echo" => Ok(format!("r:{}", text("x"))),
-                "slow" => {
+                "tell" => Ok(text("x")),
+                "poll" => Ok("pending".to_owned()),
+                "slow" | "solo" => {
                     let ms = match text("x").as_str() {
                         "a" => 300,
                         "b" => 100,

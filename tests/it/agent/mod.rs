@@ -9,6 +9,7 @@ mod kit;
 mod show;
 
 mod approvals;
+mod budget;
 mod cancel;
 mod faults;
 mod limits;
@@ -20,6 +21,7 @@ mod splits;
 mod stream;
 mod tools;
 mod transcripts;
+mod treatment;
 mod turns;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -29,7 +31,7 @@ use kit::{Decide, Kit, Memory, Person, Store};
 use serde_json::Value;
 use show::Told;
 use superstep::{
-    Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode,
+    Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
     agent::{Agent, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
     llm::{ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Role, WireConfig},
 };
@@ -201,7 +203,7 @@ impl Scenario {
     }
 
     async fn turn(&self, agent: &Agent, text: &str, cancel: Cancel) -> Turn {
-        let config = RunConfig::thread("t");
+        let config = RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") };
         let (token, began) = (config.cancel.clone(), Instant::now());
         if let Cancel::At(ms) = cancel {
             let token = token.clone();

@@ -39,6 +39,11 @@ impl Told {
             "attempt_discarded" => format!("+attempt_discarded{{{}}}", data["attempt"]),
             "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
             "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),
+            "budget_warning" => format!("+budget_warning{{{},{}}}", self.text("budget"), data["percent"]),
+            "tool_repaired" => {
+                format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))
+            }
+            "args_repaired" => format!("+args_repaired{{{},{}}}", self.text("id"), self.text("tool")),
             "truncated_answer" | "memory_stored" => format!("+{}", self.name),
             name => panic!("an event that no test knows: {name} {data}"),
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
-    AfterEmpty, AtLimit, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule,
-    ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction,
+    LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -79,6 +79,7 @@ impl Default for ReactConfig {
                 LoopRule { when: Repeat::NoProgress { n: 3 }, then: LoopAction::Warn },
                 LoopRule { when: Repeat::Period { max_period: 4, repeats: 3 }, then: LoopAction::Warn },
             ],
+            repair: true,
             ..Self::bare()
         }
     }
@@ -190,6 +191,8 @@ impl ReactConfig {
             cancel_grace: Duration::from_millis(250),
             truncate: None,
             loops: Vec::new(),
+            budget: Budget::default(),
+            repair: false,
             synthetic_after_tools: None,
             halt: None,
             memory_timeout: Duration::from_secs(5),

@@ -8,7 +8,9 @@ use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Role, Usage}
 use tokio::time::Instant;
 
 use super::{
-    answer, loops,
+    answer,
+    budget::{self, Spent},
+    loops,
     next_call::{NextCall, Plan},
     repair::repaired,
 };
@@ -33,18 +35,18 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     if cx.cancel().is_cancelled() {
         return Ok(Some(stop("cancelled")));
     }
-    let mut call = match NextCall::plan(&deps.config, state) {
+    let mut call = match NextCall::plan(&deps.config, state, cx.now_ms()) {
         Plan::Call(call) => call,
         Plan::Stop(reason) => return Ok(Some(stop(reason))),
         Plan::Fail => return Err(NodeError::new(OutOfSteps(deps.config.limit.max)).fatal()),
     };
     if call.tools
-        && let Some(found) = loops::stops(&deps.config.loops, state)
+        && let Some(found) = loops::stops(&deps.config.loops, &deps.tools, state)
     {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         return Ok(Some(stop("loop_detected")));
     }
-    if let Some(found) = loops::warns(&deps.config.loops, state) {
+    if let Some(found) = loops::warns(&deps.config.loops, &deps.tools, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         call.hints.push(texts::loop_warning(&found.tool, found.n).into());
     }
@@ -52,13 +54,14 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let synthetic = deps.config.synthetic_after_tools.as_ref();
     let synthetic = synthetic.filter(|_| state.messages.last().is_some_and(|last| last.role == Role::Tool));
     let synthetic = synthetic.map(|text| Message::synthetic(text).with_id(cx.id("synthetic")));
+    let sent = request(deps, state, &call, synthetic.as_ref());
     let mut asked = Asked::default();
     let ended = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        ended = asked.ask(deps, request(deps, state, &call, synthetic.as_ref()), cx) => Some(ended),
+        ended = asked.ask(deps, sent.clone(), cx) => Some(ended),
     };
-    let (requests, usage) = (asked.sent(), asked.usage());
+    let (requests, mut usage) = (asked.sent(), asked.usage());
     let streamed = asked.streamed;
     let response = ended.map(|ended| ended.and_then(|()| asked.answer.finish()));
     if streamed && !matches!(response, Some(Ok(_))) {
@@ -68,7 +71,19 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let update = match response {
         None => stop("cancelled"),
         Some(Ok(response)) => {
-            let accepted = answer::accept(&deps.config, state, response, &call, cx);
+            let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
+            if estimated {
+                usage = usage + estimate(&sent, &response.message);
+            }
+            let spent = Spent { usage: state.usage + usage, ..Spent::of(state, cx.now_ms()) };
+            let mut state = state.clone();
+            state.answer.estimated |= estimated;
+            if let Some((budget, percent)) = spent.nears(&deps.config.budget)
+                && !std::mem::replace(&mut state.answer.budget_warned, true)
+            {
+                events::budget_warning(cx, budget, percent);
+            }
+            let accepted = answer::accept(&deps.config, &state, response, &call, &spent, cx);
             if streamed && accepted.message.is_none() {
                 events::attempt_discarded(cx, requests);
             }
@@ -165,6 +180,21 @@ impl Asked {
 
     fn usage(&self) -> Usage {
         self.spent + self.current
+    }
+}
+
+/// Roughly the tokens of a request and its answer.
+fn estimate(request: &Request, answer: &Message) -> Usage {
+    let text = |message: &Message| -> Vec<String> {
+        let calls = message.tool_calls.iter().map(|call| format!("{}{}", call.name, call.arguments));
+        calls.chain([message.content.clone(), message.reasoning.clone()]).collect()
+    };
+    let tools =
+        request.tools.iter().map(|tool| format!("{}{}{}", tool.name, tool.description, tool.parameters));
+    let input: Vec<String> = request.messages.iter().flat_map(text).chain(tools).collect();
+    Usage {
+        input_tokens: budget::estimate(input.iter().map(String::as_str)),
+        output_tokens: budget::estimate(text(answer).iter().map(String::as_str)),
     }
 }
 

@@ -3,9 +3,10 @@
 use superstep_graph::{Cx, State};
 use superstep_llm::{FinishReason, Message, Response};
 
-use super::next_call::NextCall;
+use super::{budget::Spent, next_call::NextCall};
 use crate::{
-    AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, events,
+    AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
+    events,
 };
 
 /// An answer, and what it changes beside the conversation.
@@ -21,6 +22,7 @@ pub(super) fn accept(
     state: &AgentState,
     response: Response,
     call: &NextCall<'_>,
+    spent: &Spent,
     cx: &Cx,
 ) -> Accepted {
     let Response { mut message, finish, .. } = response;
@@ -68,7 +70,11 @@ pub(super) fn accept(
         continuations: before.continuations + u32::from(continuing),
         empty: 0,
         again: continuing,
-        last_call: call.last,
+        refused: match spent.exhausts(&config.budget) {
+            Some(_) => Some(Refusal::Budget),
+            None => call.last.then_some(Refusal::StepLimit),
+        },
+        ..before
     };
     Accepted { message: Some(message), update: update.answer(answer) }
 }

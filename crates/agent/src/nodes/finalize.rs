@@ -42,8 +42,12 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
     }
 }
 
-/// The last text of the model in this turn.
+/// The last text of the model in this turn; after tools that answer the user, theirs.
 fn said(state: &AgentState) -> Option<String> {
+    let last = state.messages.last().filter(|last| last.role == Role::Tool && state.stop);
+    if let (Some(last), true) = (last, state.stop_reason.is_empty()) {
+        return Some(last.content.clone());
+    }
     let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
     let mut this_turn = state.messages.iter().rev().take_while(|message| !of_the_user(message));
     this_turn.find(|message| message.role == Role::Assistant).map(|message| message.content.clone())
@@ -57,6 +61,7 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         "llm_error" => AgentOutcome::LlmError,
         "empty_response" => AgentOutcome::Empty,
         "length_limit" => AgentOutcome::Length,
+        budget if budget.starts_with("budget_") => AgentOutcome::Budget,
         _ => AgentOutcome::Completed,
     }
 }

@@ -7,7 +7,7 @@ use superstep_graph::{Cx, State};
 use crate::{AgentState, AgentStateUpdate, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
-pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, _: Cx) -> AgentStateUpdate {
+pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, cx: Cx) -> AgentStateUpdate {
     AgentState::update()
         .current_step(0u32)
         .max_steps(config.limit.max)
@@ -19,6 +19,7 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, _: Cx) -
         .clear_tools_used()
         .clear_ignored_tool_calls()
         .answer(LastAnswer::default())
+        .started_ms(config.budget.wall.map_or(0, |_| cx.now_ms()))
         .stop(false)
         .stop_reason("")
         .outcome(None)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use superstep_llm::Role;
+use superstep_llm::{Role, ToolRegistry};
 
 use crate::{AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
 
@@ -26,11 +26,14 @@ struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    fn of(state: &'a AgentState) -> Self {
-        Self {
-            calls: state.tool_call_history.iter().collect(),
-            results: state.tool_result_history.iter().map(String::as_str).collect(),
-        }
+    /// Without those of tools that poll.
+    fn of(state: &'a AgentState, tools: &ToolRegistry) -> Self {
+        let both = state.tool_call_history.iter().zip(state.tool_result_history.iter());
+        let (calls, results) = both
+            .filter(|(call, _)| !polls(tools, &call.name))
+            .map(|(call, result)| (call, result.as_str()))
+            .unzip();
+        Self { calls, results }
     }
 
     fn find(&self, when: Repeat) -> Option<Found> {
@@ -78,17 +81,21 @@ impl<'a> Calls<'a> {
     }
 }
 
+fn polls(tools: &ToolRegistry, name: &str) -> bool {
+    tools.get(name).is_some_and(|tool| tool.behaviour().poll)
+}
+
 /// A loop that is to end the turn before the model is asked again.
-pub(super) fn stops(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
-    let calls = Calls::of(state);
+pub(super) fn stops(rules: &[LoopRule], tools: &ToolRegistry, state: &AgentState) -> Option<Found> {
+    let calls = Calls::of(state, tools);
     rules.iter().filter(|rule| rule.then == LoopAction::Stop).find_map(|rule| calls.find(rule.when))
 }
 
 /// A loop that the model is to be told of.
-pub(super) fn warns(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
+pub(super) fn warns(rules: &[LoopRule], tools: &ToolRegistry, state: &AgentState) -> Option<Found> {
     // A tool's result stands last in every round; anything else has been answered since.
     state.messages.last().filter(|last| last.role == Role::Tool)?;
-    let calls = Calls::of(state);
+    let calls = Calls::of(state, tools);
     let told = |rule: &&LoopRule| match rule.then {
         LoopAction::Warn => true,
         LoopAction::Refuse => !matches!(rule.when, Repeat::Identical { .. }),
@@ -101,14 +108,15 @@ pub(super) fn warns(rules: &[LoopRule], state: &AgentState) -> Option<Found> {
 /// the turn.
 pub(super) fn refused(
     rules: &[LoopRule],
+    tools: &ToolRegistry,
     state: &AgentState,
     calls: &[ToolCallRecord],
 ) -> (BTreeMap<usize, Found>, bool) {
     let (mut refused, mut stop) = (BTreeMap::new(), false);
     let identical =
         |rule: &&LoopRule| matches!(rule.when, Repeat::Identical { .. }) && rule.then != LoopAction::Warn;
-    let mut seen = Calls::of(state);
-    for (position, call) in calls.iter().enumerate() {
+    let mut seen = Calls::of(state, tools);
+    for (position, call) in calls.iter().enumerate().filter(|(_, call)| !polls(tools, &call.name)) {
         seen.calls.push(call);
         for rule in rules.iter().filter(identical) {
             if let Some(found) = seen.find(rule.when) {

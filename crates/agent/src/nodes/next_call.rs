@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::budget::Spent;
 use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig};
 
 /// What the agent node does next.
@@ -31,7 +32,7 @@ const MOST_CUT_ROUNDS: u32 = 2;
 
 impl<'a> NextCall<'a> {
     /// Plans the call after what the state tells of this turn.
-    pub(super) fn plan(config: &'a ReactConfig, state: &AgentState) -> Plan<'a> {
+    pub(super) fn plan(config: &'a ReactConfig, state: &AgentState, now_ms: i64) -> Plan<'a> {
         let mut call = Self { tools: true, last: false, reason: "", hints: Vec::new() };
         if let LengthPolicy::Continue { prompt, .. } = &config.length
             && state.answer.continuing
@@ -48,6 +49,13 @@ impl<'a> NextCall<'a> {
         }
         if state.answer.cut_rounds >= MOST_CUT_ROUNDS {
             (call.tools, call.reason) = (false, "length_limit");
+        }
+        if let Some(reason) = Spent::of(state, now_ms).exhausts(&config.budget) {
+            if !config.budget.reserve_final {
+                return Plan::Stop(reason);
+            }
+            (call.tools, call.reason) = (false, reason);
+            return Plan::Call(call);
         }
         let left = config.limit.left(state.current_step, state.llm_calls);
         match &config.limit.at {

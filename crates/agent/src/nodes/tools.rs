@@ -11,12 +11,18 @@ use std::{
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use superstep_graph::{Cx, State};
-use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolRegistry};
-use tokio::{task::JoinError, time::timeout};
+use superstep_llm::{Message, Role, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
+use tokio::{
+    sync::RwLock,
+    task::JoinError,
+    time::{Instant, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::loops;
-use crate::{AgentDeps, AgentState, AgentStateUpdate, ResultOrder, ToolCallRecord, ToolMode, events, texts};
+use super::{budget::Spent, loops, repaired_call};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, Refusal, ResultOrder, ToolCallRecord, ToolMode, events, texts,
+};
 
 /// Someone who is asked before a tool that wants it.
 pub trait Approver: Send + Sync {
@@ -63,10 +69,17 @@ impl Approver for DenyAll {
 pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
-    let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps.tools, call)).collect();
+    let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, &state, &records, &mut pending, &cx);
-    let run = Arc::new(Executor { asking: tokio::sync::Mutex::new(()), deps, cx });
+    let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(&state, cx.now_ms()).time));
+    let run = Arc::new(Executor {
+        asking: tokio::sync::Mutex::new(()),
+        alone: RwLock::new(()),
+        out_of_time: budget.map(|left| Instant::now() + left),
+        deps,
+        cx,
+    });
     let at_once = match run.deps.config.tool_mode {
         ToolMode::Sequential => 1,
         ToolMode::Parallel { max } => max.max(1),
@@ -86,19 +99,26 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentSt
     if run.deps.config.result_order == ResultOrder::Completion {
         messages = returned.into_iter().map(|position| messages[position].clone()).collect();
     }
+    let answered = answers.iter().all(|answer| answer.executed && answer.is_final) && !answers.is_empty();
     let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.name.clone());
     let update = AgentState::update()
-        .current_step(state.current_step + u32::from(!state.answer.last_call))
+        .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())
         .tool_result_history(answers.into_iter().map(|answer| answer.result).collect::<Vec<_>>())
         .tool_call_history(records)
         .messages(messages);
-    if stop { update.stop(true).stop_reason("loop_detected") } else { update }
+    match (stop, answered) {
+        (true, _) => update.stop(true).stop_reason("loop_detected"),
+        (false, true) => update.stop(true),
+        (false, false) => update,
+    }
 }
 
 /// A call that is to be answered.
 struct Pending {
     call: ToolCall,
+    /// The tool it means, which differs from what the model wrote if that was repaired.
+    name: String,
     /// Its arguments; `None` if there is no such tool.
     checked: Option<Result<Value, ToolCallError>>,
     /// What the model reads instead of a result, and why, if it must not be executed.
@@ -106,8 +126,25 @@ struct Pending {
 }
 
 impl Pending {
-    fn new(tools: &ToolRegistry, call: ToolCall) -> Self {
-        Self { checked: tools.check(&call.name, &call.arguments), call, refused: None }
+    fn new(deps: &AgentDeps, call: ToolCall, cx: &Cx) -> Self {
+        let (tools, repair) = (&deps.tools, deps.config.repair);
+        let mut name = call.name.clone();
+        if let Some(meant) =
+            repaired_call::name(tools, &name).filter(|_| repair && tools.get(&name).is_none())
+        {
+            events::tool_repaired(cx, &call.id, &name, meant);
+            meant.clone_into(&mut name);
+        }
+        let mut checked = tools.check(&name, &call.arguments);
+        if let (Some(Err(ToolCallError::NotJson { .. } | ToolCallError::Invalid { .. })), true) =
+            (&checked, repair)
+            && let Some(unwrapped) = repaired_call::arguments(&call.arguments)
+            && let Some(Ok(args)) = tools.check(&name, &unwrapped)
+        {
+            events::args_repaired(cx, &call.id, &name);
+            checked = Some(Ok(args));
+        }
+        Self { call, name, checked, refused: None }
     }
 
     /// The arguments as they are shown. Without JSON there are none, only what the model wrote.
@@ -132,15 +169,24 @@ fn refuse(
     pending: &mut [Pending],
     cx: &Cx,
 ) -> bool {
-    if state.answer.cut_off || state.answer.last_call {
-        for call in pending {
-            let cut_off = || (texts::cut_off(&call.call.name), "cut_off");
-            let last = || (texts::STEP_LIMIT.to_owned(), "step_limit");
-            call.refused = Some(if state.answer.cut_off { cut_off() } else { last() });
-        }
+    for call in &mut *pending {
+        call.refused = match state.answer.refused {
+            _ if state.answer.cut_off => Some((texts::cut_off(&call.name), "cut_off")),
+            Some(Refusal::StepLimit) => Some((texts::STEP_LIMIT.to_owned(), "step_limit")),
+            Some(Refusal::Budget) => Some((texts::BUDGET.to_owned(), "budget")),
+            None => None,
+        };
+    }
+    if state.answer.cut_off || state.answer.refused.is_some() {
         return false;
     }
-    let (loops, stop) = loops::refused(&deps.config.loops, state, records);
+    if let Some(most) = deps.config.budget.tool_calls {
+        let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
+        for call in pending.iter_mut().skip(left) {
+            call.refused = Some((texts::BUDGET.to_owned(), "budget"));
+        }
+    }
+    let (loops, stop) = loops::refused(&deps.config.loops, &deps.tools, state, records);
     for (position, found) in loops {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));
@@ -154,6 +200,8 @@ struct Answer {
     name: String,
     result: String,
     executed: bool,
+    /// Whether it is the answer to the user.
+    is_final: bool,
 }
 
 impl Answer {
@@ -167,51 +215,64 @@ struct Executor {
     cx: Cx,
     /// Held while somebody is asked, so that questions come one at a time.
     asking: tokio::sync::Mutex<()>,
+    /// Written by tools that want to be alone, read by the others.
+    alone: RwLock<()>,
+    /// When the time of the turn is over.
+    out_of_time: Option<Instant>,
 }
 
 impl Executor {
     async fn answer(&self, pending: Pending) -> Answer {
         let args = pending.args();
-        let Pending { call, checked, refused } = pending;
+        let Pending { call, name, checked, refused } = pending;
+        let behaviour = self.deps.tools.get(&name).map(|tool| tool.behaviour()).unwrap_or_default();
         let refused = match self.cx.cancel().is_cancelled() {
             true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
             false => refused,
         };
         let (result, executed) = if let Some((result, reason)) = refused {
-            events::tool_skipped(&self.cx, &call.name, &call.id, reason);
+            events::tool_skipped(&self.cx, &name, &call.id, reason);
             (result, false)
         } else {
-            events::tool_start(&self.cx, &call.name, &args, &call.id);
-            let (result, executed) = self.process(&call, checked).await;
+            let (mut alone, mut together) = (None, None);
+            if behaviour.exclusive {
+                alone = Some(self.alone.write().await);
+            } else {
+                together = Some(self.alone.read().await);
+            }
+            events::tool_start(&self.cx, &name, &args, &call.id);
+            let (result, executed) = self.process(&name, &call, checked).await;
+            drop((alone.take(), together.take()));
             let result = match &self.deps.config.truncate {
                 Some(truncate) => truncate.apply(result),
                 None => result,
             };
-            events::tool_end(&self.cx, &call.name, &call.id, &result);
+            events::tool_end(&self.cx, &name, &call.id, &result);
             (result, executed)
         };
-        Answer { call_id: call.id, name: call.name, result, executed }
+        Answer { call_id: call.id, name, result, executed, is_final: behaviour.answers }
     }
 
     /// What the model reads, and whether the tool ran for it.
     async fn process(
         &self,
+        name: &str,
         call: &ToolCall,
         checked: Option<Result<Value, ToolCallError>>,
     ) -> (String, bool) {
-        let Some(tool) = self.deps.tools.get(&call.name) else {
-            return (texts::unknown_tool(&call.name, self.deps.tools.names()), false);
+        let Some(tool) = self.deps.tools.get(name) else {
+            return (texts::unknown_tool(name, self.deps.tools.names()), false);
         };
         let args = match checked {
             Some(Ok(args)) => args,
             Some(Err(ToolCallError::NotJson { detail })) => {
-                return (texts::bad_json(&call.name, &detail), false);
+                return (texts::bad_json(name, &detail), false);
             }
-            Some(Err(error)) => return (texts::bad_args(&call.name, &error.to_string()), false),
-            None => return (texts::unknown_tool(&call.name, self.deps.tools.names()), false),
+            Some(Err(error)) => return (texts::bad_args(name, &error.to_string()), false),
+            None => return (texts::unknown_tool(name, self.deps.tools.names()), false),
         };
         match self.approved(tool, call, &args).await {
-            Ok(()) => self.run(tool.clone(), call, args).await,
+            Ok(()) => self.run(tool.clone(), name, call, args).await,
             Err(refusal) => (refusal, false),
         }
     }
@@ -240,7 +301,7 @@ impl Executor {
         }
     }
 
-    async fn run(&self, tool: Arc<dyn Tool>, call: &ToolCall, args: Value) -> (String, bool) {
+    async fn run(&self, tool: Arc<dyn Tool>, name: &str, call: &ToolCall, args: Value) -> (String, bool) {
         let cancel = CancellationToken::new();
         let tool_cx = ToolCx {
             call_id: call.id.clone(),
@@ -252,16 +313,17 @@ impl Executor {
         let limit = self.deps.config.tool_timeout;
         let text = tokio::select! {
             biased;
-            ended = &mut task => return (result_text(&call.name, ended), true),
+            ended = &mut task => return (result_text(name, ended), true),
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
-            () = expire(limit) => texts::timed_out(&call.name, limit.unwrap_or_default().as_millis()),
+            () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
+            () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
         };
         cancel.cancel();
         if timeout(self.deps.config.cancel_grace, &mut task)
             .await
             .is_ok_and(|ended| matches!(ended, Ok(Ok(_))))
         {
-            events::late_result(&self.cx, &call.name, &call.id);
+            events::late_result(&self.cx, name, &call.id);
         }
         (text, true)
     }
@@ -270,6 +332,13 @@ impl Executor {
 async fn expire(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,
     }
 }

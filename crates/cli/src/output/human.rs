@@ -133,6 +133,14 @@ impl<W: Write> Output for Human<W> {
                 self.tell(BAD, "the answer broke off, what it said so far is void");
             }
             "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
+            "budget_warning" => self.tell(
+                BAD,
+                &format!("{} % of the turn's budget are spent ({})", data["percent"], text("budget")),
+            ),
+            "tool_repaired" => {
+                self.tell(DIM, &format!("  the model wrote `{}` and means {}", text("from"), text("to")))
+            }
+            "args_repaired" => self.tell(DIM, &format!("  unwrapped the arguments of {}", text("tool"))),
             "loop" => self.tell(BAD, &format!("the model repeats itself with {}", text("tool"))),
             "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
             _ => {}

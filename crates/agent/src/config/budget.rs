@@ -1,0 +1,52 @@
+//! What a turn may cost.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The budget of one turn. What is `None` is not bounded.
+///
+/// At four fifths of any of it there is an event; when it is exhausted, tools are not executed any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Tokens, sent and received.
+    pub tokens: Option<u64>,
+    /// Tool calls that are executed.
+    pub tool_calls: Option<u32>,
+    /// Time since the turn began, in milliseconds. A tool that runs longer is stopped; a model call is not.
+    #[serde(rename = "wall_ms", with = "super::optional_ms")]
+    pub wall: Option<Duration>,
+    /// Money.
+    pub cost: Option<Cost>,
+    /// Whether the model is asked once more when it is exhausted, without tools, so that there is an answer.
+    pub reserve_final: bool,
+}
+
+/// What may be spent on tokens, in any currency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// The most.
+    pub max: f64,
+    /// The price of a million tokens that are sent. Without it nothing can be counted: an agent with such a budget is
+    /// refused.
+    #[serde(default)]
+    pub per_million_input: Option<f64>,
+    /// The price of a million tokens that are received.
+    #[serde(default)]
+    pub per_million_output: Option<f64>,
+}
+
+impl Budget {
+    /// Whether nothing is bounded.
+    pub(crate) fn is_unbounded(&self) -> bool {
+        let Self { tokens, tool_calls, wall, cost, .. } = self;
+        tokens.is_none() && tool_calls.is_none() && wall.is_none() && cost.is_none()
+    }
+
+    /// Whether its cost can be counted.
+    pub(crate) fn has_prices(&self) -> bool {
+        self.cost.is_none_or(|cost| cost.per_million_input.is_some() && cost.per_million_output.is_some())
+    }
+}

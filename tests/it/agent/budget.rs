@@ -1,0 +1,95 @@
+//! D30: what a turn may cost.
+
+use std::time::Duration;
+
+use superstep::agent::{Agent, AgentError, AgentOutcome, Budget, Cost, ReactConfig};
+use superstep_testing::{
+    script::{Answer, Script, call, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Ran, Scenario};
+
+const NOT_EXECUTED: &str = "Error: budget exhausted, not executed.";
+
+fn echo(id: &str, x: &str, usage: (u64, u64)) -> Answer {
+    let args = format!(r#"{{"x":"{x}"}}"#);
+    Answer::stream().call(0, id, "echo", [args.as_str()]).end("tool_calls").usage(usage.0, usage.1).done()
+}
+
+fn with(budget: Budget, answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    Scenario::new(answers).config(|config| ReactConfig { budget, loops: Vec::new(), ..config })
+}
+
+fn offered(ran: &Ran) -> Vec<bool> {
+    ran.requests.iter().map(|request| request.get("tools").is_some()).collect()
+}
+
+#[test]
+fn d30_tokens_end_a_turn_with_an_answer() {
+    let budget = Budget { tokens: Some(100), reserve_final: true, ..Budget::default() };
+    let last = Answer::stream().text(["best effort"]).end("stop").usage(10, 5).done();
+    let ran = with(budget, [echo("c1", "1", (40, 20)), echo("c2", "2", (45, 5)), last]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c2"), ran.reply()), (1, NOT_EXECUTED, "best effort"));
+    assert_eq!(offered(&ran), [true, true, false]);
+    let state = ran.state();
+    assert_eq!((state.stop_reason.as_str(), state.outcome), ("budget_tokens", Some(AgentOutcome::Budget)));
+    assert_eq!((state.usage.input_tokens, state.usage.output_tokens), (95, 30));
+    assert_eq!(ran.events().matches("+budget_warning").count(), 1, "{}", ran.events());
+    assert!(!state.answer.estimated);
+}
+
+#[test]
+fn without_a_reserved_call_the_turn_ends_with_an_explanation() {
+    let budget = Budget { tokens: Some(50), ..Budget::default() };
+    let ran = with(budget, [echo("c1", "1", (40, 20))]).play();
+    assert_eq!((ran.requests.len(), ran.result("c1")), (1, NOT_EXECUTED));
+    assert_eq!(
+        ran.reply(),
+        "No answer: the tokens of the turn were spent before the model gave an answer (budget_tokens)."
+    );
+}
+
+#[test]
+fn calls_beyond_the_budget_are_refused_one_by_one() {
+    let budget = Budget { tool_calls: Some(2), reserve_final: true, ..Budget::default() };
+    let mut three = Answer::stream();
+    for (n, id) in ["c1", "c2", "c3"].into_iter().enumerate() {
+        three = three.call(n, id, "echo", [r#"{"x":"1"}"#]);
+    }
+    let ran = with(budget, [three.end("tool_calls").done(), txt("two will do")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c3")), (2, NOT_EXECUTED));
+    assert_eq!((ran.state().stop_reason.as_str(), ran.reply()), ("budget_tool_calls", "two will do"));
+}
+
+#[test]
+fn d30_a_tool_is_stopped_when_the_time_is_over() {
+    let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
+    let ran = with(budget, [call("c1", "hang", "{}"), txt("too slow")]).tools(&["hang"]).play_here();
+    assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
+    assert_eq!((ran.times.as_slice(), ran.reply()), (&[0, 500][..], "too slow"));
+    assert_eq!(ran.state().stop_reason, "budget_wall");
+}
+
+#[test]
+fn d30_tokens_that_nobody_told_are_estimated() {
+    let budget = Budget { tokens: Some(5), ..Budget::default() };
+    let ran = with(budget, [call("c1", "echo", r#"{"x":"1"}"#)]).play();
+    assert!(ran.state().answer.estimated);
+    assert_eq!((ran.kit.n("echo"), ran.outcome()), (0, AgentOutcome::Budget));
+}
+
+#[test]
+fn d30_money_needs_prices() {
+    let cost = Cost { max: 1.0, per_million_input: Some(1.0), per_million_output: None };
+    let budget = Budget { cost: Some(cost), ..Budget::default() };
+    let model = std::sync::Arc::new(ScriptedModel::new(Script::new([])));
+    let config = ReactConfig { budget, ..ReactConfig::default() };
+    let refused = Agent::builder(model).config(config).build().err().unwrap();
+    assert!(matches!(refused, AgentError::UnknownPrice), "{refused}");
+
+    let cost = Cost { max: 1.0, per_million_input: Some(10_000.0), per_million_output: Some(20_000.0) };
+    let budget = Budget { cost: Some(cost), ..Budget::default() };
+    let ran = with(budget, [echo("c1", "1", (60, 20))]).play();
+    assert_eq!((ran.state().stop_reason.as_str(), ran.kit.n("echo")), ("budget_cost", 0));
+}

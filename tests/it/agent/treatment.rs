@@ -1,0 +1,70 @@
+//! How tools want to be treated, and calls that are nearly right. K6 is of the engine's list.
+
+use superstep::agent::{AgentOutcome, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode};
+use superstep_testing::script::{Answer, call, calls, txt};
+
+use super::Scenario;
+
+fn repairing(answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    Scenario::new(answers).config(|config| ReactConfig { repair: true, ..config })
+}
+
+#[test]
+fn b10_a_name_that_is_wrong_in_case_only_is_repaired() {
+    let answers = [call("c1", "Echo", r#"{"x":"1"}"#), txt("ok")];
+    let ran = repairing(answers.clone()).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c1")), (1, "r:1"));
+    assert!(ran.events().contains("+tool_repaired{c1,Echo,echo}"), "{}", ran.events());
+    assert!(ran.state().tools_used.iter().eq(["echo"]));
+    assert_eq!(ran.state().tool_call_history[0].name, "Echo");
+    let ran = Scenario::new(answers).play();
+    assert_eq!(ran.result("c1"), "Error: unknown tool 'Echo'. Available tools: add, echo");
+}
+
+#[test]
+fn b11_wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
+    let fenced = "```json\n{\"x\":\"1\"}\n```";
+    let ran = repairing([call("c1", "echo", fenced), call("c2", "echo", "{x:1"), txt("ok")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c1")), (1, "r:1"));
+    assert!(ran.events().contains("+args_repaired{c1,echo}"), "{}", ran.events());
+    assert_eq!(ran.state().messages[1].tool_calls[0].arguments, fenced);
+    assert!(ran.result("c2").starts_with("Error: arguments for 'echo' are not valid JSON:"));
+}
+
+#[test]
+fn k6_a_tool_may_be_the_answer() {
+    let ran = Scenario::new([call("c1", "tell", r#"{"x":"That is it."}"#)]).tools(&["tell"]).play();
+    assert_eq!((ran.requests.len(), ran.reply(), ran.outcome()), (1, "That is it.", AgentOutcome::Completed));
+    // Only if every call of the round was one, and was executed.
+    let mixed = calls([("c1", "tell", r#"{"x":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
+    let ran = Scenario::new([mixed, txt("ok")]).tools(&["tell", "echo"]).play();
+    assert_eq!((ran.requests.len(), ran.reply()), (2, "ok"));
+    let ran = Scenario::new([call("c1", "tell", "{}"), txt("ok")]).tools(&["tell"]).play();
+    assert_eq!(ran.reply(), "ok");
+}
+
+#[test]
+fn an_exclusive_tool_runs_alone() {
+    let round = calls([
+        ("c0", "slow", r#"{"x":"b"}"#),
+        ("c1", "solo", r#"{"x":"b"}"#),
+        ("c2", "slow", r#"{"x":"b"}"#),
+    ]);
+    let scenario = Scenario::new([round, txt("ok")]).tools(&["slow", "solo"]);
+    let ran = scenario
+        .config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config })
+        .play_here();
+    assert_eq!((ran.kit.most_at_once(), ran.turn().times("tool_end")), (1, vec![100, 200, 300]));
+}
+
+#[test]
+fn a_tool_that_polls_is_no_loop() {
+    let rules = vec![
+        LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse },
+        LoopRule { when: Repeat::NoProgress { n: 2 }, then: LoopAction::Stop },
+    ];
+    let polls = (0..4).map(|n| call(&format!("c{n}"), "poll", r#"{"id":"job"}"#)).chain([txt("done")]);
+    let scenario = Scenario::new(polls).tools(&["poll"]);
+    let ran = scenario.config(|config| ReactConfig { loops: rules, ..config }).play();
+    assert_eq!((ran.kit.n("poll"), ran.reply()), (4, "done"));
+}
