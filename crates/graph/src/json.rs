@@ -1,5 +1,7 @@
 //! What is stored, as JSON.
 
+mod floats;
+
 use std::{cell::Cell, io};
 
 use serde::Serialize as _;
@@ -24,7 +26,7 @@ pub(crate) fn encode<S: State>(
     let nulls = Cell::new(false);
     let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
     let written = update.serialize(&mut json).and_then(|()| {
-        if nulls.get() {
+        if nulls.get() && floats::has_no_number(update) {
             serde_json::from_slice::<S::Update>(&scratch[versions..])?;
         }
         Ok(())
@@ -38,7 +40,8 @@ pub(crate) fn encode<S: State>(
 }
 
 /// Writes compact JSON and notes what may have lost something: floats that are no numbers are written as `null`, which
-/// is no float when it is read. What was stored so could never be loaded again.
+/// is no float when it is read. What was stored so could never be loaded again. Most nulls were meant, and only a walk
+/// through the value can tell.
 struct NoteNulls<'a>(&'a Cell<bool>);
 
 impl Formatter for NoteNulls<'_> {

@@ -247,15 +247,16 @@ impl<S: State> Driver<S> {
                 continue;
             }
             let batch = self.events.as_ref().map_or(usize::MAX, Events::batch);
-            while tasks.start(batch, |task| self.start(task, run.steps_left())) {
+            while tasks.start(batch, &self.cx, |task| self.start(task, run.steps_left())) {
                 self.give_way().await;
             }
             if let (Some(limit), None) = (config.step_timeout, &too_long) {
                 too_long = Some(Box::pin(sleep(limit)));
             }
+            let mut end = None;
             let woken = poll_fn(|context| {
-                if let Poll::Ready(end) = tasks.poll_next(context) {
-                    return Poll::Ready(end.map_or(Woken::Again, Woken::Ended));
+                if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
+                    return Poll::Ready(Woken::Again);
                 }
                 if !told && cancelled.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Woken::Again);
@@ -265,11 +266,10 @@ impl<S: State> Driver<S> {
                     None => Poll::Pending,
                 }
             });
-            let TaskEnd { task, result } = match woken.await {
-                Woken::Ended(end) => end,
-                Woken::Again => continue,
-                Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
-            };
+            if let Woken::TooLong = woken.await {
+                return Err(self.too_long(run, tasks, config).into());
+            }
+            let Some(TaskEnd { task, result }) = end else { continue };
             let slot = task.id.slot;
             match result {
                 TaskResult::Finished(written) => self.finish_task(run, task, written)?,
@@ -518,9 +518,8 @@ impl<S: State> Driver<S> {
 }
 
 /// What the driver goes on for.
-enum Woken<S: State> {
-    Ended(TaskEnd<S>),
-    /// A task may begin, or the run is cancelled.
+enum Woken {
+    /// A task is over or may begin, or the run is cancelled.
     Again,
     /// The superstep takes longer than it may.
     TooLong,

@@ -38,7 +38,6 @@ pub(crate) enum TaskResult<S: State> {
 pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
-    run: Arc<RunCx>,
     deadlines: Option<Deadlines>,
     /// Whether it let the consumer of its events go first since the node was polled.
     gave_way: bool,
@@ -47,41 +46,64 @@ pub(crate) struct RunTask<S: State> {
 impl<S: State> RunTask<S> {
     /// Calls the node. What it does before it first waits, an async function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
-        let shared = cx.run.clone();
         let deadlines = Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone()));
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, run: shared, deadlines, gave_way: false }
+        Self { task, node, deadlines, gave_way: false }
     }
-}
 
-impl<S: State> Future for RunTask<S> {
-    type Output = TaskEnd<S>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
-        let this = &mut *self;
-        let task = this.task;
-        this.gave_way = !this.gave_way && this.run.is_crowded();
-        if this.gave_way {
+    /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
+    /// to.
+    fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
+        let task = self.task;
+        self.gave_way = !self.gave_way && run.is_crowded();
+        if self.gave_way {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let polled = catch_unwind(AssertUnwindSafe(|| this.node.as_mut().poll(context)));
+        let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
         // Asked first: a node that went on without the answer must not swallow its question.
-        if let Some(asked) = this.run.desk.take(task.id) {
-            return Poll::Ready(TaskEnd { task, result: TaskResult::Interrupted(asked) });
+        if let Some(asked) = run.desk.take(task.id) {
+            *end = Some(TaskEnd { task, result: TaskResult::Interrupted(asked) });
+            return Poll::Ready(());
         }
-        if let Poll::Ready(result) = polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic)))) {
-            let result = match result {
-                Ok(written) => TaskResult::Finished(written),
-                Err(error) => TaskResult::Failed(error),
-            };
-            return Poll::Ready(TaskEnd { task, result });
+        match polled {
+            Ok(Poll::Ready(Ok(written))) => {
+                *end = Some(TaskEnd { task, result: TaskResult::Finished(written) });
+                return Poll::Ready(());
+            }
+            Ok(Poll::Ready(Err(error))) => {
+                *end = Some(TaskEnd { task, result: TaskResult::Failed(error) });
+                return Poll::Ready(());
+            }
+            Err(panic) => {
+                *end = Some(TaskEnd { task, result: TaskResult::Failed(panicked(&*panic)) });
+                return Poll::Ready(());
+            }
+            Ok(Poll::Pending) => {}
         }
-        let Some(deadlines) = &mut this.deadlines else { return Poll::Pending };
+        let Some(deadlines) = &mut self.deadlines else { return Poll::Pending };
         let out = ready!(deadlines.poll(context));
-        Poll::Ready(TaskEnd { task, result: TaskResult::Failed(out.into()) })
+        *end = Some(TaskEnd { task, result: TaskResult::Failed(out.into()) });
+        Poll::Ready(())
+    }
+}
+
+/// A task that runs beside its run.
+struct Spawned<S: State> {
+    task: RunTask<S>,
+    run: Arc<RunCx>,
+}
+
+impl<S: State> Future for Spawned<S> {
+    type Output = TaskEnd<S>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
+        let Self { task, run } = &mut *self;
+        let mut end = None;
+        ready!(task.poll(run, context, &mut end));
+        Poll::Ready(end.expect("a task that is ready has an end"))
     }
 }
 
@@ -149,7 +171,7 @@ impl<S: State> Tasks<S> {
     }
 
     /// Begins as many waiting tasks as may run, `batch` at the most. Returns whether that was what kept back others.
-    pub(crate) fn start(&mut self, batch: usize, run: impl Fn(Task) -> RunTask<S>) -> bool {
+    pub(crate) fn start(&mut self, batch: usize, cx: &Arc<RunCx>, run: impl Fn(Task) -> RunTask<S>) -> bool {
         if self.inline.is_some() {
             return false;
         }
@@ -162,7 +184,7 @@ impl<S: State> Tasks<S> {
         while self.running.len() < full
             && let Some(task) = self.next()
         {
-            let spawned = self.spawned.spawn(run(task));
+            let spawned = self.spawned.spawn(Spawned { task: run(task), run: cx.clone() });
             self.running.push_back((task, spawned));
         }
         self.running.len() < self.limit && !self.waiting.is_empty()
@@ -196,36 +218,43 @@ impl<S: State> Tasks<S> {
         Some(task)
     }
 
-    /// The next task that is over; `None` if a delay is over, so that another one may [`start`](Self::start).
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TaskEnd<S>>> {
+    /// Leaves the next task that is over in `end`; nothing if a delay is over, so that another one may
+    /// [`start`](Self::start).
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &RunCx,
+        context: &mut Context<'_>,
+        end: &mut Option<TaskEnd<S>>,
+    ) -> Poll<()> {
         if !self.resting.is_empty() {
             let rested = self.resting.extract_if(.., |(_, sleep)| sleep.as_mut().poll(context).is_ready());
             let before = self.waiting.len();
             self.waiting.extend(rested.map(|(task, _)| task));
             if self.waiting.len() > before {
-                return Poll::Ready(None);
+                return Poll::Ready(());
             }
         }
         if let Some(task) = &mut self.inline {
-            let end = ready!(Pin::new(task).poll(context));
+            ready!(task.poll(cx, context, end));
             self.inline = None;
-            return Poll::Ready(Some(end));
+            return Poll::Ready(());
         }
         loop {
             let Some(joined) = ready!(self.spawned.poll_join_next(context)) else {
                 assert!(!self.resting.is_empty(), "the engine waits only while tasks run");
                 return Poll::Pending;
             };
-            let end = match joined {
-                Ok(end) => end,
+            let ended = match joined {
+                Ok(ended) => ended,
                 Err(error) if error.is_cancelled() => continue,
                 Err(_) => unreachable!("panics of nodes are caught"),
             };
             // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
             // they began, so that the search and the removal are short.
-            if let Some(position) = self.running.iter().position(|(task, _)| task.id == end.task.id) {
+            if let Some(position) = self.running.iter().position(|(task, _)| task.id == ended.task.id) {
                 self.leave(position);
-                return Poll::Ready(Some(end));
+                *end = Some(ended);
+                return Poll::Ready(());
             }
         }
     }

@@ -59,17 +59,20 @@ enum Work {
     Loop(usize),
     Chain(usize),
     FanOut(usize),
+    /// A fan-out beside bare tasks that do nothing, and nothing around them.
+    BareTasks(usize),
     /// So many messages are there before the first of a hundred more.
     Appends(usize),
 }
 
 impl Work {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Loop(1_000),
         Self::Chain(10),
         Self::Chain(100),
         Self::Chain(1_000),
         Self::FanOut(100),
+        Self::BareTasks(100),
         Self::Appends(10),
         Self::Appends(100),
         Self::Appends(1_000),
@@ -82,6 +85,7 @@ impl Work {
             Self::Loop(size) => format!("loop/{size}"),
             Self::Chain(size) => format!("chain/{size}"),
             Self::FanOut(size) => format!("fan-out/{size}"),
+            Self::BareTasks(size) => format!("fan-out-beside-bare-tasks/{size}"),
             Self::Appends(size) => format!("appends/{size}"),
         }
     }
@@ -89,7 +93,7 @@ impl Work {
     fn steps(self) -> u64 {
         match self {
             Self::Loop(size) | Self::Chain(size) => size as u64,
-            Self::FanOut(_) => 1,
+            Self::FanOut(_) | Self::BareTasks(_) => 1,
             Self::Appends(_) => Self::APPENDS as u64,
         }
     }
@@ -104,6 +108,7 @@ impl Work {
             Self::Loop(size) => floor::looped(size as i64),
             Self::Chain(size) => floor::chain(size),
             Self::FanOut(size) => floor::fan_out(size),
+            Self::BareTasks(size) => floor::bare_tasks(size),
             Self::Appends(_) => floor::appends(Self::APPENDS as i64, stopwatch.clone()),
         }
     }
@@ -112,7 +117,7 @@ impl Work {
         match self {
             Self::Loop(size) => ours::looped(size as i64),
             Self::Chain(size) => ours::chain(size),
-            Self::FanOut(size) => ours::fan_out(size),
+            Self::FanOut(size) | Self::BareTasks(size) => ours::fan_out(size),
             Self::Appends(_) => ours::appends(Self::APPENDS as i64, stopwatch.clone()),
         }
     }
@@ -121,6 +126,8 @@ impl Work {
 /// The cases whose name contains `only`.
 pub(crate) fn cases(runtime: &Arc<Runtime>, only: &str) -> Vec<Case> {
     let all = Kept::ALL.iter().flat_map(|&kept| Work::ALL.map(|work| (kept, work)));
+    // Bare tasks keep nothing.
+    let all = all.filter(|(kept, work)| *kept == Kept::Nowhere || !matches!(work, Work::BareTasks(_)));
     let named = all.map(|(kept, work)| (kept, work, format!("{}/{}", work.name(), kept.name())));
     let wanted = named.filter(|(.., name)| name.contains(only));
     let case = |(kept, work, name)| {

@@ -110,6 +110,16 @@ pub(crate) fn fan_out(width: usize) -> Graph {
     Graph(nodes)
 }
 
+/// A node that spawns `width` tasks that do nothing and waits for them.
+pub(crate) fn bare_tasks(width: usize) -> Graph {
+    let spawn = move |_| async move {
+        let mut tasks: JoinSet<()> = (0..width).map(|_| async {}).collect();
+        while tasks.join_next().await.is_some() {}
+        Update::default()
+    };
+    Graph(vec![node(spawn, |_| vec![])])
+}
+
 /// A node that starts the stopwatch, then one that appends a message `steps` times.
 pub(crate) fn appends(steps: i64, stopwatch: Stopwatch) -> Graph {
     let begin = move |_| {

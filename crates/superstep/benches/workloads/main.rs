@@ -90,7 +90,7 @@ fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, c
         let (graph, input) = (graph.clone(), input.clone());
         Box::pin(async move {
             let config = RunConfig { step_limit: 10_000, ..RunConfig::thread(thread) };
-            let mut events = graph.stream(input, config, &[StreamMode::Updates]);
+            let mut events = graph.stream(input, config, [StreamMode::Updates]);
             while events.next().await.is_some() {}
             let outcome = events.outcome().await.expect("the run does not fail");
             assert!(outcome.status == Status::Completed && check(&outcome.state), "the run did its work");
@@ -160,10 +160,9 @@ fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     for &(name, workload) in WORKLOADS {
-        for opened in Opened::NAMES.iter().filter_map(|saver| Opened::open(saver)) {
-            if format!("{name}/{}", opened.name).contains(&only) {
-                measure(&runtime, name, workload, opened);
-            }
+        let wanted = |saver: &&&str| format!("{name}/{saver}").contains(&only);
+        for opened in Opened::NAMES.iter().filter(wanted).filter_map(|saver| Opened::open(saver)) {
+            measure(&runtime, name, workload, opened);
         }
     }
 }
