@@ -196,6 +196,87 @@ fn asking(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
+/// What a node that does something outside is made of.
+type Once = fn(Sim, Cx, &'static str) -> BoxFuture<'static, Result<String, NodeError>>;
+
+/// Does something outside, which takes its time, and says as what.
+fn once(sim: Sim, cx: Cx, name: &'static str) -> BoxFuture<'static, Result<String, NodeError>> {
+    Box::pin(async move {
+        let effect = |key: String| async move {
+            sim.effect(&key);
+            sim.pause(format!("{name}, in the middle")).await;
+            Ok::<_, NodeError>(format!("{name} as {}", key.rsplit('/').nth(1).unwrap_or_default()))
+        };
+        let done = cx.once(name, effect).await?;
+        Ok(done)
+    })
+}
+
+/// `START → (pays, fails, beside) → last`. `pays` does two things at the same time, asks, and does a third; `fails` does
+/// one and then fails twice.
+fn effects(sim: &Sim, once: Once) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("effects");
+    let pays = graph.add_node_with("pays", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
+        let (left, right) = futures::try_join!(
+            once(sim.clone(), cx.clone(), "left"),
+            once(sim.clone(), cx.clone(), "right")
+        )?;
+        let agreed: i64 = cx.interrupt("agreed", &left).await;
+        let third = once(sim.clone(), cx.clone(), "third").await?;
+        sim.pause("pays").await;
+        Ok::<_, NodeError>(Work::update().log([left, right, third]).done(agreed))
+    });
+    let fails = graph.add_node_with("fails", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
+        let done = once(sim.clone(), cx.clone(), "fails").await?;
+        sim.pause("fails").await;
+        if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(Work::update().log([done])) }
+    });
+    let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
+    graph.configure(fails, NodeOptions { retry: Some(retry), ..NodeOptions::default() });
+    let beside = graph.add_node_with("beside", sim.clone(), draw);
+    let last = graph.add_node_with("last", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
+        Ok::<_, NodeError>(Work::update().log([once(sim, cx, "last").await?]))
+    });
+    for node in [pays, fails, beside] {
+        graph.add_edge(START, node);
+        graph.add_edge(node, last);
+    }
+    graph.add_edge(last, END);
+    graph.compile().unwrap()
+}
+
+fn agree(_: &Interrupt) -> Option<serde_json::Value> {
+    Some(7.into())
+}
+
+#[test]
+fn what_was_done_once_is_never_done_again_after_any_crash() {
+    let options = Options { answer: agree, ..many() };
+    crashed_everywhere(&sim::check(options, |sim| effects(sim, once), [input("one")]));
+}
+
+#[test]
+fn an_effect_that_is_done_again_is_found_out() {
+    // Once more than `once` would, each time.
+    let twice: Once = |sim, cx, name| {
+        Box::pin(async move {
+            let key = format!("{}/{name}", cx.key());
+            let done = once(sim.clone(), cx, name).await;
+            sim.effect(&key);
+            done
+        })
+    };
+    let options = Options { answer: agree, ..Options::seeds(0..20) };
+    let report = sim::explore(options, |sim| effects(sim, once), [input("one")]);
+    assert!(report.failures.is_empty(), "{report}");
+    let found = std::panic::catch_unwind(|| {
+        let options = Options { answer: agree, ..Options::seeds(0..1) };
+        sim::explore(options, |sim| effects(sim, twice), [input("one")])
+    });
+    let panic = *found.unwrap_err().downcast::<String>().unwrap();
+    assert!(panic.contains("was done again, although its result is stored"), "{panic}");
+}
+
 #[test]
 fn joins_and_deferred_nodes_end_alike_in_any_order_and_after_any_crash() {
     crashed_everywhere(&sim::check(many(), joins, [input("go")]));

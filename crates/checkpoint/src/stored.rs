@@ -147,12 +147,15 @@ struct Record<'a> {
     questions: Option<Cow<'a, [Question]>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answers: Option<Cow<'a, BTreeMap<String, String>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    once: Option<Cow<'a, BTreeMap<String, String>>>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum End {
     Finished,
+    Started,
     Failed,
     Interrupted,
     Cancelled,
@@ -163,22 +166,26 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let record: Record<'_> = serde_json::from_slice(json)?;
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
+    let once = record.once.map(Cow::into_owned).unwrap_or_default();
     Ok(match record.end {
         End::Finished => TaskRecord::Finished {
             update: record.update.ok_or_else(|| lacks("update"))?.get().to_owned(),
             targets: record.targets.ok_or_else(|| lacks("targets"))?.into_owned(),
         },
+        End::Started => TaskRecord::Started { attempts: record.attempts.unwrap_or_default(), once },
         End::Failed => TaskRecord::Failed {
             attempts: record.attempts.ok_or_else(|| lacks("attempts"))?,
             error: record.error.ok_or_else(|| lacks("error"))?.into_owned(),
+            once,
         },
         End::Interrupted => TaskRecord::Interrupted {
             questions: record.questions.ok_or_else(|| lacks("questions"))?.into_owned(),
             answers: record.answers.ok_or_else(|| lacks("answers"))?.into_owned(),
             attempts: record.attempts.unwrap_or_default(),
             error: record.error.map(Cow::into_owned),
+            once,
         },
-        End::Cancelled => TaskRecord::Cancelled,
+        End::Cancelled => TaskRecord::Cancelled { once },
     })
 }
 
@@ -195,6 +202,7 @@ pub(crate) fn record_text(
         error: None,
         questions: None,
         answers: None,
+        once: record.once().filter(|once| !once.is_empty()).map(Cow::Borrowed),
     };
     let record = match record {
         TaskRecord::Finished { update, targets } => Record {
@@ -205,13 +213,16 @@ pub(crate) fn record_text(
             targets: Some(Cow::Borrowed(targets)),
             ..nothing
         },
-        TaskRecord::Failed { attempts, error } => Record {
+        TaskRecord::Started { attempts, .. } => {
+            Record { end: End::Started, attempts: (*attempts > 0).then_some(*attempts), ..nothing }
+        }
+        TaskRecord::Failed { attempts, error, .. } => Record {
             end: End::Failed,
             attempts: Some(*attempts),
             error: Some(Cow::Borrowed(error)),
             ..nothing
         },
-        TaskRecord::Interrupted { questions, answers, attempts, error } => Record {
+        TaskRecord::Interrupted { questions, answers, attempts, error, .. } => Record {
             end: End::Interrupted,
             questions: Some(Cow::Borrowed(questions)),
             answers: Some(Cow::Borrowed(answers)),
@@ -219,7 +230,7 @@ pub(crate) fn record_text(
             error: error.as_deref().map(Cow::Borrowed),
             ..nothing
         },
-        TaskRecord::Cancelled => nothing,
+        TaskRecord::Cancelled { .. } => nothing,
     };
     Ok(text(&record))
 }

@@ -395,6 +395,12 @@ impl Run {
         (self.phase == Phase::Committing).then(|| self.waiting.control(&self.topology, self.step, &self.next))
     }
 
+    /// How often a task failed so far that is not over; `None` if it is no task of the present superstep, or is finished.
+    pub fn failures(&self, task: TaskId) -> Option<u32> {
+        let slot = self.slots.get(task.slot as usize).filter(|_| task.step == self.step)?;
+        slot.report.is_none().then(|| slot.attempt - 1)
+    }
+
     /// The task at `slot` of the present superstep.
     pub fn task(&self, slot: u32) -> TaskId {
         TaskId { step: self.step, slot }

@@ -275,7 +275,7 @@ pub struct TaskKey {
     pub slot: u32,
 }
 
-/// How a task ended, as far as it has.
+/// How a task ended, as far as it has. `once` has what it did with [`Cx::once`](crate::Cx::once): results by name, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
@@ -286,12 +286,23 @@ pub enum TaskRecord {
         /// Where its conditional edges and fan-outs lead, in order.
         targets: Vec<RecordedTarget>,
     },
+    /// It began, did something that is not to be done twice, and is not over; it will run again.
+    Started {
+        /// How often it failed so far.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
+        /// What it did.
+        once: BTreeMap<String, String>,
+    },
     /// It failed and will run again.
     Failed {
         /// How often it failed so far, if it was between two attempts; 0 if it had none left, so that it starts afresh.
         attempts: u32,
         /// The error with its causes.
         error: String,
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
     },
     /// It asked someone outside, and runs again once it is answered.
     Interrupted {
@@ -305,9 +316,29 @@ pub enum TaskRecord {
         /// The error of the last time, if it failed since.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
     },
     /// It was dropped because a sibling failed or the run was cancelled; it will run again.
-    Cancelled,
+    Cancelled {
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
+    },
+}
+
+impl TaskRecord {
+    /// What the task did with [`Cx::once`](crate::Cx::once) and has not to do again; `None` if it is done itself.
+    pub fn once(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Finished { .. } => None,
+            Self::Started { once, .. }
+            | Self::Failed { once, .. }
+            | Self::Interrupted { once, .. }
+            | Self::Cancelled { once } => Some(once),
+        }
+    }
 }
 
 /// Where a finished task leads: a node's name, `__end__` for the end, or a worker with its item.

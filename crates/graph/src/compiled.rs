@@ -357,14 +357,14 @@ impl<S: State> Restored<S> {
             task.result = record.update;
             task.error = match record.record {
                 TaskRecord::Failed { error, .. } => Some(error),
-                TaskRecord::Cancelled => Some("cancelled".to_owned()),
+                TaskRecord::Cancelled { .. } => Some("cancelled".to_owned()),
                 TaskRecord::Interrupted { questions, error, .. } => {
                     let asked = questions.into_iter();
                     task.interrupts =
                         asked.map(|asked| asked.into_interrupt(record.slot, task.node.clone())).collect();
                     error
                 }
-                TaskRecord::Finished { .. } => None,
+                TaskRecord::Started { .. } | TaskRecord::Finished { .. } => None,
             };
         }
         Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta), unknown: kept.channels() })

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,12 +14,13 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Clock, Drain, NoStore, Question, Store, StreamMode, ThreadId,
+    background::Background,
     interrupt::{Asked, Desk},
+    once::Ledger,
     stream::NodeEvents,
     timeout::Pulse,
 };
@@ -57,8 +58,9 @@ pub(crate) struct RunCx {
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,
-    /// What nodes left running beside the graph.
-    pub(crate) background: Mutex<Option<JoinSet<()>>>,
+    /// What tasks did once.
+    pub(crate) ledger: Ledger,
+    pub(crate) background: Background,
 }
 
 impl RunCx {
@@ -72,12 +74,10 @@ impl RunCx {
         self.events.as_ref().is_some_and(|events| events.is_crowded())
     }
 
-    /// Waits for what nodes left running. Their panics are their own.
-    pub(crate) async fn finish_background(&self) {
-        let left = || self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
-        while let Some(mut left) = left() {
-            while left.join_next().await.is_some() {}
-        }
+    /// Lets go of what nodes left behind.
+    pub(crate) fn end(&self) {
+        self.ledger.close();
+        self.background.end();
     }
 }
 
@@ -223,10 +223,10 @@ impl Cx {
 
     /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.
     ///
-    /// It does not survive a crash: use it for what may be lost, or for what someone else will do again.
+    /// It survives neither a crash nor the run, which takes it along when it is dropped: use it for what may be lost, or for
+    /// what someone else will do again. Once the run is over nothing more is begun.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut background = self.run.background.lock().unwrap_or_else(PoisonError::into_inner);
-        background.get_or_insert_default().spawn(work);
+        self.run.background.spawn(work);
     }
 
     /// Sends a custom event to whoever streams the run. Does nothing, at no cost, if nobody does.

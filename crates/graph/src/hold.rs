@@ -1,6 +1,6 @@
 //! A run's hold on its thread.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use serde_json::{Map, Value};
 use superstep_engine::Control;
@@ -60,6 +60,12 @@ impl Hold {
     /// The checkpoint that the run stands at.
     pub(crate) fn at(&self) -> Option<CheckpointId> {
         self.at.map(|(id, _)| id)
+    }
+
+    /// The error for a part of that checkpoint which is not what this program stored.
+    pub(crate) fn unreadable(&self, what: String, source: Box<dyn Error + Send + Sync>) -> RunError {
+        let checkpoint = self.at().unwrap_or(CheckpointId(0));
+        RunError::Decode { thread: self.thread.clone(), checkpoint, what, source }
     }
 
     /// The same, and when it was made.

@@ -10,12 +10,14 @@ mod log;
 mod reducer;
 mod state;
 
+mod background;
 mod builder;
 mod clock;
 mod command;
 mod cx;
 mod interrupt;
 mod node;
+mod once;
 mod route;
 
 mod compiled;

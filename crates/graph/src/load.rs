@@ -157,7 +157,10 @@ fn restore<S: State>(
                 let read = reader.record(slot, update.as_bytes());
                 Some(read.map_err(|unfit| refuse(format!("the record of node `{node}`"), unfit))?)
             }
-            TaskRecord::Failed { .. } | TaskRecord::Interrupted { .. } | TaskRecord::Cancelled => None,
+            TaskRecord::Started { .. }
+            | TaskRecord::Failed { .. }
+            | TaskRecord::Interrupted { .. }
+            | TaskRecord::Cancelled { .. } => None,
         };
         restored.push(RestoredTask { slot, record, update });
     }

@@ -15,7 +15,7 @@ use std::{
     future::{Future as _, poll_fn},
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     task::Poll,
@@ -32,6 +32,7 @@ use tokio::time::{Sleep, sleep};
 use crate::{
     AppliedTask, Command, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
     Status, Store, StreamMode, TaskRecord,
+    background::Background,
     command::Written,
     compiled::{Inner, Keepers},
     cx::RunCx,
@@ -40,6 +41,7 @@ use crate::{
     interrupt::Desk,
     json::{encode, snapshot},
     node::{CompiledNode, Targets},
+    once::{Ledger, Request},
     reduce,
     state::fold,
     stream::{Events, NodeEvents},
@@ -97,6 +99,7 @@ struct Begin {
 struct Driver<S: State> {
     graph: Arc<Inner<S>>,
     cx: Arc<RunCx>,
+    _end: EndOfRun,
     events: Option<Events<S>>,
     hold: Option<Hold>,
     state: S,
@@ -110,6 +113,15 @@ struct Driver<S: State> {
     waiting: BTreeMap<u32, Vec<Interrupt>>,
     /// The items of this superstep's workers, by slot, as JSON.
     items: BTreeMap<u32, String>,
+}
+
+/// Takes along what nodes left behind, also if the run is dropped: they hold on to its context themselves.
+struct EndOfRun(Arc<RunCx>);
+
+impl Drop for EndOfRun {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// A finished task whose superstep is not over.
@@ -141,15 +153,18 @@ impl<S: State> Driver<S> {
             drain: config.drain.clone(),
             context: config.context.clone(),
             events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
-            background: Mutex::default(),
+            ledger: Ledger::default(),
+            background: Background::default(),
             desk: Desk::default(),
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(config.clock.now_ms()),
         };
         let state = graph.initial.clone();
+        let cx = Arc::new(cx);
         Self {
             graph,
-            cx: Arc::new(cx),
+            _end: EndOfRun(cx.clone()),
+            cx,
             events,
             hold: None,
             state,
@@ -181,7 +196,8 @@ impl<S: State> Driver<S> {
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
-        self.cx.finish_background().await;
+        self.cx.ledger.close();
+        self.cx.background.finish().await;
         match ended {
             Ok(status) => {
                 self.record_stop(&run, &[], "", &dropped).await?;
@@ -258,6 +274,10 @@ impl<S: State> Driver<S> {
                 if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
                     return Poll::Ready(Woken::Again);
                 }
+                let requests = self.cx.ledger.requests(context);
+                if !requests.is_empty() {
+                    return Poll::Ready(Woken::Asked(requests));
+                }
                 if !told && cancelled.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Woken::Again);
                 }
@@ -266,8 +286,10 @@ impl<S: State> Driver<S> {
                     None => Poll::Pending,
                 }
             });
-            if let Woken::TooLong = woken.await {
-                return Err(self.too_long(run, tasks, config).into());
+            match woken.await {
+                Woken::Again => {}
+                Woken::Asked(requests) => self.record_started(run, requests).await?,
+                Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
             let Some(TaskEnd { task, result }) = end else { continue };
             let slot = task.id.slot;
@@ -519,6 +541,8 @@ impl<S: State> Driver<S> {
 
 /// What the driver goes on for.
 enum Woken {
+    /// Tasks wait until what they did once is stored.
+    Asked(Vec<Request>),
     /// A task is over or may begin, or the run is cancelled.
     Again,
     /// The superstep takes longer than it may.

@@ -16,6 +16,7 @@ mod forks;
 mod interrupts;
 mod joins;
 mod lints;
+mod once;
 mod outside;
 mod panics;
 mod retries;

@@ -4,7 +4,7 @@
 //! gets a fixture of its own, and this one still has to load. To make the one of a new schema, add its path to [`FIXTURE`]
 //! and run the tests once with `SUPERSTEP_WRITE_FIXTURE=1`; a file that is there is not overwritten.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde_json::json;
 use superstep_checkpoint::{SCHEMA, SqliteCheckpointer};
@@ -45,7 +45,13 @@ async fn write_fixture(path: &Path) {
     store.commit(&thread, id(1), begun).await.unwrap();
     let sent = RecordedTarget::Send { node: "worker".into(), item: r#"{"n":1}"#.into() };
     let right = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(2), slot: 1 };
-    store.record(&right, TaskRecord::Failed { attempts: 1, error: "no \"answer\"".into() }).await.unwrap();
+    store
+        .record(
+            &right,
+            TaskRecord::Failed { attempts: 1, error: "no \"answer\"".into(), once: Default::default() },
+        )
+        .await
+        .unwrap();
     let targets = vec!["join".into(), sent, "__end__".into()];
     let update = r#"{"log":["right"],"x":null}"#.into();
     store.record(&right, TaskRecord::Finished { update, targets }).await.unwrap();
@@ -66,8 +72,17 @@ async fn write_fixture(path: &Path) {
     let fork = Commit { source: Source::Fork, applied: Vec::new(), ..superstep(id(2), "0") };
     store.commit(&thread, id(4), fork).await.unwrap();
     let failed = TaskKey { thread, checkpoint: CheckpointId(5), slot: 0 };
-    store.record(&failed, TaskRecord::Failed { attempts: 0, error: "out of attempts".into() }).await.unwrap();
-    store.record(&TaskKey { slot: 1, ..failed }, TaskRecord::Cancelled).await.unwrap();
+    store
+        .record(
+            &failed,
+            TaskRecord::Failed { attempts: 0, error: "out of attempts".into(), once: Default::default() },
+        )
+        .await
+        .unwrap();
+    store
+        .record(&TaskKey { slot: 1, ..failed }, TaskRecord::Cancelled { once: Default::default() })
+        .await
+        .unwrap();
     store.commit(&"../o'dd ü".into(), None, superstep(None, "{}")).await.unwrap();
 }
 
@@ -150,8 +165,9 @@ async fn a_database_of_schema_1_loads_for_ever() {
         (CheckpointId(5), Source::Fork, Some(CheckpointId(2)))
     );
     assert_eq!((updates(&fork), fork.snapshot), (vec![r#"{"log":["in"]}"#.into()], None));
-    let failed = TaskRecord::Failed { attempts: 0, error: "out of attempts".into() };
-    assert_eq!(fork.tasks, [(0, failed), (1, TaskRecord::Cancelled)]);
+    let failed =
+        TaskRecord::Failed { attempts: 0, error: "out of attempts".into(), once: Default::default() };
+    assert_eq!(fork.tasks, [(0, failed), (1, TaskRecord::Cancelled { once: Default::default() })]);
 
     assert_eq!(updates(&load(&store, &"../o'dd ü".into()).await), ["{}"]);
     assert_eq!(store.history(&thread, History::default()).await.unwrap().len(), 5);
@@ -209,5 +225,40 @@ fn the_tables_are_the_ones_that_are_promised() {
     for statement in stored.split("\nCREATE ") {
         let statement = statement.trim_start_matches("CREATE ");
         assert!(SCHEMA.contains(statement), "{statement}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_task_did_once_is_stored_as_it_was_when_that_began() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("t");
+    store.commit(&thread, None, superstep(None, "{}")).await.unwrap();
+    let once = BTreeMap::from([("charge".to_owned(), r#"{"id":7}"#.to_owned())]);
+    let records = [
+        (
+            TaskRecord::Started { attempts: 0, once: once.clone() },
+            r#"{"end":"started","once":{"charge":"{\"id\":7}"}}"#,
+        ),
+        (
+            TaskRecord::Started { attempts: 2, once: once.clone() },
+            r#"{"end":"started","attempts":2,"once":{"charge":"{\"id\":7}"}}"#,
+        ),
+        (
+            TaskRecord::Failed { attempts: 1, error: "no".into(), once: once.clone() },
+            r#"{"end":"failed","attempts":1,"error":"no","once":{"charge":"{\"id\":7}"}}"#,
+        ),
+        (TaskRecord::Cancelled { once }, r#"{"end":"cancelled","once":{"charge":"{\"id\":7}"}}"#),
+        (TaskRecord::Cancelled { once: BTreeMap::new() }, r#"{"end":"cancelled"}"#),
+    ];
+    for (slot, (record, stored)) in (0..).zip(records) {
+        let task = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(1), slot };
+        store.record(&task, record.clone()).await.unwrap();
+        let text: String = folder
+            .sql()
+            .query_row("SELECT record FROM tasks WHERE slot = ?1", [slot], |row| row.get(0))
+            .unwrap();
+        assert_eq!(text, stored);
+        assert_eq!(load(&store, &thread).await.tasks[slot as usize], (slot, record));
     }
 }

@@ -148,6 +148,7 @@ impl<S: State> Driver<S> {
         let mut waiting = Vec::new();
         for task in tasks {
             let name = begin.control.next.get(task.slot as usize);
+            let id = TaskId { step: begin.control.step + 1, slot: task.slot };
             match (task.record, task.update) {
                 (TaskRecord::Finished { update: json, targets }, Some(update)) => {
                     // The engine reports nodes that the graph lost.
@@ -161,13 +162,18 @@ impl<S: State> Driver<S> {
                     let update = Some(update);
                     self.put(task.slot, Done { node, update, json, items, recorded: true });
                 }
-                (TaskRecord::Failed { attempts, .. }, _) => begin.records.failed.push((task.slot, attempts)),
-                (TaskRecord::Interrupted { questions, answers, attempts, .. }, _) => {
+                (TaskRecord::Started { attempts, once } | TaskRecord::Failed { attempts, once, .. }, _) => {
                     begin.records.failed.push((task.slot, attempts));
+                    self.cx.ledger.restore(id, once);
+                }
+                (TaskRecord::Interrupted { questions, answers, attempts, once, .. }, _) => {
+                    begin.records.failed.push((task.slot, attempts));
+                    self.cx.ledger.restore(id, once);
                     let Some(node) = name.cloned() else { continue };
                     waiting.push(Waiting { slot: task.slot, node, questions, answers });
                 }
-                (TaskRecord::Cancelled | TaskRecord::Finished { .. }, _) => {}
+                (TaskRecord::Cancelled { once }, _) => self.cx.ledger.restore(id, once),
+                (TaskRecord::Finished { .. }, _) => {}
             }
         }
         self.answer(&mut begin, waiting, answers)?;

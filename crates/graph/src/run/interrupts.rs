@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task};
+use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task, TaskId};
 
 use super::{Begin, Driver, Refused};
 use crate::{
@@ -48,7 +48,8 @@ impl<S: State> Driver<S> {
             return Err(RunError::NowhereToWait { node, step, key }.into());
         }
         let attempts = task.attempt - 1;
-        let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error: None };
+        let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
+        let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error, once };
         self.store_record(slot, record).await?;
         if let Some(refused) = refused {
             return Err(refused.into());
@@ -78,8 +79,8 @@ impl<S: State> Driver<S> {
             asked.extend(task.questions.iter().map(ask));
         }
         let mut fresh = given.resolve(&asked)?;
-        let mut desk = Resolved::new();
-        for Waiting { slot, mut questions, mut answers, .. } in waiting {
+        let (mut desk, step) = (Resolved::new(), begin.control.step + 1);
+        for Waiting { slot, node, mut questions, mut answers } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && !given.is_empty() && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
@@ -89,17 +90,25 @@ impl<S: State> Driver<S> {
             }
             questions.retain(|question| !new.contains_key(&question.key));
             let known = answers.iter().map(|(key, json)| Ok((key.clone(), serde_json::from_str(json)?)));
-            let mut known: BTreeMap<_, _> = known.collect::<serde_json::Result<_>>().unwrap_or_default();
+            let known: serde_json::Result<BTreeMap<_, _>> = known.collect();
+            let mut known = known.map_err(|error| self.unreadable_answers(&node, error))?;
             if !new.is_empty() {
                 answers.extend(new.iter().map(|(key, value)| (key.clone(), value.to_string())));
-                let record = TaskRecord::Interrupted { questions, answers, attempts: 0, error: None };
+                let once = self.cx.ledger.results(TaskId { step, slot });
+                let record = TaskRecord::Interrupted { questions, answers, attempts: 0, error: None, once };
                 begin.answered.push((slot, record));
             }
             known.extend(new);
             desk.insert(slot, known);
         }
-        self.cx.desk.put_answers(begin.control.step + 1, desk);
+        self.cx.desk.put_answers(step, desk);
         Ok(())
+    }
+
+    fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {
+        let hold = self.hold.as_ref().expect("only stored tasks have stored answers");
+        let what = format!("the answers of node `{node}`");
+        hold.unreadable(what, error.into())
     }
 }
 

@@ -1,9 +1,11 @@
 //! What is kept of tasks whose superstep is not over, so that they need not run again.
 
+use std::collections::BTreeMap;
+
 use superstep_engine::{NodeIndex, Report, Run, Target, Task, TaskId};
 
 use super::Driver;
-use crate::{RecordedTarget, RunError, State, TaskRecord, error::chain};
+use crate::{RecordedTarget, RunError, State, TaskRecord, error::chain, once::Request};
 
 impl<S: State> Driver<S> {
     /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
@@ -27,11 +29,15 @@ impl<S: State> Driver<S> {
             let record = self.failed_record(run.task(slot), 0, error.to_owned());
             self.store_record(slot, record).await?;
         }
-        // The record of a task that was answered has the answers, and says that it is to run again.
-        let plain =
-            |task: &&Task| !blamed.contains(&task.id.slot) && self.cx.desk.answers_of(task.id).is_empty();
-        for task in dropped.iter().filter(plain) {
-            self.store_record(task.id.slot, TaskRecord::Cancelled).await?;
+        for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
+            let once = self.cx.ledger.results(task.id);
+            if self.cx.desk.answers_of(task.id).is_empty() {
+                self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
+            } else if self.cx.ledger.is_ahead(task.id) {
+                // Without anything new: its record has the answers, and says that it is to run again.
+                let record = self.started_record(task.id, task.attempt - 1, once);
+                self.store_record(task.id.slot, record).await?;
+            }
         }
         for slot in 0..self.done.len() {
             let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
@@ -55,11 +61,40 @@ impl<S: State> Driver<S> {
 
     /// The record of a failure, with the answers that the task had been given.
     fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
+        let (answers, once) = (self.cx.desk.answers_of(task), self.cx.ledger.results(task));
+        if answers.is_empty() {
+            return TaskRecord::Failed { attempts, error, once };
+        }
+        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error), once }
+    }
+
+    /// The record of a task that is at work, with the answers that it had been given.
+    fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
         let answers = self.cx.desk.answers_of(task);
         if answers.is_empty() {
-            return TaskRecord::Failed { attempts, error };
+            return TaskRecord::Started { attempts, once };
         }
-        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error) }
+        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: None, once }
+    }
+
+    /// Stores what tasks did once, before they go on.
+    pub(super) async fn record_started(&mut self, run: &Run, requests: Vec<Request>) -> Result<(), RunError> {
+        for Request { task, stored } in requests {
+            // The record of a task that is over, or that asks, is not to be replaced. Work that it left behind is told so by
+            // the end of `stored`.
+            let Some(failed) = run.failures(task).filter(|_| !self.waiting.contains_key(&task.slot)) else {
+                continue;
+            };
+            if self.cx.ledger.is_ahead(task) {
+                let once = self.cx.ledger.results(task);
+                let record = self.started_record(task, failed, once.clone());
+                self.store_record(task.slot, record).await?;
+                self.cx.ledger.is_stored(task, &once);
+            }
+            // Nobody waits any more if the node was dropped meanwhile.
+            let _ = stored.send(());
+        }
+        Ok(())
     }
 
     pub(super) async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, RecordedTarget, Source,
+    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Question, RecordedTarget, Source,
     TaskRecord, ThreadId,
 };
 
 use super::{
     cases,
     fixture::{
-        ONE, Store, THREE, TWO, applied, assert_conflict, channel, commit, failed, finished, known, line,
-        load, plain, record, recorded, superstep, task, updates,
+        ONE, Store, THREE, TWO, applied, assert_conflict, cancelled, channel, commit, failed, finished,
+        known, line, load, once, plain, record, recorded, started, superstep, task, updates,
     },
 };
 
@@ -23,6 +23,7 @@ cases![
     a_parent_has_to_exist,
     a_control_record_is_kept_whole,
     a_record_is_found_again,
+    what_a_task_did_once_is_found_again,
     a_record_replaces_the_one_before,
     a_record_belongs_to_the_head,
     records_come_with_a_commit,
@@ -170,7 +171,7 @@ async fn a_record_is_found_again(store: Store) {
         (8, TaskRecord::Finished { update: "{}".into(), targets }),
         (7, finished(r#"{"log":["ok"]}"#, &["b", "__end__"])),
         (0, failed(2)),
-        (300, TaskRecord::Cancelled),
+        (300, cancelled()),
         (u32::MAX, failed(0)),
     ];
     for (slot, end) in &ends {
@@ -180,11 +181,42 @@ async fn a_record_is_found_again(store: Store) {
     assert_eq!(load(&store, &thread, None).await.tasks, [zero, seven, eight, many, most]);
 }
 
+async fn what_a_task_did_once_is_found_again(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    let question = Question { key: "q".into(), question: "null".into(), schema: None };
+    let asked = |error: Option<String>, once| TaskRecord::Interrupted {
+        questions: vec![question.clone()],
+        answers: [("p".to_owned(), "7".to_owned())].into(),
+        attempts: 1,
+        error,
+        once,
+    };
+    let ends = [
+        (0, started(0, 1)),
+        (1, started(2, 3)),
+        (2, TaskRecord::Failed { attempts: 1, error: "no".into(), once: once(1) }),
+        (3, asked(None, once(2))),
+        (4, asked(Some("no".into()), once(0))),
+        (5, TaskRecord::Cancelled { once: once(1) }),
+    ];
+    for (slot, end) in &ends {
+        record(&store, &task(&thread, ONE, *slot), end.clone()).await;
+    }
+    assert_eq!(load(&store, &thread, None).await.tasks, ends);
+    // It goes with the task: one that is done has its update.
+    let applied = vec![applied(0, "{}")];
+    commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
+    assert_eq!(load(&store, &thread, ONE).await.tasks[0], (0, finished("{}", &[])));
+    assert_eq!(load(&store, &thread, ONE).await.tasks[1..], ends[1..]);
+    assert_eq!(load(&store, &thread, None).await.tasks, []);
+}
+
 async fn a_record_replaces_the_one_before(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     let key = task(&thread, ONE, 1);
-    for end in [failed(1), failed(1), TaskRecord::Cancelled, finished("{}", &[]), finished("{}", &[])] {
+    for end in [failed(1), failed(1), cancelled(), finished("{}", &[]), finished("{}", &[])] {
         record(&store, &key, end.clone()).await;
         assert_eq!(load(&store, &thread, None).await.tasks, [(1, end)]);
     }
@@ -252,11 +284,10 @@ async fn applied_tasks_show_under_the_checkpoint_that_had_to_run_them(store: Sto
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     record(&store, &task(&thread, ONE, 0), failed(1)).await;
-    record(&store, &task(&thread, ONE, 5), TaskRecord::Cancelled).await;
+    record(&store, &task(&thread, ONE, 5), cancelled()).await;
     let applied = vec![applied(3, "{\"d\":1}"), applied(0, "{\"a\":1}")];
     commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
-    let expected =
-        [(0, finished("{\"a\":1}", &[])), (3, finished("{\"d\":1}", &[])), (5, TaskRecord::Cancelled)];
+    let expected = [(0, finished("{\"a\":1}", &[])), (3, finished("{\"d\":1}", &[])), (5, cancelled())];
     assert_eq!(load(&store, &thread, ONE).await.tasks, expected);
     commit(&store, &thread, Some(TWO), plain(Some(TWO))).await;
     assert_eq!(load(&store, &thread, ONE).await.tasks, expected);

@@ -1,6 +1,6 @@
 //! Commits to store, and what is known of a store.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Map;
 use superstep_graph::{
@@ -51,7 +51,25 @@ pub(super) fn finished(update: &str, targets: &[&str]) -> TaskRecord {
 }
 
 pub(super) fn failed(attempts: u32) -> TaskRecord {
-    TaskRecord::Failed { attempts, error: format!("no answer: {attempts}, \"later\"\n") }
+    TaskRecord::Failed {
+        attempts,
+        error: format!("no answer: {attempts}, \"later\"\n"),
+        once: Default::default(),
+    }
+}
+
+pub(super) fn cancelled() -> TaskRecord {
+    TaskRecord::Cancelled { once: BTreeMap::new() }
+}
+
+/// A task that is not over and did this much once.
+pub(super) fn started(attempts: u32, results: u32) -> TaskRecord {
+    TaskRecord::Started { attempts, once: once(results) }
+}
+
+/// So many results.
+pub(super) fn once(results: u32) -> BTreeMap<String, String> {
+    (0..results).map(|n| (format!("the \"{n}\"\n"), format!("{{\"n\": {n}}}"))).collect()
 }
 
 pub(super) fn channel(name: &str, json: &str) -> ChannelValue {

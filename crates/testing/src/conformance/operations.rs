@@ -18,7 +18,8 @@ use superstep_graph::{
 };
 
 use super::fixture::{
-    Store, applied, assert_conflict, channel, failed, finished, history, load, plain, recorded, task,
+    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, load, plain, recorded,
+    started, task,
 };
 
 /// Does what users, other programs and crashes do, in many orders, and compares the store with a model after each step.
@@ -102,7 +103,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let end = prop_oneof![
         3 => (0..100u64).prop_map(|n| finished(&n.to_string(), &["next"])),
         1 => (0..5u32).prop_map(failed),
-        1 => Just(TaskRecord::Cancelled),
+        1 => Just(cancelled()),
+        1 => (0..3u32, 1..3u32).prop_map(|(attempts, results)| started(attempts, results)),
     ];
     let source = prop_oneof![4 => Just(Source::Loop), 1 => Just(Source::Update), 1 => Just(Source::Input)];
     prop_oneof![

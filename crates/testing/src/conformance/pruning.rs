@@ -1,14 +1,12 @@
 //! Threads that are copied, and threads that lose checkpoints.
 
-use superstep_graph::{
-    CheckpointError, CheckpointId, Commit, Loaded, Prune, Segment, Source, TaskRecord, ThreadId,
-};
+use superstep_graph::{CheckpointError, CheckpointId, Commit, Loaded, Prune, Segment, Source, ThreadId};
 
 use super::{
     cases,
     fixture::{
-        ONE, Store, THREE, TWO, applied, assert_conflict, channel, commit, failed, finished, history, known,
-        line, load, plain, record, recorded, superstep, task, updates,
+        ONE, Store, THREE, TWO, applied, assert_conflict, cancelled, channel, commit, failed, finished,
+        history, known, line, load, plain, record, recorded, superstep, task, updates,
     },
 };
 
@@ -207,7 +205,7 @@ async fn the_head_keeps_its_records_and_ids_go_on(store: Store) {
     store.prune(&thread, FOUR, keep(&[], &[(FOUR, "4")])).await.expect("4 has a snapshot");
     assert_eq!(load(&store, &thread, None).await.tasks, [(1, failed(2))]);
     record(&store, &task(&thread, FOUR, 1), finished("\"done\"", &[])).await;
-    record(&store, &task(&thread, FOUR, 2), TaskRecord::Cancelled).await;
+    record(&store, &task(&thread, FOUR, 2), cancelled()).await;
     let next = Commit { applied: vec![recorded(1, "\"done\"")], ..plain(Some(FOUR)) };
     assert_eq!(commit(&store, &thread, Some(FOUR), next).await, CheckpointId(5));
     let loaded = load(&store, &thread, None).await;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::life::NOW_MS;
 use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskRecord};
 
 type Counts = BTreeMap<(i64, NodeName), u64>;
@@ -16,6 +17,10 @@ pub(super) struct Ledger {
     failed: Counts,
     /// Attempts of tasks that began, in all runs.
     pub(super) executions: u64,
+    /// What tasks did once and have stored, by the ends of their idempotency keys.
+    once: BTreeSet<String>,
+    /// What was done although it was stored.
+    done_again: Option<String>,
 }
 
 struct Head {
@@ -51,6 +56,9 @@ impl Ledger {
 
     pub(super) fn recorded(&mut self, checkpoint: CheckpointId, slot: u32, record: &TaskRecord) {
         if let Some(head) = self.head.as_mut().filter(|head| head.id == checkpoint) {
+            let step = head.control.step + 1;
+            let names = record.once().into_iter().flat_map(BTreeMap::keys);
+            self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
             head.finished.remove(&slot);
             head.asking.remove(&slot);
             match record {
@@ -58,6 +66,15 @@ impl Ledger {
                 TaskRecord::Interrupted { .. } => drop(head.asking.insert(slot)),
                 _ => {}
             }
+        }
+    }
+
+    pub(super) fn effect(&mut self, key: &str) {
+        if let Some(begin) =
+            key.match_indices('/').map(|(at, _)| at).find(|at| self.once.contains(&key[*at..]))
+        {
+            self.done_again =
+                Some(format!("`{}` was done again, although its result is stored", &key[begin + 1..]));
         }
     }
 
@@ -84,8 +101,12 @@ impl Ledger {
         }
     }
 
-    /// What this run began that it had no reason to. A failed attempt is a reason for another one.
+    /// What this run did that it had no reason to. A failed attempt is a reason for another one.
     pub(super) fn overrun(&self) -> Option<String> {
+        self.done_again.clone().or_else(|| self.begun_again())
+    }
+
+    fn begun_again(&self) -> Option<String> {
         self.begun.iter().find_map(|(task, &begun)| {
             let due = self.due.get(task).copied().unwrap_or_default();
             let failed = self.failed.get(task).copied().unwrap_or_default();

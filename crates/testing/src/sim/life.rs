@@ -187,11 +187,14 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outc
     run.outcome().await.map(Some).map_err(|error| chain(&error))
 }
 
+/// The moment of every process: UTC milliseconds.
+pub(super) const NOW_MS: i64 = 1_700_000_000_000;
+
 /// A clock that shows the same moment in every process, so that states that hold times can be compared.
 struct Stopped;
 
 impl Clock for Stopped {
     fn now_ms(&self) -> i64 {
-        1_700_000_000_000
+        NOW_MS
     }
 }

@@ -90,6 +90,12 @@ impl Sim {
         Box::pin(async move { sim.pass(at).await })
     }
 
+    /// Says that a side effect of [`Cx::once`](superstep_graph::Cx::once) begins, with the key it was handed. The simulation
+    /// fails if its result was stored already. Before that it may happen again: a crash may come between.
+    pub fn effect(&self, idempotency_key: &str) {
+        self.fate().ledger.effect(idempotency_key);
+    }
+
     pub(super) async fn pass(&self, place: Place) {
         let wait = self.fate().wait();
         if !wait.is_zero() {

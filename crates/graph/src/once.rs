@@ -1,0 +1,227 @@
+//! Side effects inside a node that are not to happen twice.
+//!
+//! Start at [`Cx::once`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
+};
+
+use futures::task::AtomicWaker;
+use serde::{Serialize, de::DeserializeOwned};
+use superstep_engine::TaskId;
+use tokio::sync::oneshot;
+
+use crate::{Cx, NodeError};
+
+impl Cx {
+    /// Does something outside once, however often the node runs: its result is stored before this returns, and given
+    /// instead of doing it again when the task is tried again, or is resumed after an interrupt, a cancel or a crash.
+    ///
+    /// `name` tells apart what one task does; two calls under one name at the same time do it once. `effect` is handed a key
+    /// that is the same for every time this task may do it and for nothing else: give it to services that take an
+    /// idempotency key. They need it, because a crash after the effect and before its result is stored cannot be told from
+    /// one before the effect.
+    ///
+    /// An error of `effect` is not stored. A fork of the thread does everything afresh. Without a checkpointer results live
+    /// as long as the run.
+    ///
+    /// # Errors
+    /// Those of `effect`. Fatal: a result that has no JSON form or cannot be read back as a `T`, so it is not stored; a
+    /// stored result that an older program stored and that is no `T` any more; and use by work that outlives its task, which
+    /// has nowhere to store it.
+    ///
+    /// # Example: a charge that is not made twice although the node asks somebody in between
+    /// ```
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Order { receipt: String }
+    /// # async fn charge(amount: u32, idempotency_key: &str) -> Result<String, std::io::Error> { Ok("r-1".to_owned()) }
+    /// async fn pay(_: Order, cx: Cx) -> Result<OrderUpdate, NodeError> {
+    ///     let receipt = cx.once("charge", async |key: String| charge(20, &key).await).await?;
+    ///     let _seen: bool = cx.interrupt("show", &receipt).await;
+    ///     Ok(Order::update().receipt(receipt))
+    /// }
+    /// # let mut graph = StateGraph::<Order>::new("orders");
+    /// # graph.add_node("pay", pay);
+    /// ```
+    pub async fn once<T, E, F>(&self, name: &str, effect: impl FnOnce(String) -> F) -> Result<T, NodeError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<NodeError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let (ledger, task) = (&self.run.ledger, self.task);
+        let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
+        let turn = ledger.turn(task, name).ok_or_else(over)?;
+        let _turn = turn.lock().await;
+        let result = match ledger.result(task, name) {
+            Some(json) => serde_json::from_str(&json).map_err(|source| {
+                NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
+            })?,
+            None => {
+                let result = effect(format!("{}/{name}", self.key())).await.map_err(Into::into)?;
+                let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
+                // Read back, so that the first time is like every other.
+                let json = serde_json::to_string(&result);
+                let read = json.and_then(|json| Ok((serde_json::from_str(&json)?, json)));
+                let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
+                ledger.put(task, name, json);
+                read
+            }
+        };
+        // Not lost if this is dropped meanwhile: every later record of the task has it.
+        ledger.store(task, name).await.ok_or_else(over)?;
+        Ok(result)
+    }
+}
+
+/// What is wrong with a use of [`Cx::once`].
+#[derive(Debug, thiserror::Error)]
+enum OnceError {
+    #[error(
+        "SS167: what `once` did as `{name}` is stored, but does not fit the type it has now; read it as it was stored, or \
+         use another name to do it again"
+    )]
+    Unfit { name: String, source: serde_json::Error },
+    #[error("SS168: the result of `{name}` cannot be stored as JSON and read back, so `once` cannot keep it")]
+    Unstorable { name: String, source: serde_json::Error },
+    #[error(
+        "SS169: `{name}` was to be done once, but its task is over and keeps no more results; wait for it in the node"
+    )]
+    Over { name: String },
+}
+
+/// The results of the tasks of a run. The driver stores them: it alone knows what else is in a task's record.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pages: Mutex<Pages>,
+    /// The driver's.
+    waker: AtomicWaker,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// The superstep whose tasks these are.
+    step: i64,
+    tasks: BTreeMap<u32, Page>,
+    requests: Vec<Request>,
+    closed: bool,
+}
+
+/// What a task has done.
+#[derive(Default)]
+struct Page {
+    /// By name, as JSON.
+    results: BTreeMap<String, String>,
+    stored: BTreeSet<String>,
+    /// Whose turn it is to do what is under a name.
+    turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
+}
+
+/// A task that waits until its results are stored.
+pub(crate) struct Request {
+    pub(crate) task: TaskId,
+    /// Dropped if they cannot be, because the task is over.
+    pub(crate) stored: oneshot::Sender<()>,
+}
+
+impl Pages {
+    /// `None` if the task's superstep is over, or the run is.
+    fn page(&mut self, task: TaskId) -> Option<&mut Page> {
+        if self.closed || task.step < self.step {
+            return None;
+        }
+        if task.step > self.step {
+            self.step = task.step;
+            self.tasks.clear();
+        }
+        Some(self.tasks.entry(task.slot).or_default())
+    }
+}
+
+impl Ledger {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, task: TaskId, name: &str) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut pages = self.pages();
+        Some(pages.page(task)?.turns.entry(name.to_owned()).or_default().clone())
+    }
+
+    fn result(&self, task: TaskId, name: &str) -> Option<String> {
+        self.pages().page(task)?.results.get(name).cloned()
+    }
+
+    fn put(&self, task: TaskId, name: &str, json: String) {
+        if let Some(page) = self.pages().page(task) {
+            page.results.insert(name.to_owned(), json);
+        }
+    }
+
+    /// Waits until the driver has stored a result; `None` if it cannot.
+    async fn store(&self, task: TaskId, name: &str) -> Option<()> {
+        let waiting = {
+            let mut pages = self.pages();
+            if pages.page(task)?.stored.contains(name) {
+                return Some(());
+            }
+            let (stored, waiting) = oneshot::channel();
+            pages.requests.push(Request { task, stored });
+            waiting
+        };
+        self.waker.wake();
+        waiting.await.ok()
+    }
+
+    /// What wants to be stored; the driver is woken when there is something.
+    pub(crate) fn requests(&self, context: &Context<'_>) -> Vec<Request> {
+        self.waker.register(context.waker());
+        std::mem::take(&mut self.pages().requests)
+    }
+
+    /// The results of a task, by name, as JSON.
+    pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, String> {
+        let pages = self.pages();
+        let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
+        page.map(|page| page.results.clone()).unwrap_or_default()
+    }
+
+    /// Whether a task has results that are not stored.
+    pub(crate) fn is_ahead(&self, task: TaskId) -> bool {
+        let pages = self.pages();
+        let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
+        page.is_some_and(|page| page.stored.len() < page.results.len())
+    }
+
+    /// Notes that the results of a task are stored that these are.
+    pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, String>) {
+        if let Some(page) = self.pages().page(task) {
+            page.stored.extend(results.keys().cloned());
+        }
+    }
+
+    /// Takes over what is stored of a task.
+    pub(crate) fn restore(&self, task: TaskId, results: BTreeMap<String, String>) {
+        if results.is_empty() {
+            return;
+        }
+        if let Some(page) = self.pages().page(task) {
+            page.stored.extend(results.keys().cloned());
+            page.results.extend(results);
+        }
+    }
+
+    /// Refuses whatever still waits or comes later. What is known stays, for the last records.
+    pub(crate) fn close(&self) {
+        let requests = {
+            let mut pages = self.pages();
+            pages.closed = true;
+            std::mem::take(&mut pages.requests)
+        };
+        drop(requests);
+    }
+}

@@ -1,0 +1,413 @@
+//! Side effects that are done once, however often their node runs.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::json;
+use superstep::{
+    Answers, CompiledGraph, Cx, END, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State,
+    StateGraph, Status, TaskRecord,
+};
+
+use crate::support::{Backend, Plain, PlainUpdate, Stuck, failed, head, on_every_store, say, sayer, t, text};
+
+/// What was done outside, with the idempotency keys that came along.
+#[derive(Clone, Default)]
+struct Outside(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Outside {
+    fn done(&self, what: &str, key: String) -> String {
+        let mut done = self.0.lock().unwrap();
+        done.push((what.to_owned(), key));
+        format!("{what}{}", done.len())
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(what, _)| what.clone()).collect()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(_, key)| key.clone()).collect()
+    }
+}
+
+/// Does something outside, once.
+async fn charge(cx: &Cx, outside: &Outside, what: &str) -> Result<String, NodeError> {
+    let done = |key| async { Ok::<_, NodeError>(outside.done(what, key)) };
+    cx.once(what, done).await
+}
+
+/// A graph with one node `a`, tried three times without waits.
+fn one<Fut>(node: impl Fn(Cx) -> Fut + Send + Sync + 'static) -> CompiledGraph<Plain>
+where
+    Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,
+{
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_, cx| node(cx));
+    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
+    graph.configure(a, NodeOptions { retry: Some(retry), ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    graph.add_edge(a, END);
+    graph.compile().unwrap()
+}
+
+/// The record of the head's first task.
+async fn record(backend: &Backend) -> Option<TaskRecord> {
+    let head = backend.open().load(&"t".into(), None).await.unwrap().unwrap();
+    head.tasks.into_iter().next().map(|(_, record)| record)
+}
+
+fn once_of(record: Option<TaskRecord>) -> Vec<(String, String)> {
+    record.and_then(|record| record.once().cloned()).unwrap_or_default().into_iter().collect()
+}
+
+/// Charges, then fails as often as it may but for the last time.
+fn charges_and_fails(outside: &Outside) -> CompiledGraph<Plain> {
+    let outside = outside.clone();
+    one(move |cx| {
+        let outside = outside.clone();
+        async move {
+            let receipt = charge(&cx, &outside, "charge").await?;
+            if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(say(&receipt)) }
+        }
+    })
+}
+
+#[tokio::test]
+async fn without_a_checkpointer_a_retry_does_not_do_it_again() {
+    let outside = Outside::default();
+    let graph = charges_and_fails(&outside);
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.state.said().as_str(), outside.all().join(" ").as_str()), ("charge1", "charge"));
+    // Another run is another task.
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge2", 2));
+}
+
+on_every_store! {
+    async fn a_retry_does_not_do_it_again(backend: Backend) {
+        let outside = Outside::default();
+        let end = backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge1", 1));
+        // The next turn is another task, with a key of its own.
+        backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
+        let keys = outside.keys();
+        assert_eq!(keys.len(), 2);
+        assert_ne!(keys[0], keys[1]);
+        assert!(keys.iter().all(|key| key.ends_with("/charge")), "{keys:?}");
+    }
+
+    async fn it_is_stored_before_the_node_goes_on_and_not_done_again_after_a_crash(backend: Backend) {
+        let (outside, stuck) = (Outside::default(), Stuck::default());
+        let make = |crashes: bool| {
+            let (outside, stuck) = (outside.clone(), stuck.clone());
+            backend.keep(one(move |cx| {
+                let (outside, stuck) = (outside.clone(), stuck.clone());
+                async move {
+                    let receipt = charge(&cx, &outside, "charge").await?;
+                    if crashes {
+                        stuck.here().await;
+                    }
+                    Ok(say(&receipt))
+                }
+            }))
+        };
+        stuck.crash(make(true).invoke(say("in"), t())).await;
+        let once = [("charge".to_owned(), r#""charge1""#.to_owned())].into();
+        assert_eq!(record(&backend).await, Some(TaskRecord::Started { attempts: 0, once }));
+        let found = head(&make(false)).await;
+        assert_eq!((found.tasks[0].error.as_deref(), found.values.said().as_str()), (None, "in"));
+        stuck.crash(make(true).resume(t())).await;
+        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "in charge1");
+        assert_eq!(outside.all(), ["charge"]);
+    }
+
+    async fn an_interrupt_behind_it_and_its_answer_do_not_do_it_again(backend: Backend) {
+        let outside = Outside::default();
+        let make = || {
+            let outside = outside.clone();
+            backend.keep(one(move |cx| {
+                let outside = outside.clone();
+                async move {
+                    let first = charge(&cx, &outside, "first").await?;
+                    let a: String = cx.interrupt("a", ()).await;
+                    let second = charge(&cx, &outside, "second").await?;
+                    let b: String = cx.interrupt("b", ()).await;
+                    Ok(say(&format!("{first} {a} {second} {b}")))
+                }
+            }))
+        };
+        let answer = |key: &str| RunConfig { answers: Answers::new().answer(key, key), ..t() };
+        assert_eq!(make().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
+        assert_eq!(make().resume(t()).await.unwrap().status, Status::Interrupted, "it asks again");
+        assert_eq!(make().resume(answer("a")).await.unwrap().status, Status::Interrupted);
+        let names: Vec<_> = once_of(record(&backend).await).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["first", "second"]);
+        assert_eq!(make().resume(answer("b")).await.unwrap().state.said(), "first1 a second2 b");
+        assert_eq!(outside.all(), ["first", "second"]);
+    }
+
+    async fn the_answers_are_kept_when_something_is_done_after_them(backend: Backend) {
+        let (outside, stuck) = (Outside::default(), Stuck::default());
+        let make = |crashes: bool| {
+            let (outside, stuck) = (outside.clone(), stuck.clone());
+            backend.keep(one(move |cx| {
+                let (outside, stuck) = (outside.clone(), stuck.clone());
+                async move {
+                    let a: String = cx.interrupt("a", ()).await;
+                    let receipt = charge(&cx, &outside, "charge").await?;
+                    if crashes {
+                        stuck.here().await;
+                    }
+                    Ok(say(&format!("{a} {receipt}")))
+                }
+            }))
+        };
+        make(true).invoke(Plain::update(), t()).await.unwrap();
+        let answers = Answers::new().answer("a", "yes");
+        stuck.crash(make(true).resume(RunConfig { answers, ..t() })).await;
+        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "yes charge1");
+        assert_eq!(outside.all(), ["charge"]);
+    }
+
+    async fn a_failure_for_good_keeps_it_and_so_does_a_cancel(backend: Backend) {
+        let outside = Outside::default();
+        let make = |end: &'static str| {
+            let outside = outside.clone();
+            backend.keep(one(move |cx| {
+                let outside = outside.clone();
+                async move {
+                    let receipt = charge(&cx, &outside, "charge").await?;
+                    match end {
+                        "fail" => return Err(NodeError::new("no").fatal()),
+                        "panic" => panic!("no"),
+                        "cancel" => {
+                            cx.cancel().cancel();
+                            std::future::pending().await
+                        }
+                        "hang" => std::future::pending().await,
+                        _ => Ok(say(&receipt)),
+                    }
+                }
+            }))
+        };
+        failed(make("fail").invoke(Plain::update(), t()).await);
+        assert!(matches!(record(&backend).await, Some(TaskRecord::Failed { attempts: 0, once, .. }) if once.len() == 1));
+        failed(make("panic").resume(t()).await);
+        assert_eq!(make("cancel").resume(t()).await.unwrap().status, Status::Cancelled);
+        assert!(matches!(record(&backend).await, Some(TaskRecord::Cancelled { once }) if once.len() == 1));
+        let config = RunConfig { step_timeout: Some(Duration::from_secs(1)), ..t() };
+        failed(make("hang").resume(config).await);
+        assert_eq!(make("").resume(t()).await.unwrap().state.said(), "charge1");
+        assert_eq!(outside.all(), ["charge"]);
+    }
+
+    async fn an_error_is_not_kept(backend: Backend) {
+        let outside = Outside::default();
+        let tries = outside.clone();
+        let graph = backend.keep(one(move |cx| {
+            let tries = tries.clone();
+            async move {
+                let attempt = cx.attempt();
+                let effect = |key| async move {
+                    tries.done("try", key);
+                    if attempt < 3 { Err(NodeError::new("refused")) } else { Ok(7) }
+                };
+                let seven: i64 = cx.once("pay", effect).await?;
+                Ok(Plain::update().x(seven))
+            }
+        }));
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.x, 7);
+        let keys = outside.keys();
+        assert_eq!(keys.len(), 3);
+        assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    }
+
+    async fn two_calls_of_one_name_at_the_same_time_do_it_once(backend: Backend) {
+        let outside = Outside::default();
+        let done = outside.clone();
+        let graph = backend.keep(one(move |cx| {
+            let done = done.clone();
+            async move {
+                let slowly = |what: &'static str| {
+                    let (cx, done) = (cx.clone(), done.clone());
+                    async move {
+                        let pause = cx.clone();
+                        let effect = |key| async move {
+                            pause.sleep(Duration::from_secs(1)).await;
+                            Ok::<_, NodeError>(done.done(what, key))
+                        };
+                        cx.once(what, effect).await
+                    }
+                };
+                // The first of them leaves in the middle of it.
+                let impatient = tokio::time::timeout(Duration::from_millis(500), slowly("a"));
+                let (left, a, again, b) = tokio::join!(impatient, slowly("a"), slowly("a"), slowly("b"));
+                assert!(left.is_err());
+                Ok(say(&format!("{} {} {}", a?, again?, b?)))
+            }
+        }));
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let mut said: Vec<_> = end.state.said().split(' ').map(str::to_owned).collect();
+        assert_eq!(said[0], said[1]);
+        said.sort();
+        assert_eq!(outside.all().len(), 2, "{said:?}");
+    }
+
+    async fn a_fork_does_everything_afresh(backend: Backend) {
+        let outside = Outside::default();
+        let make = || {
+            let outside = outside.clone();
+            backend.keep(one(move |cx| {
+                let outside = outside.clone();
+                async move {
+                    let receipt = charge(&cx, &outside, "charge").await?;
+                    cx.interrupt::<bool>("q", ()).await;
+                    Ok(say(&receipt))
+                }
+            }))
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        make().resume(RunConfig { checkpoint: asked.checkpoint, ..t() }).await.unwrap();
+        let keys = outside.keys();
+        assert_eq!(keys.len(), 2);
+        assert_ne!(keys[0], keys[1]);
+        let answers = Answers::new().answer("q", true);
+        assert_eq!(make().resume(RunConfig { answers, ..t() }).await.unwrap().state.said(), "charge2");
+        assert_eq!(outside.all().len(), 2);
+    }
+
+    async fn siblings_keep_their_own(backend: Backend) {
+        let (outside, stuck) = (Outside::default(), Stuck::default());
+        let make = |crashes: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let deps = (outside.clone(), stuck.clone());
+            let worker = graph.add_worker("w", move |item: u32, _: Plain, cx: Cx| {
+                let (outside, stuck) = deps.clone();
+                async move {
+                    let receipt = charge(&cx, &outside, &format!("charge{item}-")).await?;
+                    if crashes && item == 2 {
+                        stuck.here().await;
+                    }
+                    Ok::<_, NodeError>(say(receipt.split('-').next().unwrap()))
+                }
+            });
+            graph.add_fan_out(START, |_: &Plain| 0..3_u32, worker);
+            let last = sayer(&mut graph, "last");
+            graph.add_edge(worker, last);
+            backend.keep(graph.compile().unwrap())
+        };
+        stuck.crash(make(true).invoke(Plain::update(), t())).await;
+        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "charge0 charge1 charge2 last");
+        assert_eq!(outside.all().len(), 3);
+    }
+
+    async fn what_does_not_fit_any_more_is_a_clear_error_and_nothing_is_done(backend: Backend) {
+        let stuck = Stuck::default();
+        let (crashing, waiting) = (stuck.clone(), stuck);
+        let graph = backend.keep(one(move |cx| {
+            let stuck = crashing.clone();
+            async move {
+                cx.once("n", async |_| Ok::<_, NodeError>("seven".to_owned())).await?;
+                stuck.here().await;
+                Ok(Plain::update())
+            }
+        }));
+        waiting.crash(graph.invoke(Plain::update(), t())).await;
+        let graph = backend.keep(one(async |cx: Cx| {
+            let never = async |_| -> Result<i64, NodeError> { panic!("it is done already") };
+            Ok(Plain::update().x(cx.once("n", never).await?))
+        }));
+        for _ in 0..2 {
+            let error = failed(graph.resume(t()).await);
+            assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
+            assert_eq!(
+                text(&error),
+                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS167: what `once` did as `n` is stored, but \
+                 does not fit the type it has now; read it as it was stored, or use another name to do it again\n  cause: \
+                 invalid type: string \"seven\", expected i64 at line 1 column 7"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_json_does_not_keep_is_refused_the_first_time() {
+    let graph = one(async |cx: Cx| {
+        let rate: f64 = cx.once("rate", async |_| Ok::<_, NodeError>(f64::NAN)).await?;
+        Ok(say(&rate.to_string()))
+    });
+    let error = failed(graph.invoke(Plain::update(), RunConfig::default()).await);
+    assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
+    assert!(
+        text(&error).contains("SS168: the result of `rate` cannot be stored as JSON"),
+        "{}",
+        text(&error)
+    );
+}
+
+#[tokio::test]
+async fn what_a_node_left_behind_cannot_do_anything_once() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+        let (tell, later) = (tell.clone(), cx.clone());
+        cx.spawn(async move {
+            later.sleep(Duration::from_millis(5)).await;
+            let done = later.once("late", async |_| Ok::<_, NodeError>(1)).await;
+            tell.lock().unwrap().push(done.unwrap_err().to_string());
+        });
+        async { say("a") }
+    });
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "a");
+    let told = told.lock().unwrap().join("");
+    assert!(told.starts_with("SS169: `late` was to be done once"), "{told}");
+}
+
+on_every_store! {
+    async fn stored_answers_that_are_no_json_are_told(backend: Backend) {
+        let store = backend.open();
+        let graph = one(async |cx: Cx| Ok(say(&cx.interrupt::<String>("q", ()).await)));
+        let graph = graph.with_checkpointer(store.clone());
+        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let task = superstep::TaskKey { thread: "t".into(), checkpoint: end.checkpoint.unwrap(), slot: 0 };
+        let record = TaskRecord::Interrupted {
+            questions: Vec::new(),
+            answers: [("q".to_owned(), "{no".to_owned())].into(),
+            attempts: 0,
+            error: None,
+            once: Default::default(),
+        };
+        store.record(&task, record).await.unwrap();
+        let error = failed(graph.resume(t()).await);
+        let expected = "SS115: thread `t`, checkpoint 2: what is stored of the answers of node `a` does not fit the state";
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn records_without_results_are_stored_as_they_always_were() {
+    let once = || [("charge".to_owned(), "7".to_owned())].into();
+    let none = Default::default;
+    for (record, stored) in [
+        (TaskRecord::Cancelled { once: none() }, json!({ "end": "cancelled" })),
+        (TaskRecord::Cancelled { once: once() }, json!({ "end": "cancelled", "once": { "charge": "7" } })),
+        (
+            TaskRecord::Failed { attempts: 1, error: "no".into(), once: none() },
+            json!({ "end": "failed", "attempts": 1, "error": "no" }),
+        ),
+        (
+            TaskRecord::Started { attempts: 0, once: once() },
+            json!({ "end": "started", "once": { "charge": "7" } }),
+        ),
+    ] {
+        assert_eq!(serde_json::to_value(&record).unwrap(), stored);
+        assert_eq!(serde_json::from_value::<TaskRecord>(stored).unwrap(), record);
+    }
+}
