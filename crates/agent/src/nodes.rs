@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 mod answer;
 mod budget;
+mod chunk;
 pub(crate) mod finalize;
 pub(crate) mod init_state;
 mod loops;

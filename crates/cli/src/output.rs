@@ -23,6 +23,9 @@ pub(crate) trait Output {
     /// A new input took the place of these unfinished tasks.
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()>;
 
+    /// So many events came faster than they could be written, and are lost.
+    fn lagged(&mut self, skipped: u64) -> io::Result<()>;
+
     /// Something the user should know that is not part of the answer.
     fn note(&mut self, text: &str);
 

@@ -9,7 +9,7 @@ use std::{
 use futures::StreamExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use superstep::{
-    Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode,
+    Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode, Streaming,
     SystemClock, ThreadId,
     agent::{Agent, AgentOutcome, AgentState, workspace},
 };
@@ -43,8 +43,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
-    let modes = [StreamMode::Custom];
-    setup.follow(setup.agent.process_message_stream(&prompt, config, &modes)).await
+    setup.follow(setup.agent.process_message_stream(&prompt, config, streaming())).await
 }
 
 /// Goes on with a stopped turn.
@@ -64,8 +63,13 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
     }
-    let stream = setup.agent.resume_stream(setup.config()?, &[StreamMode::Custom]).await?;
+    let stream = setup.agent.resume_stream(setup.config()?, streaming()).await?;
     setup.follow(stream).await
+}
+
+/// The agent's events. Stdout may be a pager that nobody reads for a while.
+fn streaming() -> Streaming {
+    Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
 }
 
 fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
@@ -215,6 +219,7 @@ impl<'a> Setup<'a> {
                 written = match &event {
                     Event::Custom { name, data, .. } => output.event(name, data),
                     Event::Discarded { nodes } => output.discarded(nodes),
+                    Event::Lagged { skipped } => output.lagged(*skipped),
                     _ => Ok(()),
                 };
                 if written.is_err() {

@@ -62,7 +62,7 @@ pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
 pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
-pub use event::Event;
+pub use event::{DebugKind, Event};
 pub use history::{History, Keep, Prune};
 pub use interrupt::{Answers, Interrupt, Question};
 pub use log::Log;
@@ -74,7 +74,7 @@ pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Red
 pub use route::Route;
 pub use state::{FoldError, State, Update, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
-pub use stream::{RunStream, StreamMode, Streaming};
+pub use stream::{MessageKind, RunStream, StreamMode, Streaming};
 pub use superstep_engine::{
     ChannelSet, Control, EngineError, Level, Lint, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy,
     Topology,

@@ -6,6 +6,7 @@ mod begin;
 mod interrupts;
 mod outside;
 mod record;
+mod tell;
 
 pub(crate) use begin::recorded_targets;
 use interrupts::breakpoints;
@@ -30,8 +31,8 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Command, Cx, Event, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State,
-    Status, Store, StreamMode, TaskRecord,
+    AppliedTask, Command, Cx, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State, Status,
+    Store, StreamMode, TaskRecord,
     background::Background,
     command::Written,
     compiled::{Inner, Keepers},
@@ -305,11 +306,7 @@ impl<S: State> Driver<S> {
     }
 
     fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
-        if self.wants(StreamMode::Tasks) {
-            let (step, attempt) = (task.id.step, task.attempt);
-            let node = self.graph.topology.name(task.node).clone();
-            self.emit(Event::TaskStart { step, node, attempt });
-        }
+        self.tell_start(task);
         let compiled = &self.graph.nodes[task.node.position()];
         let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
         let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
@@ -324,10 +321,7 @@ impl<S: State> Driver<S> {
         let blame = |error| Refused { error, blamed: vec![slot] };
         let Written { update, goto } = written;
         let json = self.encode(&update, task.node, step).map_err(blame)?;
-        if let Some(events) = &self.events {
-            events.update(step, self.graph.topology.name(task.node), &self.state, &update);
-        }
-        self.emit_task_end(task, None);
+        self.tell_update(task, &update);
         let gotos = if goto.is_empty() {
             Targets::default()
         } else {
@@ -343,7 +337,7 @@ impl<S: State> Driver<S> {
     fn fail_task(&mut self, run: &mut Run, task: Task, error: NodeError) {
         let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
         let source = error.into_source();
-        self.emit_task_end(task, Some(&*source));
+        self.tell_failure(task, &*source);
         let chance = self.chance(task);
         self.failure = Some((task, source));
         run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
@@ -431,7 +425,7 @@ impl<S: State> Driver<S> {
 
     /// Stores a checkpoint and tells of it.
     async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
-        let describe = self.wants(StreamMode::Checkpoints);
+        let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
         let snapshot = || snapshot(state, step);
@@ -441,7 +435,7 @@ impl<S: State> Driver<S> {
         let meta = hold.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
         self.show_place();
         if let Some(meta) = meta {
-            self.emit(Event::Checkpoint(meta));
+            self.tell_checkpoint(meta);
         }
         Ok(())
     }
@@ -505,30 +499,6 @@ impl<S: State> Driver<S> {
             return Ok(Vec::new());
         }
         encode(&self.state, update, step, self.graph.topology.name(node), &mut self.scratch)
-    }
-
-    fn wants(&self, mode: StreamMode) -> bool {
-        self.events.as_ref().is_some_and(|events| events.wants(mode))
-    }
-
-    fn emit(&self, event: Event<S>) {
-        if let Some(events) = &self.events {
-            events.send(event);
-        }
-    }
-
-    /// Lets whoever listens take what was told.
-    async fn give_way(&self) {
-        if let Some(events) = &self.events {
-            events.give_way().await;
-        }
-    }
-
-    fn emit_task_end(&self, task: Task, error: Option<&(dyn std::error::Error + 'static)>) {
-        if self.wants(StreamMode::Tasks) {
-            let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
-            self.emit(Event::TaskEnd { step, node, attempt: task.attempt, error: error.map(chain) });
-        }
     }
 
     /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.

@@ -12,9 +12,11 @@
 mod background;
 mod buffer;
 mod events;
+mod messages;
 mod streaming;
 
 pub(crate) use events::{Events, NodeEvents};
+pub use messages::MessageKind;
 pub use streaming::{StreamMode, Streaming};
 
 use std::{

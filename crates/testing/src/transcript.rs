@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use superstep_graph::{Event, NodeName, State};
+use superstep_graph::{Event, MessageKind, NodeName, State};
 
 /// Writes events one a line, in their order.
 ///
@@ -14,6 +14,7 @@ use superstep_graph::{Event, NodeName, State};
 /// ```text
 /// 1 ask → {"question":"2+3?"}         what a node wrote, in superstep 1
 ///   answer · token {"text":"5"}       what a node said while it ran, before its update
+///   answer · message 2.0.m "5"        a message, or a piece of one
 /// 2 answer → {"reply":"5"}
 /// 2 = {"question":"2+3?",…}           the state after a superstep
 /// 2 answer begins, 2 answer ends      attempts; from the second on with their number, failures with their reason
@@ -61,6 +62,10 @@ fn line<S: State>(out: &mut String, event: &Event<S>) -> std::fmt::Result {
         Event::Values { step, state, .. } => writeln!(out, "{step} = {}", values(state)),
         Event::Update { step, node, update } => writeln!(out, "{step} {node} → {}", json(update)),
         Event::Custom { node, name, data } => writeln!(out, "  {node} · {name} {data}"),
+        Event::Message { node, id, kind: MessageKind::Discarded, .. } => {
+            writeln!(out, "  {node} · message {id} is void")
+        }
+        Event::Message { node, id, data, .. } => writeln!(out, "  {node} · message {id} {data}"),
         Event::TaskStart { step, node, attempt } => writeln!(out, "{step} {node} begins{}", again(*attempt)),
         Event::TaskEnd { step, node, attempt, error: None } => {
             writeln!(out, "{step} {node} ends{}", again(*attempt))
@@ -73,6 +78,8 @@ fn line<S: State>(out: &mut String, event: &Event<S>) -> std::fmt::Result {
             writeln!(out, "{step} stored ({source}), next {}", names(&meta.control.next))
         }
         Event::Discarded { nodes } => writeln!(out, "discarded {}", names(nodes)),
+        Event::Interrupt(asked) => writeln!(out, "{} asks {} {}", asked.node, asked.key, asked.question),
+        Event::Lagged { skipped } => writeln!(out, "{skipped} events are lost"),
         _ => panic!("an event that transcripts do not know; they have to be taught its line"),
     }
 }

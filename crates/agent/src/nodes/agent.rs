@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures::StreamExt;
 use superstep_graph::{Cx, NodeError, State};
 use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Role, Usage};
-use tokio::time::Instant;
+use tokio::{task::coop::consume_budget, time::Instant};
 
 use super::{
     answer,
     budget::{self, Spent},
+    chunk::{Chunk, message_id, tell_message},
     loops,
     next_call::{NextCall, Plan},
     repair::repaired,
@@ -55,7 +56,8 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let synthetic = synthetic.filter(|_| state.messages.last().is_some_and(|last| last.role == Role::Tool));
     let synthetic = synthetic.map(|text| Message::synthetic(text).with_id(cx.id("synthetic")));
     let sent = request(deps, state, &call, synthetic.as_ref());
-    let mut asked = Asked::default();
+    let message = message_id(state, cx);
+    let mut asked = Asked { message: message.clone(), ..Asked::default() };
     let ended = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
@@ -69,8 +71,12 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         events::attempt_discarded(cx, requests);
     }
     let update = match response {
-        None => stop("cancelled"),
+        None => {
+            tell_message(cx, &message, None, 0);
+            stop("cancelled")
+        }
         Some(Ok(response)) => {
+            let calls = response.message.tool_calls.len();
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
             if estimated {
                 usage = usage + estimate(&sent, &response.message);
@@ -84,6 +90,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 events::budget_warning(cx, budget, percent);
             }
             let accepted = answer::accept(&deps.config, &state, response, &call, &spent, cx);
+            tell_message(cx, &message, accepted.message.as_ref(), calls);
             if streamed && accepted.message.is_none() {
                 events::attempt_discarded(cx, requests);
             }
@@ -94,7 +101,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 None => accepted.update,
             }
         }
-        Some(Err(error)) => stop("llm_error").error(failure(error)),
+        Some(Err(error)) => {
+            tell_message(cx, &message, None, 0);
+            stop("llm_error").error(failure(error))
+        }
     };
     Ok(Some(update.model_requests(state.model_requests + requests).usage(state.usage + usage)))
 }
@@ -128,6 +138,8 @@ fn request(
 /// One question to the model, and what has come of it so far.
 #[derive(Default)]
 struct Asked {
+    /// The id of the message that it answers with.
+    message: String,
     answer: Assembler,
     /// Failed attempts that are to be followed by another one.
     retries: u32,
@@ -145,6 +157,9 @@ impl Asked {
         let mut stream = deps.model.stream(request);
         while let Some(delta) = stream.next().await {
             let delta = delta?;
+            if let Some(chunk) = Chunk::of(&delta) {
+                cx.emit_message(&self.message, chunk);
+            }
             self.waits = None;
             match &delta {
                 Delta::Text(token) => events::llm_token(cx, token, ""),
@@ -158,6 +173,7 @@ impl Asked {
                     self.spent = self.usage();
                     self.current = Usage::default();
                     events::attempt_discarded(cx, *attempt);
+                    cx.discard_message(&self.message);
                 }
                 Delta::Usage(usage) => self.current = *usage,
                 Delta::ToolCall { .. } | Delta::Finish(_) => {}
@@ -168,6 +184,8 @@ impl Asked {
                 _ => self.streamed,
             };
             self.answer.push(&delta);
+            // A model whose deltas are always ready must not keep whoever listens from hearing them.
+            consume_budget().await;
         }
         Ok(())
     }

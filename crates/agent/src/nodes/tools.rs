@@ -99,6 +99,9 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentSt
     if run.deps.config.result_order == ResultOrder::Completion {
         messages = returned.into_iter().map(|position| messages[position].clone()).collect();
     }
+    for message in &messages {
+        run.cx.emit_full_message(&message.id, message);
+    }
     let answered = answers.iter().all(|answer| answer.executed && answer.is_final) && !answers.is_empty();
     let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.name.clone());
     let update = AgentState::update()

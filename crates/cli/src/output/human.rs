@@ -154,6 +154,11 @@ impl<W: Write> Output for Human<W> {
         Ok(())
     }
 
+    fn lagged(&mut self, skipped: u64) -> io::Result<()> {
+        self.tell(BAD, &format!("{skipped} events came faster than they could be shown, and are lost"));
+        Ok(())
+    }
+
     fn note(&mut self, text: &str) {
         let _ = self.end_line();
         self.tell(Style::new(), text);

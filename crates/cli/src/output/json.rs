@@ -36,6 +36,11 @@ struct Discarded<'a> {
     nodes: &'a [NodeName],
 }
 
+#[derive(Serialize)]
+struct Lagged {
+    skipped: u64,
+}
+
 impl<W: Write> Json<W> {
     pub(crate) fn new(out: W) -> Self {
         Self { out }
@@ -55,6 +60,10 @@ impl<W: Write> Output for Json<W> {
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
         self.line("discarded", Discarded { nodes })
+    }
+
+    fn lagged(&mut self, skipped: u64) -> io::Result<()> {
+        self.line("lagged", Lagged { skipped })
     }
 
     fn note(&mut self, text: &str) {
@@ -83,6 +92,7 @@ mod tests {
         let mut output = Json::new(&mut out);
         output.event("node_start", &json!({"node": "agent"})).unwrap();
         output.discarded(&["tools".into()]).unwrap();
+        output.lagged(7).unwrap();
         let state = AgentState { final_reply: "5".into(), ..AgentState::default() };
         let (outcome, took) = (AgentOutcome::Completed, Duration::ZERO);
         output.end(&End { thread: "t", state: &state, outcome, took }).unwrap();
@@ -90,6 +100,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             r#"{"event":"node_start","data":{"node":"agent"}}
 {"event":"discarded","data":{"nodes":["tools"]}}
+{"event":"lagged","data":{"skipped":7}}
 {"event":"final","data":{"final_reply":"5","metadata":{"steps_taken":0,"tools_used":[],"stop_reason":"","llm_calls":0},"thread":"t","outcome":"completed"}}
 "#
         );

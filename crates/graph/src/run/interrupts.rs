@@ -6,7 +6,7 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 
 use super::{Begin, Driver, Refused};
 use crate::{
-    Answers, Event, Interrupt, Question, RunError, State, TaskRecord,
+    Answers, Interrupt, Question, RunError, State, TaskRecord,
     compiled::Inner,
     config,
     interrupt::{Asked, Resolved},
@@ -56,9 +56,7 @@ impl<S: State> Driver<S> {
         }
         let ask = |question: Question| question.into_interrupt(slot, node.clone());
         let interrupts: Vec<Interrupt> = questions.into_iter().map(ask).collect();
-        for interrupt in &interrupts {
-            self.emit(Event::Interrupt(interrupt.clone()));
-        }
+        self.tell_interrupts(task, &interrupts);
         self.waiting.insert(slot, interrupts);
         run.handle(Input::Interrupted(task.id)).expect("the task was running");
         Ok(())

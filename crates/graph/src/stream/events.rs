@@ -1,11 +1,12 @@
 //! The sending side: nothing is built for a mode that nobody asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeName};
 use tokio::task::yield_now;
 
+use super::messages::{Said, Sent};
 use crate::{Channel, Event, RunError, State, StreamMode, Streaming};
 
 /// Where events go.
@@ -31,6 +32,8 @@ pub(crate) trait NodeEvents: Send + Sync {
     fn is_crowded(&self) -> bool;
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value);
+
+    fn message(&self, said: Said<'_>);
 }
 
 /// The events of a run on their way to whoever streams it. Cheap to clone.
@@ -39,18 +42,21 @@ pub(crate) struct Events<S: State> {
     modes: Arc<[StreamMode]>,
     /// The channels that were asked for; `None` for all.
     keys: Option<Arc<[String]>>,
+    sent: Arc<Mutex<Sent>>,
 }
 
 impl<S: State> Clone for Events<S> {
     fn clone(&self) -> Self {
-        Self { sink: self.sink.clone(), modes: self.modes.clone(), keys: self.keys.clone() }
+        let Self { sink, modes, keys, sent } = self;
+        Self { sink: sink.clone(), modes: modes.clone(), keys: keys.clone(), sent: sent.clone() }
     }
 }
 
 impl<S: State> Events<S> {
     pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
         let Streaming { modes, output_keys, .. } = streaming;
-        Self { sink, modes: modes.into(), keys: output_keys.map(Into::into) }
+        let (keys, sent) = (output_keys.map(Into::into), Arc::default());
+        Self { sink, modes: modes.into(), keys, sent }
     }
 
     /// # Errors
@@ -134,5 +140,15 @@ impl<S: State> NodeEvents for Events<S> {
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value) {
         self.send(Event::Custom { node: node.clone(), name, data });
+    }
+
+    fn message(&self, said: Said<'_>) {
+        if !self.sent.lock().unwrap_or_else(PoisonError::into_inner).is_news(&said) {
+            return;
+        }
+        let Said { task, attempt, node, checkpoint, id, kind, data } = said;
+        let (step, slot) = (task.step, task.slot);
+        let (node, id) = (node.clone(), id.to_owned());
+        self.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
     }
 }

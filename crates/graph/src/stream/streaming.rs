@@ -14,6 +14,10 @@ pub enum StreamMode {
     Tasks,
     /// Which checkpoints are stored.
     Checkpoints,
+    /// Messages as their nodes write them, such as the tokens of a model.
+    Messages,
+    /// Checkpoints and tasks with all that is known of them, as JSON.
+    Debug,
 }
 
 /// What of a run is streamed. Where only the modes matter, a list of them is enough.

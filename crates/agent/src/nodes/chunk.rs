@@ -1,0 +1,60 @@
+//! Messages of the model for whoever streams them.
+
+use serde::Serialize;
+use superstep_graph::Cx;
+use superstep_llm::{Delta, Message, Role};
+
+use crate::AgentState;
+
+/// The id of the message that the model writes in this task: its own, or that of the one that it goes on with.
+pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
+    let begun = state.messages.last().filter(|_| state.answer.continuing);
+    begun.map_or_else(|| cx.id("message"), |begun| begun.id.clone())
+}
+
+/// Tells what became of a message whose pieces were streamed, those of `calls` tool calls among them.
+pub(super) fn tell_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize) {
+    if message.is_none_or(|message| message.tool_calls.len() < calls) {
+        cx.discard_message(id);
+    }
+    if let Some(message) = message {
+        cx.emit_full_message(id, message);
+    }
+}
+
+/// A piece of a message, with the fields of a [`Message`] that it has a piece of.
+#[derive(Serialize)]
+pub(super) struct Chunk<'a> {
+    role: Role,
+    content: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reasoning: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallChunk<'a>; 1]>,
+}
+
+/// A piece of a tool call; see [`Delta::ToolCall`].
+#[derive(Serialize)]
+struct CallChunk<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl<'a> Chunk<'a> {
+    pub(super) fn of(delta: &'a Delta) -> Option<Self> {
+        let empty = Self { role: Role::Assistant, content: "", reasoning: "", tool_calls: None };
+        match delta {
+            Delta::Text(content) => Some(Self { content, ..empty }),
+            Delta::Reasoning(reasoning) => Some(Self { reasoning, ..empty }),
+            Delta::ToolCall { index, id, name, arguments } => {
+                let (id, name) = (id.as_deref(), name.as_deref());
+                Some(Self { tool_calls: Some([CallChunk { index: *index, id, name, arguments }]), ..empty })
+            }
+            _ => None,
+        }
+    }
+}
