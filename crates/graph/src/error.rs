@@ -329,6 +329,38 @@ pub enum RunError {
     /// A run that was given both an input and answers.
     #[error("SS122: a run takes an input or answers, not both; `resume` with the answers first")]
     InputAndAnswers,
+    /// A node wrote a channel that the state does not have.
+    #[error(
+        "SS133: superstep {step}: node `{node}` wrote `{channel}`, which is no channel of the state; {}",
+        if .declared.is_empty() { "it has none".to_owned() } else { format!("it has {}", list(.declared)) }
+    )]
+    UndeclaredChannel {
+        /// The node; `__start__` if it was the input.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// What it wrote.
+        channel: String,
+        /// The channels of the state.
+        declared: Vec<String>,
+    },
+    /// A node wrote a value that does not fit the channel's schema.
+    #[error(
+        "SS134: superstep {step}: what node `{node}` wrote to channel `{channel}` does not fit its schema{}: {reason}",
+        if .place.is_empty() { String::new() } else { format!(" at `{}`", .place) }
+    )]
+    UnfitWrite {
+        /// The node; `__start__` if it was the input.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+        /// The channel.
+        channel: String,
+        /// Where in the value, as a JSON pointer; empty for the value itself.
+        place: String,
+        /// What is wrong there.
+        reason: String,
+    },
     /// A newer program stored a channel.
     #[error(
         "SS131: thread `{thread}`, checkpoint {checkpoint}: channel `{channel}` is stored in version {stored}, and this \

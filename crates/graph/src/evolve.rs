@@ -195,7 +195,7 @@ impl<S: State> Reader<S> {
     /// Reads an update in which the channels of `listed` are in their present version, and all others in version 1.
     /// `None` if that is not the present version of each.
     fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
-        let update: S::Update = serde_json::from_slice(json)?;
+        let update = self.state.read_update(json)?;
         let written = self.state.written(&update);
         Ok((written.intersection(self.versioned) == listed).then_some(update))
     }

@@ -8,7 +8,7 @@ use serde::Serialize as _;
 use serde_json::{Serializer, ser::Formatter};
 use superstep_engine::NodeName;
 
-use crate::{Channel, ChannelValue, RunError, State, evolve};
+use crate::{Channel, ChannelValue, RunError, State, WriteError, evolve};
 
 /// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
@@ -20,6 +20,8 @@ pub(crate) fn encode<S: State>(
     node: &NodeName,
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
+    check(state, update, step, node)?;
+    let update = &*state.stored(update);
     scratch.clear();
     evolve::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
@@ -27,7 +29,7 @@ pub(crate) fn encode<S: State>(
     let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
     let written = update.serialize(&mut json).and_then(|()| {
         if nulls.get() && floats::has_no_number(update) {
-            serde_json::from_slice::<S::Update>(&scratch[versions..])?;
+            state.read_update(&scratch[versions..])?;
         }
         Ok(())
     });
@@ -37,6 +39,26 @@ pub(crate) fn encode<S: State>(
         scratch[versions] = b',';
     }
     Ok(scratch.as_slice().to_vec())
+}
+
+/// Refuses an update that does not fit the state.
+pub(crate) fn check<S: State>(
+    state: &S,
+    update: &S::Update,
+    step: i64,
+    node: &NodeName,
+) -> Result<(), RunError> {
+    state.check(update).map_err(|error| {
+        let node = node.clone();
+        match error {
+            WriteError::Undeclared { channel, declared } => {
+                RunError::UndeclaredChannel { node, step, channel, declared }
+            }
+            WriteError::Unfit { channel, place, reason } => {
+                RunError::UnfitWrite { node, step, channel, place, reason }
+            }
+        }
+    })
 }
 
 /// Writes compact JSON and notes what may have lost something: floats that are no numbers are written as `null`, which

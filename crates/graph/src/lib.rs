@@ -39,12 +39,14 @@ pub mod store;
 mod evolve;
 mod hold;
 mod json;
+mod json_state;
 mod load;
 mod run;
 mod task;
 mod threads;
 mod timeout;
 mod update;
+mod view;
 
 pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
@@ -65,6 +67,7 @@ pub use error::{CompileError, RunError, chain};
 pub use event::{DebugKind, Event};
 pub use history::{History, Keep, Prune};
 pub use interrupt::{Answers, Interrupt, Question};
+pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
 pub use namespace::{Namespace, Segment};
@@ -72,16 +75,17 @@ pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
 pub use route::Route;
-pub use state::{FoldError, State, Update, reduce};
+pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{MessageKind, RunStream, StreamMode, Streaming};
 pub use superstep_engine::{
     ChannelSet, Control, EngineError, Level, Lint, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy,
     Topology,
 };
-pub use superstep_macros::{Route, State};
+pub use superstep_macros::{Input, Route, State, View};
 pub use timeout::{TimedOut, TimeoutKind};
 pub use update::AsNode;
+pub use view::View;
 
 /// What the derives expand to. Not for other use.
 #[doc(hidden)]

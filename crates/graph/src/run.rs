@@ -40,7 +40,7 @@ use crate::{
     error::chain,
     hold::{Hold, NewCheckpoint},
     interrupt::Desk,
-    json::{encode, snapshot},
+    json::{check, encode, snapshot},
     node::{CompiledNode, Targets},
     once::{Ledger, Request},
     reduce,
@@ -495,10 +495,11 @@ impl<S: State> Driver<S> {
     }
 
     fn encode(&mut self, update: &S::Update, node: NodeIndex, step: i64) -> Result<Vec<u8>, RunError> {
+        let name = self.graph.topology.name(node);
         if self.hold.is_none() {
-            return Ok(Vec::new());
+            return check(&self.state, update, step, name).map(|()| Vec::new());
         }
-        encode(&self.state, update, step, self.graph.topology.name(node), &mut self.scratch)
+        encode(&self.state, update, step, name, &mut self.scratch)
     }
 
     /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.

@@ -41,6 +41,27 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// Drops what `update` writes to, or clears of, any channel but these.
     fn restrict(&self, update: &mut Self::Update, channels: ChannelSet);
 
+    /// Whether every write fits the state, asked before an update is folded for the first time.
+    ///
+    /// # Errors
+    /// The first that does not. Of a state that is a struct every write does: the compiler saw to that.
+    fn check(&self, _update: &Self::Update) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    /// The part of `update` that is stored, if its serialized form is not that already.
+    fn stored<'a>(&self, update: &'a Self::Update) -> Cow<'a, Self::Update> {
+        Cow::Borrowed(update)
+    }
+
+    /// Reads an update that was stored.
+    ///
+    /// # Errors
+    /// If it does not fit the types, or has a channel that the state does not have.
+    fn read_update(&self, json: &[u8]) -> Result<Self::Update, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+
     /// Takes every ephemeral channel back to its default value.
     fn clear_ephemeral(&mut self);
 
@@ -91,6 +112,27 @@ pub trait Update:
     /// ```
     #[must_use]
     fn then(self, later: Self) -> Self;
+}
+
+/// A write that does not fit a state whose channels are known only at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// The state has no such channel.
+    Undeclared {
+        /// The channel.
+        channel: String,
+        /// Those that it has.
+        declared: Vec<String>,
+    },
+    /// The value does not fit the channel's schema.
+    Unfit {
+        /// The channel.
+        channel: String,
+        /// Where in the value, as a JSON pointer; empty for the value itself.
+        place: String,
+        /// What is wrong there.
+        reason: String,
+    },
 }
 
 /// A write that a reducer refused.

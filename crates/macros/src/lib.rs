@@ -1,4 +1,4 @@
-//! The derives of superstep: [`macro@State`] and [`macro@Route`].
+//! The derives of superstep: [`macro@State`], [`macro@Route`], [`macro@View`] and [`macro@Input`].
 //!
 //! Use them through `superstep`, or through `superstep-graph`, whose traits they implement.
 
@@ -6,6 +6,7 @@ mod channel;
 mod home;
 mod route;
 mod state;
+mod view;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, Error, parse_macro_input};
@@ -101,6 +102,30 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
 pub fn derive_route(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     route::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes a struct with named fields a view of a state, which `#[view(of = State)]` names.
+///
+/// Each field is a channel of the state under the same name and of the same type; the view has a clone of its value.
+///
+/// # Errors
+/// At compile time: anything but such a struct; a field that the state does not have, or has with another type.
+#[proc_macro_derive(View, attributes(view))]
+pub fn derive_view(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    view::expand_view(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes a struct with named fields an input for a state, which `#[input(of = State)]` names: it converts into an update
+/// that writes every field to the channel of that name.
+///
+/// # Errors
+/// At compile time: anything but such a struct; a field that the state does not have, or whose type does not convert into
+/// what is written to the channel.
+#[proc_macro_derive(Input, attributes(input))]
+pub fn derive_input(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    view::expand_input(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Reports both.

@@ -1,0 +1,277 @@
+//! States whose channels are known only at run time.
+//!
+//! Start at [`JsonState`]; [`JsonChannels`] describes its channels, [`JsonUpdate`] is what nodes return.
+
+mod channels;
+mod rule;
+mod schema;
+mod update;
+
+pub use channels::{BadChannels, JsonChannel, JsonChannels, JsonReducer};
+pub use update::{BadUpdate, JsonUpdate};
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use superstep_engine::ChannelSet;
+
+use crate::{Channel, FoldError, State, WriteError};
+use rule::{Held, Rule};
+use schema::Schema;
+
+/// A state whose channels are described at run time, by a [`JsonChannels`]. Its values are JSON.
+///
+/// It runs in the same graphs, is stored in the same checkpoints, and folds by the same reducers as a struct that derives
+/// [`State`]. Only what the compiler would have found is found when a node returns its update: an undeclared channel
+/// ([`RunError::UndeclaredChannel`](crate::RunError::UndeclaredChannel)), a value that does not fit its schema
+/// ([`RunError::UnfitWrite`](crate::RunError::UnfitWrite)) or its reducer ([`RunError::Fold`](crate::RunError::Fold)).
+///
+/// The default state has no channels. Begin a graph with [`StateGraph::with_initial`](crate::StateGraph::with_initial).
+///
+/// `null` is no value: a last-value channel that is written `null` has none.
+///
+/// ```
+/// use serde_json::json;
+/// use superstep_graph::{Cx, JsonChannels, JsonState, JsonUpdate, RunConfig, START, StateGraph};
+///
+/// let channels: JsonChannels = serde_json::from_value(json!({
+///     "log": { "reducer": "append" },
+///     "turns": { "reducer": "sum" },
+///     "answer": {},
+/// }))?;
+/// let mut graph = StateGraph::with_initial("g", JsonState::new(&channels)?);
+/// let node = graph.add_node("node", async |state: JsonState, _: Cx| {
+///     json!({ "log": ["worked"], "turns": 1, "answer": state.get("question") })
+/// });
+/// graph.add_edge(START, node);
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let end = graph.compile()?.invoke(JsonUpdate::new().write("turns", 2), RunConfig::default()).await?;
+/// assert_eq!(end.state.to_value(), json!({ "log": ["worked"], "turns": 3 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct JsonState {
+    spec: Arc<Spec>,
+    /// By position.
+    values: Arc<Vec<Held>>,
+}
+
+/// What a description says, made ready. Channels are in the order of their names.
+#[derive(Default)]
+struct Spec {
+    channels: Vec<Channel>,
+    rules: Vec<Rule>,
+    /// The values with which a thread begins, and to which cleared channels go back.
+    initial: Vec<Held>,
+    schemas: Vec<Option<Schema>>,
+    ephemeral: bool,
+    untracked: bool,
+}
+
+impl Spec {
+    /// The channel with this name.
+    fn position(&self, name: &str) -> Option<usize> {
+        self.channels.binary_search_by(|channel| (*channel.name).cmp(name)).ok()
+    }
+}
+
+impl JsonState {
+    /// A state with these channels, in which nothing is written.
+    ///
+    /// # Errors
+    /// All that is wrong with the description.
+    pub fn new(channels: &JsonChannels) -> Result<Self, BadChannels> {
+        let spec = channels.spec()?;
+        let values = Arc::new(spec.initial.clone());
+        Ok(Self { spec: Arc::new(spec), values })
+    }
+
+    /// The value of a channel; `None` if it has none, or there is no such channel. Makes the JSON of lists, at the cost of
+    /// their length; [`items`](Self::items) does not.
+    pub fn get(&self, channel: &str) -> Option<Value> {
+        self.held(channel).and_then(Held::to_value)
+    }
+
+    /// The items of a list: of a channel that appends, merges by id or is a topic. Empty for any other.
+    pub fn items(&self, channel: &str) -> Box<dyn Iterator<Item = &Value> + '_> {
+        match self.held(channel) {
+            Some(Held::List(list)) => Box::new(list.iter()),
+            Some(Held::ById(list)) => Box::new(list.iter()),
+            Some(Held::Value(value)) => Box::new(value.as_array().into_iter().flatten()),
+            Some(Held::Nothing) | None => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// The state as an object: every channel that has a value.
+    pub fn to_value(&self) -> Value {
+        let values =
+            self.entries().filter_map(|(channel, held)| Some((channel.name.to_string(), held.to_value()?)));
+        Value::Object(values.collect())
+    }
+
+    /// Some of the channels, as [`to_value`](Self::to_value) has them.
+    pub fn pick(&self, channels: &[&str]) -> Value {
+        let value = |name: &&str| Some(((*name).to_owned(), self.get(name)?));
+        Value::Object(channels.iter().filter_map(value).collect::<Map<_, _>>())
+    }
+
+    fn held(&self, channel: &str) -> Option<&Held> {
+        self.spec.position(channel).map(|position| &self.values[position])
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&Channel, &Held)> {
+        self.spec.channels.iter().zip(self.values.iter())
+    }
+
+    /// The channels that a part of an update writes or clears; undeclared ones are not among them.
+    fn set<'a>(&self, names: impl Iterator<Item = &'a String>) -> ChannelSet {
+        names.filter_map(|name| self.spec.position(name)).collect()
+    }
+
+    /// Takes channels back to their initial values.
+    fn start_over(&mut self, which: impl Fn(usize, &Channel) -> bool) {
+        let values = Arc::make_mut(&mut self.values);
+        for (position, channel) in self.spec.channels.iter().enumerate() {
+            if which(position, channel) {
+                values[position] = self.spec.initial[position].clone();
+            }
+        }
+    }
+
+    fn fold_part(&mut self, part: JsonUpdate) -> Result<(), FoldError> {
+        let JsonUpdate { writes, clear, .. } = part;
+        for name in clear {
+            let position = self.declared(&name)?;
+            Arc::make_mut(&mut self.values)[position] = self.spec.initial[position].clone();
+        }
+        for (name, write) in writes {
+            let position = self.declared(&name)?;
+            let held = &mut Arc::make_mut(&mut self.values)[position];
+            let folded = self.spec.rules[position].fold(held, write);
+            folded.map_err(|source| FoldError { channel: Cow::Owned(name), source })?;
+        }
+        Ok(())
+    }
+
+    fn declared(&self, name: &str) -> Result<usize, FoldError> {
+        let missing = || FoldError {
+            channel: Cow::Owned(name.to_owned()),
+            source: "the state declares no such channel".into(),
+        };
+        self.spec.position(name).ok_or_else(missing)
+    }
+}
+
+impl State for JsonState {
+    type Update = JsonUpdate;
+
+    fn channels(&self) -> &[Channel] {
+        &self.spec.channels
+    }
+
+    fn written(&self, update: &JsonUpdate) -> ChannelSet {
+        let written = |part: &JsonUpdate| self.set(part.writes.keys().chain(&part.clear));
+        update.parts().map(written).fold(ChannelSet::EMPTY, ChannelSet::union)
+    }
+
+    fn exclusive(&self, update: &JsonUpdate) -> ChannelSet {
+        let exclusive = |part: &JsonUpdate| {
+            let alone = |name: &&String| {
+                self.spec.position(name).is_some_and(|position| self.spec.rules[position].is_exclusive())
+            };
+            self.set(part.writes.keys().filter(alone).chain(&part.clear))
+        };
+        update.parts().map(exclusive).fold(ChannelSet::EMPTY, ChannelSet::union)
+    }
+
+    fn restrict(&self, update: &mut JsonUpdate, channels: ChannelSet) {
+        update.retain(&|name| self.spec.position(name).is_some_and(|position| channels.contains(position)));
+    }
+
+    fn check(&self, update: &JsonUpdate) -> Result<(), WriteError> {
+        for part in update.parts() {
+            for name in part.writes.keys().chain(&part.clear) {
+                if self.spec.position(name).is_none() {
+                    let declared =
+                        self.spec.channels.iter().map(|channel| channel.name.to_string()).collect();
+                    return Err(WriteError::Undeclared { channel: name.clone(), declared });
+                }
+            }
+            for (name, write) in &part.writes {
+                let Some(position) = self.spec.position(name) else { continue };
+                let Some(schema) = &self.spec.schemas[position] else { continue };
+                let unfit = |(place, reason)| WriteError::Unfit { channel: name.clone(), place, reason };
+                schema.check(&self.spec.rules[position].described(write)).map_err(unfit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored<'a>(&self, update: &'a JsonUpdate) -> Cow<'a, JsonUpdate> {
+        if !self.spec.untracked {
+            return Cow::Borrowed(update);
+        }
+        let stored = self.spec.channels.iter().enumerate().filter(|(_, channel)| !channel.untracked);
+        let mut update = update.clone();
+        self.restrict(&mut update, stored.map(|(position, _)| position).collect());
+        Cow::Owned(update)
+    }
+
+    fn read_update(&self, json: &[u8]) -> serde_json::Result<JsonUpdate> {
+        let update: JsonUpdate = serde_json::from_slice(json)?;
+        update.renamed(&|name| {
+            let found =
+                self.spec.channels.iter().find(|channel| channel.is_called(name) && !channel.untracked);
+            found.map(|channel| channel.name.to_string())
+        })
+    }
+
+    fn clear_ephemeral(&mut self) {
+        if self.spec.ephemeral {
+            self.start_over(|_, channel| channel.ephemeral);
+        }
+    }
+
+    fn retain(&mut self, channels: ChannelSet) {
+        self.start_over(|position, _| !channels.contains(position));
+    }
+
+    fn fold(&mut self, update: JsonUpdate) -> Result<(), FoldError> {
+        update.into_parts().try_for_each(|part| self.fold_part(part))
+    }
+
+    fn encode(&self, channel: usize) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(&self.values[channel])
+    }
+
+    fn decode(&mut self, channel: usize, json: &[u8]) -> Result<(), serde_json::Error> {
+        let value = self.spec.rules[channel].read(serde_json::from_slice(json)?);
+        let value = value.map_err(serde::de::Error::custom)?;
+        Arc::make_mut(&mut self.values)[channel] = value;
+        Ok(())
+    }
+}
+
+impl PartialEq for JsonState {
+    /// Whether the same channels have the same values.
+    fn eq(&self, other: &Self) -> bool {
+        self.to_value() == other.to_value()
+    }
+}
+
+impl fmt::Debug for JsonState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.to_value(), f)
+    }
+}
+
+impl Serialize for JsonState {
+    /// As it would be stored: without what is untracked.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let stored = self.entries().filter(|(channel, _)| !channel.untracked);
+        serializer.collect_map(stored.filter_map(|(channel, held)| Some((&channel.name, held.to_value()?))))
+    }
+}

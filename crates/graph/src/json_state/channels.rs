@@ -1,0 +1,202 @@
+//! The description of the channels of a [`JsonState`](super::JsonState).
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use superstep_engine::ChannelSet;
+
+use super::{Spec, rule::Rule, schema::Schema};
+use crate::Channel;
+
+/// The channels of a [`JsonState`](super::JsonState), by name.
+///
+/// Its JSON form is an object with an entry for each channel, `{}` for one that is replaced by each write.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JsonChannels(pub BTreeMap<String, JsonChannel>);
+
+/// A channel of a [`JsonChannels`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JsonChannel {
+    /// How writes fold into it.
+    pub reducer: JsonReducer,
+    /// The value with which a thread begins, and to which the channel goes back when it is cleared. Without it, lists are
+    /// empty, sums 0, unions `{}`, and anything else has no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<Value>,
+    /// The JSON Schema of what is written, in the form that the value has: for a list, of the list of written items.
+    /// Needs the feature `json-schema`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// For whom a barrier waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// The names it had before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub was: Vec<String>,
+    /// Whether a thread cannot do without a value of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
+    /// Whether it is never stored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untracked: bool,
+}
+
+/// How writes fold into a channel of a [`JsonState`](super::JsonState).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JsonReducer {
+    /// The write replaces the value; one write per superstep.
+    #[default]
+    LastValue,
+    /// The same, and only the next superstep sees the value.
+    Ephemeral,
+    /// A written list adds its items, any other value is an item; to a channel whose default is text, text is added.
+    Append,
+    /// The same as for lists, and only the next superstep sees the items.
+    Topic,
+    /// Written objects replace their namesake, by `id`, or are added; `{"$remove": id}` and `{"$remove_all": true}` remove.
+    MergeById,
+    /// Numbers are added up. Integers stay integers; a sum that does not fit 64 bits is an error.
+    Sum,
+    /// The greatest write stays, of numbers or of texts.
+    Max,
+    /// Objects are merged; to a channel whose default is a list, the items are added that are not in it.
+    Union,
+    /// Written names have arrived; the value is the list of those that have.
+    Barrier,
+}
+
+/// A description of channels that makes no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("SS180: no state can have these channels: {}", .problems.join("; "))]
+pub struct BadChannels {
+    /// What is wrong, each with its channel.
+    pub problems: Vec<String>,
+}
+
+impl JsonChannels {
+    /// No channels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same channels and one more, or another one under its name.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, channel: impl Into<JsonChannel>) -> Self {
+        self.0.insert(name.into(), channel.into());
+        self
+    }
+
+    /// The channels that a JSON Schema of the whole state describes: one for each of its `properties`, with that part as
+    /// the schema of what is written. `default` and `required` mean what they say; the keyword `x-reducer` chooses the
+    /// reducer, `x-untracked` says that it is never stored. Definitions that the parts refer to go along.
+    ///
+    /// # Errors
+    /// If it describes no object, or a keyword has a value that it cannot have.
+    pub fn from_schema(schema: &Value) -> Result<Self, BadChannels> {
+        let bad = |problem: &str| BadChannels { problems: vec![problem.to_owned()] };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let properties = properties.ok_or_else(|| bad("the schema has no object of `properties`"))?;
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|it| it == name));
+        let (mut channels, mut problems) = (Self::new(), Vec::new());
+        for (name, part) in properties {
+            let keyword = |keyword: &str| part.get(keyword).cloned().unwrap_or(Value::Null);
+            let reducer = match keyword("x-reducer") {
+                Value::Null => Ok(JsonReducer::LastValue),
+                reducer => serde_json::from_value(reducer),
+            };
+            let reducer = reducer.unwrap_or_else(|error| {
+                problems.push(format!("channel `{name}`: `x-reducer`: {error}"));
+                JsonReducer::LastValue
+            });
+            let channel = JsonChannel {
+                reducer,
+                default: part.get("default").cloned(),
+                schema: Some(with_definitions(part, schema)),
+                required: is_required(name),
+                untracked: keyword("x-untracked") == json!(true),
+                ..JsonChannel::default()
+            };
+            channels = channels.with(name, channel);
+        }
+        if problems.is_empty() { Ok(channels) } else { Err(BadChannels { problems }) }
+    }
+
+    /// Checks the description and makes it ready.
+    pub(super) fn spec(&self) -> Result<Spec, BadChannels> {
+        let mut spec = Spec::default();
+        let mut problems = Vec::new();
+        if self.0.len() > ChannelSet::CAPACITY {
+            problems.push(format!("they are {}, and at most {} can be", self.0.len(), ChannelSet::CAPACITY));
+        }
+        let mut names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        for (name, channel) in &self.0 {
+            let mut problem = |problem: String| problems.push(format!("channel `{name}`: {problem}"));
+            for name in [name].into_iter().chain(&channel.was) {
+                if name.is_empty() || name.starts_with('$') || name == "clear" {
+                    problem(format!("`{name}` can be no channel's name"));
+                }
+            }
+            for was in &channel.was {
+                if names.contains(&was.as_str()) {
+                    problem(format!("`{was}` is the name of a channel already, or was said before"));
+                }
+                names.push(was);
+            }
+            if channel.untracked && (channel.required || !channel.was.is_empty()) {
+                problem("it is never stored, so nothing can be said of what was stored of it".into());
+            }
+            if (channel.reducer == JsonReducer::Barrier) == channel.names.is_empty() {
+                problem("a barrier has `names` for whom it waits, and nothing else has".into());
+            }
+            let rule = Rule::new(channel);
+            match rule.initial(channel.default.clone()) {
+                Ok(value) => spec.initial.push(value),
+                Err(cause) => problem(format!("its default: {cause}")),
+            }
+            match channel.schema.as_ref().map(Schema::new).transpose() {
+                Ok(schema) => spec.schemas.push(schema),
+                Err(cause) => problem(format!("its schema {cause}")),
+            }
+            let ephemeral = matches!(channel.reducer, JsonReducer::Ephemeral | JsonReducer::Topic);
+            spec.ephemeral |= ephemeral;
+            spec.untracked |= channel.untracked;
+            let exclusive = rule.is_exclusive();
+            spec.rules.push(rule);
+            spec.channels.push(Channel {
+                name: Cow::Owned(name.clone()),
+                was: channel.was.iter().cloned().map(Cow::Owned).collect(),
+                ephemeral,
+                exclusive,
+                version: 1,
+                migrate: None,
+                required: channel.required,
+                untracked: channel.untracked,
+            });
+        }
+        if problems.is_empty() { Ok(spec) } else { Err(BadChannels { problems }) }
+    }
+}
+
+impl From<JsonReducer> for JsonChannel {
+    fn from(reducer: JsonReducer) -> Self {
+        Self { reducer, ..Self::default() }
+    }
+}
+
+/// The schema of a property, with what it may refer to in the schema around it.
+fn with_definitions(part: &Value, whole: &Value) -> Value {
+    let Value::Object(part) = part else { return part.clone() };
+    let mut schema: Map<String, Value> = part.clone();
+    for keyword in ["$schema", "$defs", "definitions"] {
+        if let (Some(definitions), false) = (whole.get(keyword), schema.contains_key(keyword)) {
+            schema.insert(keyword.to_owned(), definitions.clone());
+        }
+    }
+    Value::Object(schema)
+}

@@ -1,0 +1,41 @@
+//! JSON Schemas of what is written.
+
+use serde_json::Value;
+
+/// A schema, compiled.
+#[cfg(feature = "json-schema")]
+pub(super) struct Schema(jsonschema::Validator);
+
+#[cfg(feature = "json-schema")]
+impl Schema {
+    /// # Errors
+    /// What is wrong with it, as the end of a sentence that begins with it.
+    pub(super) fn new(schema: &Value) -> Result<Self, String> {
+        let validator = jsonschema::validator_for(schema);
+        validator.map(Self).map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))
+    }
+
+    /// # Errors
+    /// The place in the value, as a JSON pointer, and what is wrong there. The value, which may be long, is not repeated.
+    pub(super) fn check(&self, value: &Value) -> Result<(), (String, String)> {
+        match self.0.iter_errors(value).next() {
+            None => Ok(()),
+            Some(error) => Err((error.instance_path().to_string(), error.masked().to_string())),
+        }
+    }
+}
+
+/// Without the feature there is none.
+#[cfg(not(feature = "json-schema"))]
+pub(super) enum Schema {}
+
+#[cfg(not(feature = "json-schema"))]
+impl Schema {
+    pub(super) fn new(_: &Value) -> Result<Self, String> {
+        Err("would not be looked at: this program is built without the feature `json-schema`".into())
+    }
+
+    pub(super) fn check(&self, _: &Value) -> Result<(), (String, String)> {
+        match *self {}
+    }
+}

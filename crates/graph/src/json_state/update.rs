@@ -1,0 +1,182 @@
+//! What nodes write to a [`JsonState`](super::JsonState).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
+use serde_json::Value;
+
+use super::JsonState;
+use crate::{NodeError, NodeOutput, Update, later::Later};
+
+const CLEAR: &str = "clear";
+const THEN: &str = "$then";
+
+/// A partial [`JsonState`]: writes by the names of their channels.
+///
+/// Its JSON form is an object with an entry for each write, and `clear` with the names of channels that start over. A node
+/// may also return such an object.
+#[derive(Clone, Debug, Default)]
+pub struct JsonUpdate {
+    pub(super) writes: BTreeMap<String, Value>,
+    pub(super) clear: BTreeSet<String>,
+    later: Later<JsonUpdate>,
+}
+
+/// JSON that is no update.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an update is an object with an entry for each channel that is written, and this is {found}")]
+pub struct BadUpdate {
+    /// What it is.
+    pub found: String,
+}
+
+impl JsonUpdate {
+    /// An update that writes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Writes to a channel. A second call replaces the write of the first.
+    #[must_use]
+    pub fn write(mut self, channel: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.last().writes.insert(channel.into(), value.into());
+        self
+    }
+
+    /// Lets a channel start over from its default before the write of this update is folded.
+    #[must_use]
+    pub fn clear(mut self, channel: impl Into<String>) -> Self {
+        self.last().clear.insert(channel.into());
+        self
+    }
+
+    /// Overwrites a channel: it starts over from its default, then `value` is folded. Nobody else may write it in the same
+    /// superstep.
+    #[must_use]
+    pub fn set(self, channel: impl Into<String>, value: impl Into<Value>) -> Self {
+        let channel = channel.into();
+        self.clear(channel.clone()).write(channel, value)
+    }
+
+    /// The part that is folded last.
+    fn last(&mut self) -> &mut Self {
+        if self.later.is_empty() { self } else { self.later.last_mut() }
+    }
+
+    /// The parts in the order in which they are folded.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.later.iter())
+    }
+
+    pub(super) fn into_parts(mut self) -> impl Iterator<Item = Self> {
+        let later = std::mem::take(&mut self.later);
+        std::iter::once(self).chain(later)
+    }
+
+    /// Drops the channels that are not to be kept.
+    pub(super) fn retain(&mut self, keep: &impl Fn(&String) -> bool) {
+        self.writes.retain(|name, _| keep(name));
+        self.clear.retain(keep);
+        for mut part in std::mem::take(&mut self.later) {
+            part.retain(keep);
+            *self = std::mem::take(self).then(part);
+        }
+    }
+
+    /// Under the present names of its channels.
+    ///
+    /// # Errors
+    /// If one has none, or is written under two names.
+    pub(super) fn renamed(self, name: &impl Fn(&str) -> Option<String>) -> serde_json::Result<Self> {
+        let find = |old: &str| {
+            name(old).ok_or_else(|| serde_json::Error::custom(format!("unknown channel `{old}`")))
+        };
+        let mut renamed = Self::default();
+        for (old, write) in self.writes {
+            let name = find(&old)?;
+            if renamed.writes.insert(name, write).is_some() {
+                let twice = format!("channel `{old}` is written under two of its names");
+                return Err(serde_json::Error::custom(twice));
+            }
+        }
+        for old in self.clear {
+            renamed.clear.insert(find(&old)?);
+        }
+        for part in self.later {
+            renamed.later.push(part.renamed(name)?);
+        }
+        Ok(renamed)
+    }
+
+    fn touches(&self, channel: &String) -> bool {
+        self.writes.contains_key(channel) || self.clear.contains(channel)
+    }
+}
+
+impl Update for JsonUpdate {
+    fn then(mut self, mut later: Self) -> Self {
+        let more = std::mem::take(&mut later.later);
+        let last = self.last();
+        if later.writes.keys().chain(&later.clear).any(|channel| last.touches(channel)) {
+            self.later.push(later);
+        } else {
+            last.writes.extend(later.writes);
+            last.clear.extend(later.clear);
+        }
+        more.into_iter().fold(self, Self::then)
+    }
+}
+
+impl TryFrom<Value> for JsonUpdate {
+    type Error = BadUpdate;
+
+    fn try_from(value: Value) -> Result<Self, BadUpdate> {
+        let shown: String = value.to_string().chars().take(80).collect();
+        serde_json::from_value(value).map_err(|_| BadUpdate { found: shown })
+    }
+}
+
+/// An object is an update; see [`JsonUpdate`].
+impl NodeOutput<JsonState> for Value {
+    fn into_update(self) -> Result<JsonUpdate, NodeError> {
+        JsonUpdate::try_from(self).map_err(|error| NodeError::new(error).fatal())
+    }
+}
+
+impl Serialize for JsonUpdate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, write) in &self.writes {
+            map.serialize_entry(name, write)?;
+        }
+        if !self.clear.is_empty() {
+            map.serialize_entry(CLEAR, &self.clear)?;
+        }
+        if !self.later.is_empty() {
+            map.serialize_entry(THEN, &self.later)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonUpdate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut writes = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        let clear = writes.remove(CLEAR).map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
+        let mut update = Self { clear: clear.unwrap_or_default(), ..Self::default() };
+        if let Some(Value::Array(parts)) = writes.remove(THEN) {
+            for part in parts {
+                // A part has no parts of its own, so that what is stored decides about no recursion.
+                if part.get(THEN).is_some() {
+                    return Err(D::Error::custom("a part of an update has no parts of its own"));
+                }
+                update.later.push(serde_json::from_value(part).map_err(D::Error::custom)?);
+            }
+        }
+        if let Some(name) = writes.keys().find(|name| name.starts_with('$')) {
+            return Err(D::Error::custom(format!("`{name}` is no channel's name")));
+        }
+        update.writes = writes;
+        Ok(update)
+    }
+}
