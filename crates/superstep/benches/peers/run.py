@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures superstep, the reference and the Rust peers on this machine, and prints tables of ratios.
 
-usage: run.py [--only WORD] [--without reference|rust|ours]...
+usage: run.py [--only WORD] [--without ours|reference|rust|floor]...
 
 The peers are installed into `.peers/` at the top of the repository, which git ignores; the first time takes some ten
 minutes. Needs python3 with venv, cargo, and the package registries. A peer that cannot be installed is said to be
@@ -21,24 +21,30 @@ HOME = TOP / ".peers"
 REFERENCE = ["langgraph==1.2.22", "langgraph-checkpoint-sqlite==3.1.2"]
 RUST = ["graphflow", "cognis", "weavegraph", "adk", "juncture", "rusty"]
 
+BENCH = ["cargo", "bench", "-p", "superstep", "--bench"]
+
 SAVERS = ["none", "memory", "sqlite"]
 SMALL = ["sequential_10", "sequential_1000", "loop_1000"]
 REACT = ["react_plain_10x", "react_plain_100x"]
 WIDE = ["wide_state_25x300", "wide_state_15x600", "wide_state_9x1200"]
 FAN_OUT = ["fanout_to_subgraph_10x", "fanout_to_subgraph_100x", "send_flat_1000"]
 WORKLOADS = SMALL + REACT + WIDE + FAN_OUT + ["chat_200"]
+# What the kernel does for memory that is given back and taken again would be most of some rows, on either side.
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 26)}
+
 # How often the reference runs each; superstep chooses for itself.
-REPEATS = {"none": 7, "memory": 5, "sqlite": 5}
+REPEATS = {"none": 7, "memory": 3, "sqlite": 3}
 
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def run(command, **options):
+def run(command, **environment):
     """What a command printed, or None and its last words on the error stream."""
+    environment = {**os.environ, **ALLOCATOR, **environment}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, **options)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, cwd=TOP, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         say(f"  {error}")
         return None
@@ -53,18 +59,28 @@ def lines(output):
 
 
 def ours(only):
-    say("superstep: building and measuring")
-    environment = {**os.environ, "SUPERSTEP_BENCH_ONLY": only}
-    return lines(run(["cargo", "bench", "-p", "superstep", "--bench", "workloads"], cwd=TOP, env=environment))
+    say("superstep: measuring")
+    return lines(run([*BENCH, "workloads"], SUPERSTEP_BENCH_ONLY=only))
 
 
-def reference(only, missing):
+def floor(only):
+    """The table of what a superstep costs beside a bare floor, as the benchmark prints it."""
+    say("superstep: measuring beside the floor")
+    return run([*BENCH, "supersteps"], SUPERSTEP_BENCH_TABLE="1", SUPERSTEP_BENCH_ONLY=only)
+
+
+def install_reference(missing):
+    """Its interpreter, if it is there."""
     python = HOME / "venv/bin/python"
     say(f"reference: installing {', '.join(REFERENCE)}")
     made = python.exists() or run([sys.executable, "-m", "venv", HOME / "venv"]) is not None
     if not made or run([python, "-m", "pip", "install", "--quiet", *REFERENCE]) is None:
         missing.append("the reference: it could not be installed")
-        return []
+        return None
+    return python
+
+
+def reference(python, only, missing):
     found = []
     for workload in WORKLOADS:
         for saver in SAVERS:
@@ -79,19 +95,28 @@ def reference(only, missing):
     return found
 
 
-def rust(only, missing):
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(HOME / "target"), "PEERS_ONLY": only}
-    build = ["cargo", "build", "--release", "--manifest-path", str(HERE / "rust/Cargo.toml")]
+def build_rust(missing):
+    """The engines that are there to be measured, the floor and superstep first."""
     say("rust: building the peers")
-    together = run([*build, "--bins", "--all-features"], env=environment) is not None
-    found = []
+    target = {"CARGO_TARGET_DIR": str(HOME / "target")}
+    build = ["cargo", "build", "--release", "--manifest-path", HERE / "rust/Cargo.toml"]
+    if run([*build, "--bins", "--all-features"], **target) is not None:
+        return ["floor", "superstep", *RUST]
+    built = []
     for engine in ["floor", "superstep", *RUST]:
-        alone = [*build, "--bin", engine, *(["--features", engine] if engine in RUST else [])]
-        if not together and run(alone, env=environment) is None:
+        feature = ["--features", engine] if engine in RUST else []
+        if run([*build, "--bin", engine, *feature], **target) is not None:
+            built.append(engine)
+        else:
             missing.append(f"{engine}: it could not be built")
-            continue
+    return built
+
+
+def rust(engines, only, missing):
+    found = []
+    for engine in engines:
         say(f"rust: {engine}")
-        measured = run([HOME / "target/release" / engine], env=environment)
+        measured = run([HOME / "target/release" / engine], PEERS_ONLY=only)
         if measured is None:
             missing.append(f"{engine}: it failed")
         found += lines(measured)
@@ -116,7 +141,7 @@ def versus_reference(results):
             cells = [f"{workload} / {saver}"]
             cells += [number(r["cpu_us"] / 1e3) if r else "–" for r in (b, a)]
             both = a and b
-            cells += [f"{b[key] / a[key]:,.0f}×" if both else "–" for key in ("cpu_us", "wall_us")]
+            cells += [f"{number(b[key] / a[key])}×" if both else "–" for key in ("cpu_us", "wall_us")]
             size = [number(r["db_bytes"] / 1e6) if r and "db_bytes" in r else "" for r in (b, a)]
             rows.append(cells + size)
     head = ["workload / saver", "reference CPU ms", "superstep CPU ms", "ratio", "ratio by the clock"]
@@ -164,23 +189,31 @@ def table(head, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a part of the workload's name, or of workload/saver")
-    parser.add_argument("--without", action="append", default=[], choices=["ours", "reference", "rust"])
+    parser.add_argument("--without", action="append", default=[], choices=["ours", "reference", "rust", "floor"])
     chosen = parser.parse_args()
     HOME.mkdir(exist_ok=True)
-    results, missing = [], []
-    if "ours" not in chosen.without:
-        results += ours(chosen.only) or missing.append("superstep's workloads: nothing was measured") or []
-    if "reference" not in chosen.without:
-        results += reference(chosen.only, missing)
-    versus = []
-    if "rust" not in chosen.without:
-        versus = rust(chosen.only, missing)
+    missing, results, versus = [], [], []
+    # First everything is built, so that nothing else goes on while something is measured.
+    say("superstep: building")
+    built = run([*BENCH, "workloads", "--bench", "supersteps", "--no-run"]) is not None
+    if not built:
+        missing.append("superstep's own benchmarks: they could not be built")
+    python = None if "reference" in chosen.without else install_reference(missing)
+    engines = [] if "rust" in chosen.without else build_rust(missing)
+    if built and "ours" not in chosen.without:
+        results += ours(chosen.only)
+    if python:
+        results += reference(python, chosen.only, missing)
+    versus += rust(engines, chosen.only, missing)
+    beside = floor(chosen.only) if built and "floor" not in chosen.without else None
     with open(HOME / "results.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in results + versus)
     if results:
         versus_reference(results)
     if versus:
         versus_rust(versus)
+    if beside:
+        print(f"\n{beside}")
     for what in missing:
         print(f"\nNot measured: {what}.")
 
