@@ -78,6 +78,8 @@ pub enum Input {
     },
     /// A task asks someone outside. It runs again once the answer is there, in another run.
     Interrupted(TaskId),
+    /// A task stopped where it stands, because it heard that the run is to stop. It runs again in another run.
+    Stopped(TaskId),
     /// The commit is stored.
     Committed,
     /// Someone wants the run to stop.
@@ -192,6 +194,8 @@ pub struct Run {
     unfinished: usize,
     /// How many of those are interrupted.
     interrupted: usize,
+    /// Whether one of those stopped by itself.
+    stopped: bool,
     breakpoints: Breakpoints,
     /// What runs after the pending commit.
     next: Vec<NodeIndex>,
@@ -209,11 +213,12 @@ struct Slot {
     attempt: u32,
     report: Option<Report>,
     interrupted: bool,
+    stopped: bool,
 }
 
 impl Slot {
     fn new(node: NodeIndex) -> Self {
-        Self { node, attempt: 1, report: None, interrupted: false }
+        Self { node, attempt: 1, report: None, interrupted: false, stopped: false }
     }
 }
 
@@ -313,6 +318,7 @@ impl Run {
             slots,
             unfinished,
             interrupted: asking,
+            stopped: false,
             breakpoints: limits.breakpoints,
             next: Vec::new(),
             waiting,
@@ -342,6 +348,7 @@ impl Run {
                 self.fail(task, retryable, chance)
             }
             (Phase::Executing, Input::Interrupted(task)) => self.interrupt(task),
+            (Phase::Executing, Input::Stopped(task)) => self.stop_task(task),
             (Phase::Committing, Input::Committed) => {
                 self.phase = Phase::Executing;
                 self.step += 1;
@@ -368,7 +375,8 @@ impl Run {
                 Phase::Committing,
                 Input::Finished(Finished { task, .. })
                 | Input::Failed { task, .. }
-                | Input::Interrupted(task),
+                | Input::Interrupted(task)
+                | Input::Stopped(task),
             ) => Err(EngineError::NotRunning(task)),
             (Phase::Executing, Input::Committed) => Err(EngineError::NoCommit),
             (Phase::Over, _) => Err(EngineError::Over),
@@ -446,7 +454,7 @@ impl Run {
         self.unfinished -= 1;
         if self.unfinished == 0 {
             self.end_superstep();
-        } else if (self.cancelled || self.interrupted > 0) && !self.waits() {
+        } else if (self.cancelled || self.interrupted > 0 || self.stopped) && !self.waits() {
             self.stop();
         }
         Ok(())
@@ -456,6 +464,16 @@ impl Run {
         let slot = self.running(task)?;
         self.slots[slot].interrupted = true;
         self.interrupted += 1;
+        if !self.waits() {
+            self.stop();
+        }
+        Ok(())
+    }
+
+    fn stop_task(&mut self, task: TaskId) -> Result<(), EngineError> {
+        let slot = self.running(task)?;
+        self.slots[slot].stopped = true;
+        self.stopped = true;
         if !self.waits() {
             self.stop();
         }
@@ -541,17 +559,18 @@ impl Run {
         }
         for slot in 0..self.slots.len() {
             let entry = &self.slots[slot];
-            if entry.report.is_none() && !entry.interrupted && !self.runs(entry) {
+            if entry.report.is_none() && !entry.interrupted && !entry.stopped && !self.runs(entry) {
                 self.outputs.push_back(Output::Drop(self.task_id(slot)));
             }
         }
     }
 
-    /// Whether a task has to end before the superstep does: it is not finished, does not wait for an answer, and is not
-    /// dropped by a cancel.
+    /// Whether a task has to end before the superstep does: it is not finished, does not wait for an answer, did not stop
+    /// by itself, and is not dropped by a cancel.
     fn runs(&self, slot: &Slot) -> bool {
         let on_cancel = self.topology.nodes[slot.node.position()].on_cancel;
-        slot.report.is_none() && !slot.interrupted && (!self.cancelled || on_cancel == OnCancel::Finish)
+        let still = slot.report.is_none() && !slot.interrupted && !slot.stopped;
+        still && (!self.cancelled || on_cancel == OnCancel::Finish)
     }
 
     /// Whether there is such a task.
@@ -569,7 +588,11 @@ impl Run {
 
     /// Ends a run that has nothing more to wait for, although its superstep is not over.
     fn stop(&mut self) {
-        self.end(if self.interrupted > 0 { Output::Suspended } else { Output::Cancelled });
+        self.end(match self {
+            Self { interrupted: 1.., .. } => Output::Suspended,
+            Self { draining: true, cancelled: false, .. } => Output::Drained,
+            _ => Output::Cancelled,
+        });
     }
 
     fn end(&mut self, output: Output) {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`TopologyBuilder`].
 
-use std::{collections::BTreeMap, fmt, panic::Location};
+use std::{collections::BTreeMap, fmt, panic::Location, sync::Arc};
 
 use petgraph::{graph::DiGraph, visit::Dfs};
 
@@ -28,6 +28,8 @@ pub struct NodeSpec {
     pub routing: bool,
     /// Whether it waits until nothing else is left to run.
     pub deferred: bool,
+    /// The graph that it runs, if it is a subgraph.
+    pub subgraph: Option<Arc<Topology>>,
     /// Where it was declared.
     pub place: Place,
 }
@@ -109,6 +111,8 @@ pub struct TopologyBuilder {
     pub writes: Vec<WritesSpec>,
     /// What is done about suspicions, if it is not a warning.
     pub levels: BTreeMap<Lint, Level>,
+    /// What was found to be wrong while they were declared.
+    pub problems: Vec<Problem>,
 }
 
 /// The immutable shape of a compiled graph. Nodes are numbered in the order of their names; [`START`] is one of them.
@@ -147,6 +151,7 @@ pub(crate) struct TopologyNode {
     pub(crate) joins: Vec<usize>,
     pub(crate) deferred: bool,
     pub(crate) worker: bool,
+    pub(crate) subgraph: Option<Arc<Topology>>,
 }
 
 /// Something wrong with a graph, found when it is compiled.
@@ -203,6 +208,12 @@ pub enum ProblemKind {
     /// Two maps for the routes of a node.
     #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
     RoutesTwice(NodeName, Place),
+    /// A subgraph that works on its caller's state and is to keep a state of its own.
+    #[error(
+        "SS015: subgraph `{0}` works on the state of the graph that it is in, so it has none to keep over several tasks; \
+         use `add_subgraph_with`, or another `Persistence`"
+    )]
+    OwnSameState(NodeName),
     /// Nothing leads to a node. A warning.
     #[error(
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
@@ -298,6 +309,7 @@ impl ProblemKind {
             | Self::NoRoutes(_)
             | Self::RoutesTwice(..)
             | Self::UnknownChannel { .. }
+            | Self::OwnSameState(_)
             | Self::IntoStart => None,
         }
     }
@@ -317,7 +329,8 @@ impl TopologyBuilder {
     /// # Errors
     /// All problems at once, warnings among them, in the order of their places in the builder.
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
-        let mut problems = self.name_problems();
+        let mut problems = self.problems.clone();
+        problems.extend(self.name_problems());
         problems.extend(self.route_problems());
         problems.extend(self.edge_problems(place));
         problems.extend(self.channel_problems());
@@ -523,6 +536,7 @@ impl TopologyBuilder {
                     joins: Vec::new(),
                     deferred: spec.is_some_and(|node| node.deferred),
                     worker: spec.is_some_and(|node| node.worker),
+                    subgraph: spec.and_then(|node| node.subgraph.clone()),
                 }
             })
             .collect();
@@ -586,6 +600,11 @@ impl Topology {
     /// Whether each task of this node takes an item.
     pub fn takes_item(&self, node: NodeIndex) -> bool {
         self.nodes[node.position()].worker
+    }
+
+    /// The graph that a node runs, if it is a subgraph.
+    pub fn subgraph(&self, node: NodeIndex) -> Option<&Arc<Topology>> {
+        self.nodes[node.position()].subgraph.as_ref()
     }
 
     /// The node of this name.

@@ -19,11 +19,12 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
-    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
+    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, OnCancel, Problem, ProblemKind, RouterSpec,
+    Target, Topology, TopologyBuilder,
 };
 
 use crate::{
-    CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
+    CompileError, CompiledGraph, Cx, NodeError, NodeOptions, NodeOutput, Persistence, Route, Routes, State,
     compiled::Inner,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
 };
@@ -133,6 +134,7 @@ impl<S: State> StateGraph<S> {
             worker,
             routing: false,
             deferred: options.deferred,
+            subgraph: None,
             place: Location::caller(),
         });
         self.nodes.push((run, options));
@@ -151,7 +153,66 @@ impl<S: State> StateGraph<S> {
         self.add_node(name, move |state, cx| node(deps.clone(), state, cx))
     }
 
-    /// Sets how a node is run.
+    /// Declares a node that runs a graph of the same state, from the state that the node is given. What was written in
+    /// it is the node's update, so that nothing which was there before is folded twice.
+    ///
+    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled. A task's own writes to ephemeral channels end
+    /// with the superstep after them there, too.
+    #[track_caller]
+    pub fn add_subgraph(&mut self, name: &str, graph: &CompiledGraph<S>) -> NodeRef {
+        if graph.persistence() == Persistence::Own {
+            let kind = ProblemKind::OwnSameState(name.into());
+            self.topology.problems.push(Problem { kind, place: Location::caller() });
+        }
+        let (called, topology) = (graph.clone(), graph.inner().topology.clone());
+        let run = move |state, cx: Cx| {
+            let called = called.clone();
+            async move { cx.call_from("", &called, state).await }
+        };
+        self.declare_subgraph(name, erase(run), topology)
+    }
+
+    /// Declares a node that runs a graph of another state: `input` makes its input of the state that the node is given,
+    /// `output` makes the node's update of the state with which it ends.
+    ///
+    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
+    #[track_caller]
+    pub fn add_subgraph_with<T, I, O>(
+        &mut self,
+        name: &str,
+        graph: &CompiledGraph<T>,
+        input: I,
+        output: O,
+    ) -> NodeRef
+    where
+        T: State,
+        I: Fn(&S) -> T::Update + Send + Sync + 'static,
+        O: Fn(&T) -> S::Update + Send + Sync + 'static,
+    {
+        let topology = graph.inner().topology.clone();
+        let shared = Arc::new((graph.clone(), input, output));
+        let run = move |state: S, cx: Cx| {
+            let shared = shared.clone();
+            async move {
+                let (called, input, output) = &*shared;
+                let ended = cx.call("", called, input(&state)).await?;
+                Ok::<_, NodeError>(output(&ended))
+            }
+        };
+        self.declare_subgraph(name, erase(run), topology)
+    }
+
+    #[track_caller]
+    fn declare_subgraph(&mut self, name: &str, run: NodeFn<S>, topology: Arc<Topology>) -> NodeRef {
+        let node = self.declare(name, run, false);
+        if let Some(spec) = self.topology.nodes.last_mut() {
+            // It is told of a cancel, and decides for each of its nodes.
+            (spec.subgraph, spec.on_cancel) = (Some(topology), OnCancel::Finish);
+        }
+        node
+    }
+
+    /// Sets how a node is run. A subgraph is always told of a cancel: its own nodes decide what becomes of them.
     ///
     /// # Panics
     /// If `node` is not a node of this graph.
@@ -161,7 +222,10 @@ impl<S: State> StateGraph<S> {
             panic!("only a node of graph `{}` can be configured in it", self.name);
         };
         let spec = &mut self.topology.nodes[declared];
-        (spec.retry, spec.on_cancel, spec.deferred) = (options.retry, options.on_cancel, options.deferred);
+        (spec.retry, spec.deferred) = (options.retry, options.deferred);
+        if spec.subgraph.is_none() {
+            spec.on_cancel = options.on_cancel;
+        }
         self.nodes[declared].1 = options;
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
-    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, RunConfig, RunError,
-    RunStream, State, Store, Streaming, TaskRecord, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, Persistence, RunConfig,
+    RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
     load::{Restored, load},
     node::CompiledNode,
     run::{self, Given},
@@ -20,6 +20,7 @@ use crate::{
 pub struct CompiledGraph<S: State> {
     pub(crate) inner: Arc<Inner<S>>,
     keepers: Keepers,
+    persistence: Persistence,
 }
 
 /// Where a graph keeps what outlives a run.
@@ -102,7 +103,7 @@ pub struct TaskSnapshot<S: State> {
 
 impl<S: State> CompiledGraph<S> {
     pub(crate) fn new(inner: Inner<S>) -> Self {
-        Self { inner: Arc::new(inner), keepers: Keepers::default() }
+        Self { inner: Arc::new(inner), keepers: Keepers::default(), persistence: Persistence::default() }
     }
 
     /// The same graph, keeping its threads in `checkpointer`.
@@ -117,6 +118,24 @@ impl<S: State> CompiledGraph<S> {
     #[must_use]
     pub fn with_store(self, store: Arc<dyn Store>) -> Self {
         Self { keepers: Keepers { store: Some(store), ..self.keepers }, ..self }
+    }
+
+    /// The same graph, kept like this when another graph calls it. Nothing changes when it is run by itself.
+    #[must_use]
+    pub fn with_persistence(self, persistence: Persistence) -> Self {
+        Self { persistence, ..self }
+    }
+
+    pub(crate) fn persistence(&self) -> Persistence {
+        self.persistence
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.keepers.store.as_ref()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner<S>> {
+        &self.inner
     }
 
     /// The graph's name.
@@ -318,7 +337,8 @@ impl<S: State> CompiledGraph<S> {
 
 impl<S: State> Clone for CompiledGraph<S> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), keepers: self.keepers.clone() }
+        let Self { inner, keepers, persistence } = self;
+        Self { inner: inner.clone(), keepers: keepers.clone(), persistence: *persistence }
     }
 }
 

@@ -17,8 +17,9 @@ use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Clock, Drain, NoStore, Question, Store, StreamMode, ThreadId,
+    Checkpointer, Clock, Drain, Namespace, NoStore, Question, RunConfig, Store, StreamMode, ThreadId,
     background::Background,
+    call::Calls,
     interrupt::{Asked, Desk},
     once::Ledger,
     stream::NodeEvents,
@@ -47,12 +48,13 @@ pub(crate) struct RunCx {
     pub(crate) topology: Arc<Topology>,
     pub(crate) thread: Option<ThreadId>,
     /// What is remembered across threads.
-    pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
     pub(crate) drain: Drain,
     pub(crate) context: Value,
+    pub(crate) standing: Standing,
+    pub(crate) calls: Calls,
     pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
@@ -61,6 +63,22 @@ pub(crate) struct RunCx {
     /// What tasks did once.
     pub(crate) ledger: Ledger,
     pub(crate) background: Background,
+}
+
+/// Where a run stands among those that call each other.
+pub(crate) struct Standing {
+    /// What graphs that tasks call take over.
+    pub(crate) config: Arc<RunConfig>,
+    /// Where they are kept: beside this run, on threads under its own.
+    pub(crate) place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) namespace: Namespace,
+    /// How the ids of its tasks begin.
+    pub(crate) ids: String,
+    /// How the keys of its tasks begin; `None` if nobody called it, and they begin with its place in the store.
+    pub(crate) keys: Option<String>,
+    /// What ends with the outermost run.
+    pub(crate) drain: Drain,
 }
 
 impl RunCx {
@@ -87,7 +105,12 @@ impl Cx {
         self.run.topology.name(self.node)
     }
 
-    /// The thread the run is on.
+    /// The graphs that called each other down to this one; empty if nobody called it.
+    pub fn namespace(&self) -> &Namespace {
+        &self.run.standing.namespace
+    }
+
+    /// The thread the run was begun on, which is also that of the graphs that it calls.
     pub fn thread(&self) -> Option<&ThreadId> {
         self.run.thread.as_ref()
     }
@@ -109,7 +132,7 @@ impl Cx {
     /// }
     /// ```
     pub fn store(&self) -> Result<&dyn Store, NoStore> {
-        self.run.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.run.standing.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// The superstep, counted from 0 on each thread; the first node runs in superstep 1.
@@ -149,13 +172,16 @@ impl Cx {
     ///
     /// Forks of one checkpoint count their supersteps alike, so their tasks may make the same ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
-        format!("{}.{}.{name}", self.task.step, self.task.slot)
+        format!("{}{}.{}.{name}", self.run.standing.ids, self.task.step, self.task.slot)
     }
 
     /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
     /// different on another branch, on another thread, and on one that was deleted and begun again. For services that
     /// take an idempotency key.
     pub fn key(&self) -> String {
+        if let Some(caller) = &self.run.standing.keys {
+            return format!("{caller}/{}.{}", self.task.step, self.task.slot);
+        }
         let thread = self.thread().map_or("", ThreadId::as_str);
         let checkpoint = self.run.checkpoint.load(Ordering::Relaxed);
         let since_ms = self.run.since_ms.load(Ordering::Relaxed);
@@ -203,7 +229,7 @@ impl Cx {
         schema: Option<String>,
     ) -> A {
         let question = serde_json::to_string(&question).expect("a question has a JSON form");
-        let question = Question { key: key.to_owned(), question, schema };
+        let question = Question { key: key.to_owned(), question, schema, within: None };
         let asked = match self.run.desk.answer(self.task, key).map(serde_json::from_value) {
             Some(Ok(answer)) => return answer,
             Some(Err(error)) => Asked::BadAnswer { question, error },

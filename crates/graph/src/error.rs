@@ -389,6 +389,15 @@ pub enum RunError {
         /// The thread and the checkpoint that was loaded; `None` if the thread is new.
         stored: Option<(ThreadId, CheckpointId)>,
     },
+    /// A run on the thread of a subgraph.
+    #[error(
+        "SS150: thread `{thread}` is named like one of a subgraph, with the character U+001F in it, and has no run of its \
+         own; run the graph that calls it, on its thread, or use a name without that character"
+    )]
+    ChildThread {
+        /// The thread.
+        thread: ThreadId,
+    },
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -18,7 +18,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    AppliedTask, Channel, ChannelValue, Panicked, Source, State, Stored, TaskRecord, Update, state::fold,
+    AppliedTask, Channel, ChannelValue, Panicked, Source, State, Stored, TaskRecord, Update, load::Made,
+    state::fold,
 };
 
 const VERSIONS: &str = "$v";
@@ -33,12 +34,14 @@ type Versions = BTreeMap<String, u32>;
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// Reads a thread, part by part in the order in which the parts were stored.
-pub(crate) struct Reader<S> {
+pub(crate) struct Reader<S: State> {
     pub(crate) state: S,
     /// What the state does not know.
     pub(crate) kept: Kept,
     /// The channels that have a value, or that a finished task gave one.
     pub(crate) present: ChannelSet,
+    /// What was folded, if it is to be kept; see [`Made`].
+    pub(crate) made: Option<Made<S>>,
     /// The channels whose version is not 1.
     versioned: ChannelSet,
 }
@@ -81,7 +84,7 @@ impl<S: State> Reader<S> {
     pub(crate) fn new(initial: S) -> Self {
         let versioned = initial.channels().iter().enumerate().filter(|(_, channel)| channel.version != 1);
         let versioned = versioned.map(|(position, _)| position).collect();
-        Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, versioned }
+        Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, made: None, versioned }
     }
 
     /// Takes the state from a snapshot. On failure, names the channel that is to blame.
@@ -114,6 +117,16 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
+    /// Takes back what only the superstep before was to see.
+    pub(crate) fn begin_superstep(&mut self) {
+        if !self.made.as_ref().is_some_and(Made::is_empty) {
+            self.state.clear_ephemeral();
+        }
+        if let Some(made) = &mut self.made {
+            made.begin_superstep();
+        }
+    }
+
     /// Folds an update of a superstep that is over.
     pub(crate) fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
         let (update, rest) = self.read(json)?;
@@ -134,6 +147,9 @@ impl<S: State> Reader<S> {
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
             self.kept.updates.push(rest);
+        }
+        if let Some(made) = &mut self.made {
+            made.push(update.clone());
         }
         fold(&mut self.state, update).map_err(|error| Unfit::Decode(error.into()))
     }

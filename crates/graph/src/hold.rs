@@ -14,7 +14,8 @@ use crate::{
 pub(crate) struct Hold {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
-    _lease: Lease,
+    /// `None` for a graph that another one called: the lease of the thread's root is its caller's.
+    _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
     /// The newest checkpoint of the thread.
     head: Option<CheckpointId>,
@@ -40,7 +41,7 @@ impl Hold {
     pub(crate) fn new(
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
-        lease: Lease,
+        lease: Option<Lease>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());

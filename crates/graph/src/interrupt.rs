@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeName, TaskId};
 
-use crate::RunError;
+use crate::{RunError, namespace::SEPARATOR};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,15 +64,16 @@ impl Answers {
     ///
     /// # Errors
     /// [`RunError::UnknownInterrupt`] and [`RunError::AmbiguousAnswer`]; no answer is taken then.
-    pub(crate) fn resolve(&self, waiting: &[(u32, Interrupt)]) -> Result<Resolved, RunError> {
+    pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
         let mut resolved = Resolved::new();
         for (name, value) in &self.0 {
-            let named = waiting.iter().filter(|(_, asked)| asked.id == *name || asked.key == *name);
-            let ids = |asked: Vec<&(u32, Interrupt)>| {
-                asked.into_iter().map(|(_, asked)| asked.id.clone()).collect()
+            let is_named = |asked: &Interrupt| asked.id == *name || asked.key == *name;
+            let named = waiting.iter().filter(|(_, asking)| is_named(&asking.interrupt));
+            let ids = |asked: Vec<&(u32, Asking)>| {
+                asked.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
             };
             let named: Vec<_> = named.collect();
-            let (slot, asked) = match named[..] {
+            let (slot, Asking { key, interrupt }) = match named[..] {
                 [] => {
                     let waiting = ids(waiting.iter().collect());
                     return Err(RunError::UnknownInterrupt { name: name.clone(), waiting });
@@ -80,10 +81,10 @@ impl Answers {
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
             };
-            if resolved.entry(*slot).or_default().insert(asked.key.clone(), value.clone()).is_some() {
+            if resolved.entry(*slot).or_default().insert(key.clone(), value.clone()).is_some() {
                 return Err(RunError::AmbiguousAnswer {
-                    name: asked.key.clone(),
-                    meant: vec![asked.id.clone()],
+                    name: interrupt.key.clone(),
+                    meant: vec![interrupt.id.clone()],
                 });
             }
         }
@@ -91,7 +92,7 @@ impl Answers {
     }
 }
 
-/// Answers by slot and key.
+/// Answers by slot and [`Asking::key`].
 pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Value>>;
 
 /// A question as it is stored with its task.
@@ -104,15 +105,96 @@ pub struct Question {
     /// The JSON Schema of an answer, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
+    /// Who asks it, if the task does so for a graph that it called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
+}
+
+/// Where in a called graph a question comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Within {
+    /// The key of the call.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub call: String,
+    /// The superstep of the called graph whose task asks. An answer is for that superstep, and for no later one in which
+    /// the same is asked.
+    pub step: i64,
+    /// The slot of that task.
+    pub slot: u32,
+    /// The name under which that task keeps the answer.
+    pub key: String,
+    /// The id of the interrupt in the called graph.
+    pub id: String,
+    /// The node that asks.
+    pub node: NodeName,
 }
 
 impl Question {
+    /// A question that a called graph asks.
+    pub(crate) fn within(asked: Interrupt, within: Within) -> Self {
+        let Interrupt { key, question, schema, .. } = asked;
+        let schema = schema.map(|schema| schema.to_string());
+        Self { key, question: question.to_string(), schema, within: Some(within) }
+    }
+
+    /// The name under which the task keeps the answer.
+    pub(crate) fn answer_key(&self) -> String {
+        match &self.within {
+            None => self.key.clone(),
+            Some(Within { call, step, slot, key, .. }) => {
+                format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
+            }
+        }
+    }
+
     /// The question as it is shown.
-    pub(crate) fn into_interrupt(self, slot: u32, node: NodeName) -> Interrupt {
-        let Self { key, question, schema } = self;
+    pub(crate) fn into_asking(self, slot: u32, node: NodeName) -> Asking {
+        let answer_key = self.answer_key();
+        let Self { key, question, schema, within } = self;
         let read = |json: String| serde_json::from_str(&json).unwrap_or(Value::String(json));
         let (question, schema) = (read(question), schema.map(read));
-        Interrupt { id: format!("{node}:{slot}:{key}"), node, key, question, schema }
+        let (id, node) = match within {
+            None => (format!("{node}:{slot}:{key}"), node),
+            Some(Within { call, id, node: asks, .. }) => {
+                let colon = if call.is_empty() { "" } else { ":" };
+                (format!("{node}:{slot}{colon}{call}/{id}"), asks)
+            }
+        };
+        Asking { key: answer_key, interrupt: Interrupt { id, node, key, question, schema } }
+    }
+
+    /// The question as it is shown.
+    pub(crate) fn into_interrupt(self, slot: u32, node: NodeName) -> Interrupt {
+        self.into_asking(slot, node).interrupt
+    }
+}
+
+/// How the names of all answers begin that are for one of a task's calls. The separator stands in no key of a call.
+fn called(call: &str) -> String {
+    format!("{SEPARATOR}{call}{SEPARATOR}")
+}
+
+/// A question that waits, and the name under which its task keeps the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) key: String,
+    pub(crate) interrupt: Interrupt,
+}
+
+/// An answer for a task of a called graph.
+pub(crate) struct Given {
+    pub(crate) step: i64,
+    pub(crate) slot: u32,
+    pub(crate) key: String,
+    pub(crate) value: Value,
+}
+
+impl Given {
+    /// Reads what [`Question::answer_key`] wrote for a call.
+    fn parse(key: &str, value: &Value) -> Option<Self> {
+        let mut parts = key.splitn(3, SEPARATOR);
+        let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { step, slot, key: parts.next()?.to_owned(), value: value.clone() })
     }
 }
 
@@ -126,9 +208,8 @@ pub(crate) struct Desk {
 
 #[derive(Default)]
 struct Papers {
-    /// The superstep whose tasks the answers are for.
-    step: i64,
-    answers: Resolved,
+    /// By superstep.
+    answers: BTreeMap<i64, Resolved>,
     asked: BTreeMap<u32, Vec<Asked>>,
 }
 
@@ -138,6 +219,18 @@ pub(crate) enum Asked {
     Question(Question),
     /// An answer that is not of the type the node wants.
     BadAnswer { question: Question, error: serde_json::Error },
+    /// Nothing: a graph that it called came to a breakpoint.
+    Breakpoint,
+    /// Nothing: a graph that it called stopped, because the run is cancelled.
+    Cancelled,
+    /// Nothing: a graph that it called stopped, because the run is drained.
+    Drained,
+}
+
+impl Papers {
+    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Value>> {
+        self.answers.get(&task.step)?.get(&task.slot)
+    }
 }
 
 impl Desk {
@@ -146,23 +239,43 @@ impl Desk {
     }
 
     pub(crate) fn put_answers(&self, step: i64, answers: Resolved) {
-        let mut papers = self.papers();
-        (papers.step, papers.answers) = (step, answers);
+        self.papers().answers.insert(step, answers);
+    }
+
+    /// Adds an answer for a superstep that is still to come.
+    pub(crate) fn put_answer(&self, given: Given) {
+        let Given { step, slot, key, value } = given;
+        self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, value);
     }
 
     pub(crate) fn answer(&self, task: TaskId, key: &str) -> Option<Value> {
-        let papers = self.papers();
-        if papers.step != task.step {
-            return None;
-        }
-        papers.answers.get(&task.slot)?.get(key).cloned()
+        self.papers().of(task)?.get(key).cloned()
+    }
+
+    /// The answers of a task that are for a graph which it calls.
+    pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<Given> {
+        let (papers, called) = (self.papers(), called(call));
+        let answers = papers.of(task).into_iter().flatten();
+        answers.filter_map(|(key, value)| Given::parse(key.strip_prefix(&called)?, value)).collect()
+    }
+
+    /// Drops those of them that are for supersteps before `step`, which the called graph keeps itself.
+    pub(crate) fn forget(&self, task: TaskId, call: &str, step: i64) {
+        let (mut papers, called) = (self.papers(), called(call));
+        let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
+        else {
+            return;
+        };
+        answers.retain(|key, value| {
+            let given = key.strip_prefix(&called).and_then(|key| Given::parse(key, value));
+            given.is_none_or(|given| given.step >= step)
+        });
     }
 
     /// The answers of a task, as they are stored.
     pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, String> {
         let papers = self.papers();
-        let answers = papers.answers.get(&task.slot).filter(|_| papers.step == task.step);
-        answers.into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
+        papers.of(task).into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
     }
 
     pub(crate) fn ask(&self, task: TaskId, asked: Asked) {

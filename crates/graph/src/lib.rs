@@ -12,6 +12,7 @@ mod state;
 
 mod background;
 mod builder;
+mod call;
 mod clock;
 mod command;
 mod cx;
@@ -51,6 +52,7 @@ mod view;
 pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
+pub use call::{CallError, Persistence};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Lease, Loaded,
@@ -66,7 +68,7 @@ pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
 pub use event::{DebugKind, Event};
 pub use history::{History, Keep, Prune};
-pub use interrupt::{Answers, Interrupt, Question};
+pub use interrupt::{Answers, Interrupt, Question, Within};
 pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;

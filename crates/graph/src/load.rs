@@ -20,6 +20,8 @@ pub(crate) struct Restored<S: State> {
     pub(crate) since_snapshot: SinceSnapshot,
     /// What is stored and the state does not know.
     pub(crate) kept: Kept,
+    /// What was written, if it was loaded by [`load_seeded`].
+    pub(crate) made: Option<Made<S>>,
 }
 
 pub(crate) struct RestoredTask<S: State> {
@@ -85,9 +87,65 @@ pub(crate) async fn load<S: State>(
     given: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match (checkpointer.load(thread, at).await?, at) {
-        (Some(loaded), _) => restore(initial, thread, loaded, given).map(Some),
+        (Some(loaded), _) => restore(Reader::new(initial.clone()), thread, loaded, given).map(Some),
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
+    }
+}
+
+/// Loads the head of a graph that began with the state of its caller, and keeps what was written in it.
+///
+/// # Errors
+/// See [`load`].
+pub(crate) async fn load_seeded<S: State>(
+    seed: &S,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+) -> Result<Option<Restored<S>>, RunError> {
+    let Some(loaded) = checkpointer.load(thread, None).await? else { return Ok(None) };
+    let mut reader = Reader::new(seed.clone());
+    reader.present = (0..seed.channels().len()).collect();
+    reader.made = Some(Made::default());
+    restore(reader, thread, loaded, ChannelSet::EMPTY).map(Some)
+}
+
+/// What was written since a graph began with the state of its caller.
+pub(crate) struct Made<S: State> {
+    updates: Vec<S::Update>,
+    /// Where the last superstep begins.
+    last: usize,
+}
+
+impl<S: State> Made<S> {
+    pub(crate) fn begin_superstep(&mut self) {
+        self.last = self.updates.len();
+    }
+
+    pub(crate) fn push(&mut self, update: S::Update) {
+        self.updates.push(update);
+    }
+
+    /// Whether nothing was folded yet, not even the input, so that what is ephemeral has still to be seen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    /// All of it in fold order, without the ephemeral writes that nobody sees any more. `state` is any of the graph.
+    pub(crate) fn into_updates(self, state: &S) -> Vec<S::Update> {
+        let Self { mut updates, last } = self;
+        let channels = (0..).zip(state.channels());
+        let lasting: ChannelSet =
+            channels.filter(|(_, channel)| !channel.ephemeral).map(|(position, _)| position).collect();
+        for update in &mut updates[..last] {
+            state.restrict(update, lasting);
+        }
+        updates
+    }
+}
+
+impl<S: State> Default for Made<S> {
+    fn default() -> Self {
+        Self { updates: Vec::new(), last: 0 }
     }
 }
 
@@ -116,7 +174,7 @@ pub(crate) fn require<S: State>(
 /// [`RunError::Decode`] if something stored does not fit the state, [`RunError::NewerChannel`] if a newer program stored
 /// it.
 fn restore<S: State>(
-    initial: &S,
+    mut reader: Reader<S>,
     thread: &ThreadId,
     loaded: Loaded,
     given: ChannelSet,
@@ -129,7 +187,6 @@ fn restore<S: State>(
             RunError::NewerChannel { thread: thread.clone(), checkpoint: id, channel, stored, known }
         }
     };
-    let mut reader = Reader::new(initial.clone());
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);
@@ -140,7 +197,7 @@ fn restore<S: State>(
         // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
         let folded = !updates.is_empty();
         if folded {
-            reader.state.clear_ephemeral();
+            reader.begin_superstep();
         }
         let mut bytes = 0;
         for json in updates {
@@ -165,6 +222,6 @@ fn restore<S: State>(
         restored.push(RestoredTask { slot, record, update });
     }
     require(&reader.state, reader.present.union(given), Some((thread, id)))?;
-    let Reader { state, kept, .. } = reader;
-    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept })
+    let Reader { state, kept, made, .. } = reader;
+    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
 }

@@ -3,12 +3,15 @@
 //! Start at [`run`].
 
 mod begin;
+mod call;
 mod interrupts;
 mod outside;
 mod record;
 mod tell;
 
 pub(crate) use begin::recorded_targets;
+pub(crate) use call::{Call, Called, SEEDED, TASK, call};
+use call::{Inside, begin_fold, note};
 use interrupts::breakpoints;
 
 use std::{
@@ -31,15 +34,16 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Command, Cx, Interrupt, NodeError, Outcome, RunConfig, RunError, Source, State, Status,
-    Store, StreamMode, TaskRecord,
+    AppliedTask, Command, Cx, Namespace, NodeError, Outcome, RunConfig, RunError, Source, State, Status,
+    StreamMode, TaskRecord, ThreadId,
     background::Background,
+    call::Calls,
     command::Written,
     compiled::{Inner, Keepers},
-    cx::RunCx,
+    cx::{RunCx, Standing},
     error::chain,
     hold::{Hold, NewCheckpoint},
-    interrupt::Desk,
+    interrupt::{Asking, Desk},
     json::{check, encode, snapshot},
     node::{CompiledNode, Targets},
     once::{Ledger, Request},
@@ -68,14 +72,21 @@ pub(crate) async fn run<S: State>(
     config: RunConfig,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
-    if config.step_limit == 0 {
-        return Err(RunError::ZeroStepLimit);
+    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
+    if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
+        return Err(RunError::ChildThread { thread });
     }
-    let breakpoints = breakpoints(&graph, &config.breakpoints)?;
-    let drained = config.drain.requested().is_some();
-    let limits = RunLimits { supersteps: config.step_limit, breakpoints, drained };
     let Keepers { checkpointer, store } = keepers;
-    let mut driver = Driver::new(graph, store, &config, events);
+    let standing = Standing {
+        place: checkpointer.clone().zip(config.thread.clone()),
+        store,
+        drain: config.drain.clone(),
+        config: config.clone(),
+        namespace: Namespace::default(),
+        ids: String::new(),
+        keys: None,
+    };
+    let mut driver = Driver::new(graph, standing, events);
     if let Some(events) = &driver.events {
         events.check(&driver.state)?;
     }
@@ -83,7 +94,18 @@ pub(crate) async fn run<S: State>(
         None => driver.begin_without_store(given, &config)?,
         Some(checkpointer) => driver.begin_with_store(checkpointer, given, &config).await?,
     };
-    driver.drive(begin, limits, &config).await
+    let status = driver.drive(begin, limits, &config).await?;
+    Ok(driver.outcome(status, &config))
+}
+
+/// What bounds a run.
+fn limits<S: State>(graph: &Inner<S>, config: &RunConfig) -> Result<RunLimits, RunError> {
+    if config.step_limit == 0 {
+        return Err(RunError::ZeroStepLimit);
+    }
+    let breakpoints = breakpoints(graph, &config.breakpoints)?;
+    let drained = config.drain.requested().is_some();
+    Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
 }
 
 /// Where a run begins: what the engine is restored from.
@@ -111,7 +133,15 @@ struct Driver<S: State> {
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
     /// What the tasks of this superstep wait for, by slot.
-    waiting: BTreeMap<u32, Vec<Interrupt>>,
+    waiting: BTreeMap<u32, Vec<Asking>>,
+    /// The interrupt whose answer was of the wrong type.
+    refused: Option<String>,
+    /// Whether the last failure can be mended by no other attempt.
+    fatal: bool,
+    /// The superstep in which the run ended.
+    last_step: i64,
+    /// What is different if another graph called this one.
+    inside: Option<Inside<S>>,
     /// The items of this superstep's workers, by slot, as JSON.
     items: BTreeMap<u32, String>,
 }
@@ -138,20 +168,15 @@ struct Done<S: State> {
 }
 
 impl<S: State> Driver<S> {
-    fn new(
-        graph: Arc<Inner<S>>,
-        store: Option<Arc<dyn Store>>,
-        config: &RunConfig,
-        events: Option<Events<S>>,
-    ) -> Self {
+    fn new(graph: Arc<Inner<S>>, standing: Standing, events: Option<Events<S>>) -> Self {
+        let config = standing.config.clone();
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
-            store,
             clock: config.clock.clone(),
             seed: config.seed,
             cancel: config.cancel.clone(),
-            drain: config.drain.clone(),
+            drain: standing.drain.clone(),
             context: config.context.clone(),
             events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
             ledger: Ledger::default(),
@@ -159,6 +184,8 @@ impl<S: State> Driver<S> {
             desk: Desk::default(),
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(config.clock.now_ms()),
+            standing,
+            calls: Calls::default(),
         };
         let state = graph.initial.clone();
         let cx = Arc::new(cx);
@@ -173,16 +200,20 @@ impl<S: State> Driver<S> {
             scratch: Vec::new(),
             failure: None,
             waiting: BTreeMap::new(),
+            refused: None,
+            fatal: false,
+            last_step: 0,
+            inside: None,
             items: BTreeMap::new(),
         }
     }
 
     async fn drive(
-        mut self,
+        &mut self,
         begin: Begin,
         limits: RunLimits,
         config: &RunConfig,
-    ) -> Result<Outcome<S>, RunError> {
+    ) -> Result<Status, RunError> {
         let Begin { control, first, records, answered } = begin;
         let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
         let mut run =
@@ -199,14 +230,11 @@ impl<S: State> Driver<S> {
         let dropped = tasks.stop().await;
         self.cx.ledger.close();
         self.cx.background.finish().await;
+        self.last_step = run.task(0).step;
         match ended {
             Ok(status) => {
                 self.record_stop(&run, &[], "", &dropped).await?;
-                let checkpoint = self.hold.as_ref().and_then(Hold::at);
-                let interrupts = self.waiting.into_values().flatten().collect();
-                let drained = config.drain.requested().filter(|_| status == Status::Drained);
-                let drained = drained.map(str::to_owned);
-                Ok(Outcome { state: self.state, status, checkpoint, interrupts, drained })
+                Ok(status)
             }
             Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
@@ -214,6 +242,13 @@ impl<S: State> Driver<S> {
                 Err(error)
             }
         }
+    }
+
+    fn outcome(self, status: Status, config: &RunConfig) -> Outcome<S> {
+        let checkpoint = self.hold.as_ref().and_then(Hold::at);
+        let interrupts = self.waiting.into_values().flatten().map(|asking| asking.interrupt).collect();
+        let drained = config.drain.requested().filter(|_| status == Status::Drained).map(str::to_owned);
+        Outcome { state: self.state, status, checkpoint, interrupts, drained }
     }
 
     /// Does what the engine asks for until it asks for nothing more.
@@ -336,6 +371,7 @@ impl<S: State> Driver<S> {
     /// Has the engine decide about a failure.
     fn fail_task(&mut self, run: &mut Run, task: Task, error: NodeError) {
         let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
+        self.fatal = error.is_fatal();
         let source = error.into_source();
         self.tell_failure(task, &*source);
         let chance = self.chance(task);
@@ -364,7 +400,8 @@ impl<S: State> Driver<S> {
         }
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
-            self.state.clear_ephemeral();
+            begin_fold(&mut self.state, self.inside.as_mut());
+            note(self.inside.as_mut(), &update);
             fold(&mut self.state, update).map_err(refuse)?;
             (None, targets(compiled, &self.state, task.step, name)?)
         } else if !compiled.decides() {
@@ -383,11 +420,12 @@ impl<S: State> Driver<S> {
     /// Folds what the tasks of a superstep wrote, in the order of the plan, and keeps the items of the next one.
     fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
-            self.state.clear_ephemeral();
+            begin_fold(&mut self.state, self.inside.as_mut());
         }
         for (task, done) in plan.order().zip(&mut self.done) {
             let Some(Done { node, update, .. }) = done else { continue };
             let Some(update) = update.take() else { continue };
+            note(self.inside.as_mut(), &update);
             fold(&mut self.state, update).map_err(|source| {
                 let node = self.graph.topology.name(*node).clone();
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
@@ -426,13 +464,16 @@ impl<S: State> Driver<S> {
     /// Stores a checkpoint and tells of it.
     async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
+        let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
         let snapshot = || snapshot(state, step);
         let Some(hold) = &mut self.hold else {
             return Ok(());
         };
-        let meta = hold.commit(new, (source == Source::Loop).then_some(snapshot), describe).await?;
+        // What a graph makes of its caller's state is told by its updates alone.
+        let may_snapshot = source == Source::Loop && !seeded;
+        let meta = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.show_place();
         if let Some(meta) = meta {
             self.tell_checkpoint(meta);

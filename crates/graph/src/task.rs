@@ -64,7 +64,9 @@ impl<S: State> RunTask<S> {
         }
         let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
         // Asked first: a node that went on without the answer must not swallow its question.
-        if let Some(asked) = run.desk.take(task.id) {
+        if !run.calls.at_work(task.id)
+            && let Some(asked) = run.desk.take(task.id)
+        {
             *end = Some(TaskEnd { task, result: TaskResult::Interrupted(asked) });
             return Poll::Ready(());
         }

@@ -25,6 +25,7 @@ mod retries;
 mod state;
 mod store;
 mod stream;
+mod subgraphs;
 mod threads;
 mod timeouts;
 mod unfinished;

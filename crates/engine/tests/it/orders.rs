@@ -41,6 +41,7 @@ impl World {
             worker: false,
             routing: false,
             deferred: false,
+            subgraph: None,
             place,
         });
         let end = |node: usize| node.checked_sub(1).map_or(Endpoint::Start, Endpoint::Node);

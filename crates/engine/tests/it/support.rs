@@ -37,6 +37,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                         worker: arrow == "=>",
                         routing: false,
                         deferred: false,
+                        subgraph: None,
                         place,
                     };
                     change(&mut node);

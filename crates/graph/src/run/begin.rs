@@ -51,7 +51,7 @@ impl<S: State> Driver<S> {
         let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
-        let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        let mut hold = Hold::new(checkpointer, thread.clone(), Some(lease), config.clock.clone());
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             self.hold = Some(hold);
@@ -80,7 +80,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Takes an input as the finished task of [`START`], in the superstep after `last`.
-    fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
+    pub(super) fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
         // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
@@ -92,7 +92,7 @@ impl<S: State> Driver<S> {
         Ok(begin)
     }
 
-    async fn accept_and_store(
+    pub(super) async fn accept_and_store(
         &mut self,
         input: S::Update,
         last: Option<i64>,
@@ -116,7 +116,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Goes on from the head of the thread, or on a fork from an older checkpoint.
-    fn go_on(
+    pub(super) fn go_on(
         &mut self,
         mut control: Control,
         mut tasks: Vec<RestoredTask<S>>,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task, TaskId};
+use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task, TaskId, Topology};
 
 use super::{Begin, Driver, Refused};
 use crate::{
     Answers, Interrupt, Question, RunError, State, TaskRecord,
     compiled::Inner,
     config,
-    interrupt::{Asked, Resolved},
+    interrupt::{Asked, Asking, Resolved},
 };
 
 /// A task as its record says it waits.
@@ -31,19 +31,35 @@ impl<S: State> Driver<S> {
         let (step, slot) = (task.id.step, task.id.slot);
         let node = self.graph.topology.name(task.node).clone();
         let mut answers = self.cx.desk.answers_of(task.id);
-        let (mut questions, mut refused) = (Vec::new(), None);
+        let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for asked in asked {
             questions.push(match asked {
                 Asked::Question(question) => question,
                 Asked::BadAnswer { question, error: source } => {
-                    answers.remove(&question.key);
-                    let (node, key) = (node.clone(), question.key.clone());
-                    refused = Some(RunError::BadAnswer { node, step, key, source });
+                    answers.remove(&question.answer_key());
+                    let Interrupt { id, node, key, .. } = question.clone().into_interrupt(slot, node.clone());
+                    (self.refused, refused) =
+                        (Some(id), Some(RunError::BadAnswer { node, step, key, source }));
                     question
                 }
+                Asked::Breakpoint => {
+                    stopped = Input::Interrupted(task.id);
+                    continue;
+                }
+                Asked::Drained => {
+                    run.handle(Input::Drain).expect("the run is not over");
+                    continue;
+                }
+                Asked::Cancelled => continue,
             });
         }
-        if self.hold.is_none() {
+        if questions.is_empty() {
+            self.record_stopped(task).await?;
+            run.handle(stopped).expect("the task was running");
+            return Ok(());
+        }
+        // Whoever called this graph decides where it waits.
+        if self.hold.is_none() && self.inside.is_none() {
             let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();
             return Err(RunError::NowhereToWait { node, step, key }.into());
         }
@@ -51,13 +67,14 @@ impl<S: State> Driver<S> {
         let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
         let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error, once };
         self.store_record(slot, record).await?;
+        let ask = |question: Question| question.into_asking(slot, node.clone());
+        let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
+        let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
+        self.waiting.insert(slot, asked);
         if let Some(refused) = refused {
             return Err(refused.into());
         }
-        let ask = |question: Question| question.into_interrupt(slot, node.clone());
-        let interrupts: Vec<Interrupt> = questions.into_iter().map(ask).collect();
         self.tell_interrupts(task, &interrupts);
-        self.waiting.insert(slot, interrupts);
         run.handle(Input::Interrupted(task.id)).expect("the task was running");
         Ok(())
     }
@@ -71,22 +88,23 @@ impl<S: State> Driver<S> {
     ) -> Result<(), RunError> {
         let mut asked = Vec::new();
         for task in &waiting {
-            let ask = |question: &Question| {
-                (task.slot, question.clone().into_interrupt(task.slot, task.node.clone()))
-            };
+            let ask =
+                |question: &Question| (task.slot, question.clone().into_asking(task.slot, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));
         }
-        let mut fresh = given.resolve(&asked)?;
-        let (mut desk, step) = (Resolved::new(), begin.control.step + 1);
+        let step = begin.control.step + 1;
+        let inside = self.given(step, &asked);
+        let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
+        let (answered, mut desk) = (!fresh.is_empty(), Resolved::new());
         for Waiting { slot, node, mut questions, mut answers } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
-            if new.is_empty() && !given.is_empty() && !questions.is_empty() {
+            if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
                 let still = asked.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.clone());
                 self.waiting.insert(slot, still.collect());
                 continue;
             }
-            questions.retain(|question| !new.contains_key(&question.key));
+            questions.retain(|question| !new.contains_key(&question.answer_key()));
             let known = answers.iter().map(|(key, json)| Ok((key.clone(), serde_json::from_str(json)?)));
             let known: serde_json::Result<BTreeMap<_, _>> = known.collect();
             let mut known = known.map_err(|error| self.unreadable_answers(&node, error))?;
@@ -121,9 +139,23 @@ pub(super) fn breakpoints<S: State>(
             return Ok(topology.names().filter_map(|name| topology.find(name.as_str())).collect());
         }
         let unknown = |name: &String| RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
-        names.iter().map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
+        // The others are in graphs that nodes of this one call.
+        let here = names.iter().filter(|name| topology.find(name).is_some() || !is_inside(topology, name));
+        here.map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
     };
     Ok(Breakpoints { before: find(&wanted.before)?, after: find(&wanted.after)? })
+}
+
+/// Whether a name is that of a node of a graph that a node calls: `sub/node`. Which nodes that graph has is known only
+/// of a subgraph; of others it is seen when they are called.
+fn is_inside(topology: &Topology, name: &str) -> bool {
+    name.match_indices('/').any(|(at, _)| {
+        let Some(node) = topology.find(&name[..at]) else { return false };
+        let inner = &name[at + 1..];
+        topology
+            .subgraph(node)
+            .is_none_or(|inside| inner == "*" || inside.find(inner).is_some() || is_inside(inside, inner))
+    })
 }
 
 /// Where a run begins from `control` alone.

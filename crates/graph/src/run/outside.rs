@@ -4,8 +4,8 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target};
 
 use super::{Begin, Driver};
 use crate::{
-    Answers, Command, RunConfig, RunError, Source, State, TaskRecord, command::Goto, hold::NewCheckpoint,
-    load::RestoredTask, node::Targets, update::Change,
+    Answers, Command, Question, RunConfig, RunError, Source, State, TaskRecord, command::Goto,
+    hold::NewCheckpoint, interrupt::Asking, load::RestoredTask, node::Targets, update::Change,
 };
 
 impl<S: State> Driver<S> {
@@ -48,9 +48,9 @@ impl<S: State> Driver<S> {
                 }
             };
             if let TaskRecord::Interrupted { questions, .. } = &task.record {
-                for asked in questions.iter().map(|asked| asked.clone().into_interrupt(slot, node.clone())) {
+                for asked in questions.iter().map(|asked| asked.clone().into_asking(slot, node.clone())) {
                     if let Some(answer) = given.get(&asked.key) {
-                        translated = translated.answer(asked.id, answer.clone());
+                        translated = translated.answer(asked.interrupt.id, answer.clone());
                     }
                 }
             }
@@ -101,19 +101,14 @@ impl<S: State> Driver<S> {
 }
 
 /// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
-fn questions<S: State>(
-    control: &Control,
-    tasks: &[RestoredTask<S>],
-    live: bool,
-) -> Vec<(u32, crate::Interrupt)> {
+fn questions<S: State>(control: &Control, tasks: &[RestoredTask<S>], live: bool) -> Vec<(u32, Asking)> {
     let mut asked = Vec::new();
     for task in tasks.iter().filter(|_| live) {
         if let (TaskRecord::Interrupted { questions, .. }, Some(node)) =
             (&task.record, control.next.get(task.slot as usize))
         {
-            let ask = |question: &crate::Question| {
-                (task.slot, question.clone().into_interrupt(task.slot, node.clone()))
-            };
+            let ask =
+                |question: &Question| (task.slot, question.clone().into_asking(task.slot, node.clone()));
             asked.extend(questions.iter().map(ask));
         }
     }

@@ -30,14 +30,7 @@ impl<S: State> Driver<S> {
             self.store_record(slot, record).await?;
         }
         for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
-            let once = self.cx.ledger.results(task.id);
-            if self.cx.desk.answers_of(task.id).is_empty() {
-                self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
-            } else if self.cx.ledger.is_ahead(task.id) {
-                // Without anything new: its record has the answers, and says that it is to run again.
-                let record = self.started_record(task.id, task.attempt - 1, once);
-                self.store_record(task.id.slot, record).await?;
-            }
+            self.record_stopped(*task).await?;
         }
         for slot in 0..self.done.len() {
             let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
@@ -45,6 +38,19 @@ impl<S: State> Driver<S> {
             if fresh && !blamed.contains(&slot) {
                 self.record(run, slot).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Stores that a task stopped where it stood.
+    pub(super) async fn record_stopped(&self, task: Task) -> Result<(), RunError> {
+        let once = self.cx.ledger.results(task.id);
+        if self.cx.desk.answers_of(task.id).is_empty() {
+            self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
+        } else if self.cx.ledger.is_ahead(task.id) {
+            // Without anything new: its record has the answers, and says that it is to run again.
+            let record = self.started_record(task.id, task.attempt - 1, once);
+            self.store_record(task.id.slot, record).await?;
         }
         Ok(())
     }

@@ -184,7 +184,7 @@ async fn a_record_is_found_again(store: Store) {
 async fn what_a_task_did_once_is_found_again(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
-    let question = Question { key: "q".into(), question: "null".into(), schema: None };
+    let question = Question { key: "q".into(), question: "null".into(), schema: None, within: None };
     let asked = |error: Option<String>, once| TaskRecord::Interrupted {
         questions: vec![question.clone()],
         answers: [("p".to_owned(), "7".to_owned())].into(),

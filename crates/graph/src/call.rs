@@ -1,0 +1,374 @@
+//! A graph that a task of another runs.
+//!
+//! ```text
+//! parent task ── cx.call ──▶ run of the graph, on a thread of its own under the parent's
+//!      ▲                          │ completed: its state
+//!      │                          │ failed: a NodeError with the run's error
+//!      └── questions, breakpoints, cancel ◀─┘ the parent's task waits or stops likewise
+//! ```
+//!
+//! Start at [`Cx::call`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::{Map, Value};
+use superstep_engine::{NodeName, TaskId};
+
+use crate::{
+    Answers, Breakpoints, CheckpointId, CompiledGraph, Cx, Drain, NodeError, OnUnfinished, Question,
+    RunConfig, Segment, State, Update,
+    cx::Standing,
+    interrupt::{Asked, Within},
+    run::{self, Call, Called, SEEDED, TASK},
+};
+
+/// Where a graph that another one calls is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Persistence {
+    /// On a thread for the task that calls it, under the caller's. A task that runs again goes on with it, another task
+    /// begins anew.
+    #[default]
+    Inherited,
+    /// On one thread under the caller's, whichever task of the node calls it: its state lives on, and each task gives it
+    /// an input. What it had still to run for a task that is gone is discarded.
+    Own,
+    /// Nowhere. A task that runs again has it begin anew, with the answers that were given so far.
+    None,
+}
+
+/// A call that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Two calls of one task have one key.
+    #[error(
+        "SS151: a task of node `{node}` calls under the key `{key}` twice; give each of its calls another key"
+    )]
+    Twice {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
+    /// Two tasks call a graph that has one thread.
+    #[error(
+        "SS152: two tasks of node `{node}` call a graph with `Persistence::Own` in one superstep, and it has one thread \
+         for both; use `Persistence::Inherited`, or let one superstep come after the other"
+    )]
+    Shared {
+        /// The node.
+        node: NodeName,
+    },
+    /// A key that cannot stand in the name of a thread.
+    #[error(
+        "SS153: node `{node}` calls under the key {key:?}, which has a control character; use another key"
+    )]
+    BadKey {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
+    /// A breakpoint at which nothing could go on.
+    #[error(
+        "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
+         remove the breakpoint, or keep the graph with a checkpointer and `Persistence::Inherited`"
+    )]
+    Breakpoint {
+        /// The node.
+        node: NodeName,
+    },
+}
+
+impl Cx {
+    /// Runs a graph inside this task, and returns its state when it is complete.
+    ///
+    /// The graph is kept with the thread of this run (see [`Persistence`] and [`CompiledGraph::with_persistence`]; a
+    /// checkpointer of its own counts only when it is run by itself): if this task runs again, the graph goes on where it
+    /// was, and a graph that was complete does not run again. It shares this run's clock, cancel token and settings;
+    /// its step limit and its concurrency limit are counted by themselves. `key` tells apart the calls of one task and
+    /// may be empty.
+    ///
+    /// What it asks, this task asks: the run ends with [`Status::Interrupted`](crate::Status::Interrupted), and the
+    /// answer goes to whoever asked, by the id or the key of the interrupt. Several calls may go on at the same time; a
+    /// question of one is heard when the others are over or ask as well.
+    ///
+    /// # Errors
+    /// What the graph's run failed with, as a [`NodeError`] whose cause is the [`RunError`]: a failure of one of its nodes
+    /// may be retried, anything else is fatal. [`CallError`].
+    ///
+    /// # Example
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use superstep_graph::{Cx, END, Log, NodeError, RunConfig, START, State, StateGraph};
+    ///
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Search { query: String, #[channel(append)] found: Log<String> }
+    ///
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Chat { #[channel(append)] log: Log<String> }
+    ///
+    /// let mut search = StateGraph::<Search>::new("search");
+    /// let look = search.add_node("look", async |state: Search, _: Cx| Search::update().found([state.query]));
+    /// search.add_edge(START, look);
+    /// search.add_edge(look, END);
+    /// let search = search.compile()?;
+    ///
+    /// let mut chat = StateGraph::<Chat>::new("chat");
+    /// let ask = chat.add_node_with("ask", search, async |search, _: Chat, cx: Cx| {
+    ///     let found = cx.call("rust", &search, Search::update().query("rust".to_owned())).await?.found;
+    ///     Ok::<_, NodeError>(Chat::update().log(found.iter().cloned()))
+    /// });
+    /// chat.add_edge(START, ask);
+    /// let outcome = chat.compile()?.invoke(Chat::update(), RunConfig::default()).await?;
+    /// assert_eq!(outcome.state.log, ["rust".to_owned()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn call<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+    ) -> Result<T, NodeError> {
+        Ok(self.run_graph(key, graph, input, None).await?.0)
+    }
+
+    /// Runs a graph of the same state inside this task, from this state, and returns what it wrote.
+    pub(crate) async fn call_from<S: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<S>,
+        state: S,
+    ) -> Result<S::Update, NodeError> {
+        let (_, made) = self.run_graph(key, graph, S::update(), Some(state)).await?;
+        Ok(made.into_iter().reduce(Update::then).unwrap_or_default())
+    }
+
+    /// The state that a graph ends with, and the updates that were made in it if it began with `seed`.
+    async fn run_graph<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        seed: Option<T>,
+    ) -> Result<(T, Vec<T::Update>), NodeError> {
+        let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
+        let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
+        let kept = call.standing.place.is_some();
+        // Graphs in graphs in graphs would otherwise be one ever larger future.
+        let called = Box::pin(run::call(call)).await;
+        drop(at_work);
+        match called {
+            Called::Completed { state, made } => return Ok((state, made)),
+            Called::Failed { error, fatal } => {
+                let error = NodeError::from(error);
+                return Err(if fatal { error.fatal() } else { error });
+            }
+            Called::Asks { step, asked, refused } => {
+                if kept {
+                    self.run.desk.forget(self.task, key, step);
+                }
+                let mut refused = refused;
+                for (slot, asking) in asked {
+                    let within = Within {
+                        call: key.to_owned(),
+                        step,
+                        slot,
+                        key: asking.key,
+                        id: asking.interrupt.id.clone(),
+                        node: asking.interrupt.node.clone(),
+                    };
+                    let id = &within.id;
+                    let error = refused.take_if(|(bad, _)| bad == id).map(|(_, error)| error);
+                    let question = Question::within(asking.interrupt, within);
+                    self.run.desk.ask(
+                        self.task,
+                        match error {
+                            Some(error) => Asked::BadAnswer { question, error },
+                            None => Asked::Question(question),
+                        },
+                    );
+                }
+            }
+            Called::Suspended => self.run.desk.ask(self.task, Asked::Breakpoint),
+            Called::Cancelled => self.run.desk.ask(self.task, Asked::Cancelled),
+            Called::Drained => self.run.desk.ask(self.task, Asked::Drained),
+        }
+        // As with an interrupt, there is nothing that the node could catch.
+        pending().await
+    }
+
+    fn prepare<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        seed: Option<T>,
+    ) -> Result<Call<T>, CallError> {
+        let run = &*self.run;
+        let checkpoint = CheckpointId(run.checkpoint.load(Ordering::Relaxed));
+        let task = Segment {
+            node: self.node().clone(),
+            task: Some((self.task.slot, checkpoint)),
+            key: key.to_owned(),
+        };
+        let own = graph.persistence() == Persistence::Own;
+        let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
+        let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::None);
+        let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
+        let breakpoints = self.breakpoints();
+        if thread.is_none() && breakpoints != Breakpoints::default() {
+            return Err(CallError::Breakpoint { node: task.node });
+        }
+        let mut metadata = Map::new();
+        metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
+        if seed.is_some() {
+            metadata.insert(SEEDED.to_owned(), Value::Bool(true));
+        }
+        // What is not kept would only begin anew.
+        let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
+        let config = RunConfig {
+            drain,
+            checkpoint: None,
+            on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints,
+            seed: mix(run.seed, self.task, key),
+            metadata,
+            ..(*run.standing.config).clone()
+        };
+        let mut namespace = run.standing.namespace.clone();
+        namespace.0.push(segment);
+        let colon = if key.is_empty() { "" } else { ":" };
+        let TaskId { step, slot } = self.task;
+        let standing = Standing {
+            config: Arc::new(config),
+            place: thread,
+            store: graph.store().or(run.standing.store.as_ref()).cloned(),
+            namespace,
+            ids: format!("{}{step}.{slot}{colon}{key}/", run.standing.ids),
+            keys: Some(format!("{}{colon}{key}", self.key())),
+            drain: run.drain.clone(),
+        };
+        let answers = run.desk.given(self.task, key);
+        let graph = graph.inner().clone();
+        Ok(Call { graph, own, input, seed, answers, standing })
+    }
+
+    /// Those that are in graphs which this node calls.
+    fn breakpoints(&self) -> Breakpoints {
+        let Breakpoints { before, after } = &self.run.standing.config.breakpoints;
+        let inner = |names: &[String]| {
+            let rest =
+                |name: &String| name.strip_prefix(self.node().as_str())?.strip_prefix('/').map(str::to_owned);
+            names.iter().filter_map(rest).collect()
+        };
+        Breakpoints { before: inner(before), after: inner(after) }
+    }
+}
+
+fn fatal(error: CallError) -> NodeError {
+    NodeError::new(error).fatal()
+}
+
+/// Where chance begins in a graph that a task calls: the same for every attempt of the task.
+fn mix(seed: u64, task: TaskId, key: &str) -> u64 {
+    // FNV-1a, over the task and the key.
+    let task = task.step.to_le_bytes().into_iter().chain(task.slot.to_le_bytes());
+    task.chain(key.bytes()).fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The calls of a superstep's tasks.
+#[derive(Default)]
+pub(crate) struct Calls {
+    inner: Mutex<Book>,
+    /// How many graphs are at work, so that most tasks need not look.
+    at_work: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Book {
+    step: i64,
+    /// By slot.
+    tasks: BTreeMap<u32, TaskCalls>,
+    /// Which task called a graph that has one thread, by node and key.
+    own: BTreeMap<(NodeName, String), u32>,
+}
+
+#[derive(Default)]
+struct TaskCalls {
+    attempt: u32,
+    keys: BTreeSet<String>,
+    at_work: usize,
+}
+
+impl Calls {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a graph that this task called is at work.
+    pub(crate) fn at_work(&self, task: TaskId) -> bool {
+        self.at_work.load(Ordering::Acquire) > 0 && {
+            let book = self.book();
+            book.step == task.step && book.tasks.get(&task.slot).is_some_and(|calls| calls.at_work > 0)
+        }
+    }
+
+    fn begin<'a>(&'a self, cx: &Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
+        let (node, task) = (|| cx.node().clone(), cx.task);
+        if key.contains(char::is_control) {
+            return Err(CallError::BadKey { node: node(), key: key.to_owned() });
+        }
+        let mut book = self.book();
+        if book.step != task.step {
+            *book = Book { step: task.step, ..Book::default() };
+        }
+        let calls = book.tasks.entry(task.slot).or_default();
+        if calls.attempt != cx.attempt {
+            *calls = TaskCalls { attempt: cx.attempt, ..TaskCalls::default() };
+        }
+        if !calls.keys.insert(key.to_owned()) {
+            return Err(CallError::Twice { node: node(), key: key.to_owned() });
+        }
+        if persistence == Persistence::Own
+            && *book.own.entry((node(), key.to_owned())).or_insert(task.slot) != task.slot
+        {
+            return Err(CallError::Shared { node: node() });
+        }
+        book.tasks.entry(task.slot).or_default().at_work += 1;
+        self.at_work.fetch_add(1, Ordering::AcqRel);
+        Ok(AtWork { calls: self, task, attempt: cx.attempt })
+    }
+}
+
+/// A graph that is at work, as long as it is not dropped.
+struct AtWork<'a> {
+    calls: &'a Calls,
+    task: TaskId,
+    attempt: u32,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut book = self.calls.book();
+        if book.step == self.task.step
+            && let Some(calls) = book.tasks.get_mut(&self.task.slot)
+            && calls.attempt == self.attempt
+        {
+            calls.at_work -= 1;
+        }
+        self.calls.at_work.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,224 @@
+//! A run inside a task of another.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use superstep_engine::Control;
+
+use super::{Begin, Driver, limits};
+use crate::{
+    Checkpointer, Event, History, RunConfig, RunError, Source, State, Status, ThreadId,
+    compiled::Inner,
+    cx::Standing,
+    hold::Hold,
+    interrupt::{Asking, Given, Resolved},
+    load::{Made, Restored, load, load_seeded, require},
+};
+
+/// The entry in the metadata of a called graph's input that says for which task it was accepted.
+pub(crate) const TASK: &str = "$task";
+/// The entry that says that the graph began with the state of the graph that called it, which is not stored with it.
+pub(crate) const SEEDED: &str = "$seeded";
+
+/// What a task of another graph wants to be run.
+pub(crate) struct Call<T: State> {
+    pub(crate) graph: Arc<Inner<T>>,
+    /// Whether the thread lives on over the tasks that call.
+    pub(crate) own: bool,
+    pub(crate) input: T::Update,
+    /// What its state is before the input.
+    pub(crate) seed: Option<T>,
+    /// All that was answered so far.
+    pub(crate) answers: Vec<Given>,
+    /// Its place is its own, and none if it is kept nowhere.
+    pub(crate) standing: Standing,
+}
+
+/// How it ended.
+pub(crate) enum Called<T: State> {
+    Completed {
+        state: T,
+        /// What was written in it, if it had a seed.
+        made: Vec<T::Update>,
+    },
+    Failed {
+        error: RunError,
+        fatal: bool,
+    },
+    /// It waits for answers.
+    Asks {
+        /// The superstep whose tasks ask.
+        step: i64,
+        /// By slot.
+        asked: Vec<(u32, Asking)>,
+        /// The interrupt whose answer was of the wrong type.
+        refused: Option<(String, serde_json::Error)>,
+    },
+    /// It came to a breakpoint.
+    Suspended,
+    Cancelled,
+    Drained,
+}
+
+/// What is different in a run that another graph called.
+pub(super) struct Inside<S: State> {
+    answers: Vec<Given>,
+    /// What was written so far, if it began with the caller's state.
+    pub(super) made: Option<Made<S>>,
+}
+
+/// See [`Cx::call`](crate::Cx::call).
+pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
+    let Call { graph, own, input, seed, answers, standing } = call;
+    let (config, place) = (standing.config.clone(), standing.place.clone());
+    let limits = match limits(&graph, &config) {
+        Ok(limits) => limits,
+        Err(error) => return Called::Failed { error, fatal: true },
+    };
+    let mut driver: Driver<T> = Driver::new(graph, standing, None);
+    let made = seed.is_some().then(Made::default);
+    driver.inside = Some(Inside { answers, made });
+    let begin = match place {
+        Some((checkpointer, thread)) => {
+            driver.begin_inside(checkpointer, thread, own, input, seed, &config).await
+        }
+        None => driver.begin_nowhere(input, seed),
+    };
+    let ended = match begin {
+        Ok(begin) => driver.drive(begin, limits, &config).await,
+        Err(error) => Err(error),
+    };
+    driver.called(ended)
+}
+
+impl<S: State> Driver<S> {
+    async fn begin_inside(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        own: bool,
+        input: S::Update,
+        seed: Option<S>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let given = self.state.written(&input);
+        let restored = match &seed {
+            Some(seed) => load_seeded(seed, &checkpointer, &thread).await?,
+            None => load(&self.state, &checkpointer, &thread, None, given).await?,
+        };
+        // Its root's lease is this run's.
+        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, config.clock.clone());
+        hold.snapshot_every = config.snapshot_every;
+        let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
+            self.hold = Some(hold);
+            match seed {
+                Some(seed) => self.state = seed,
+                None => require(&self.state, given, None)?,
+            }
+            return self.accept_and_store(input, None, config).await;
+        };
+        hold.stand_at(head, &meta, since_snapshot, kept);
+        (self.hold, self.state) = (Some(hold), state);
+        self.show_place();
+        if own && !accepted(&*checkpointer, &thread, config).await? {
+            if !meta.control.is_finished() {
+                self.emit(Event::Discarded { nodes: meta.control.next });
+            }
+            return self.accept_and_store(input, Some(meta.control.step), config).await;
+        }
+        if let Some(inside) = &mut self.inside {
+            inside.made = made;
+        }
+        self.go_on(meta.control, tasks, config)
+    }
+
+    fn begin_nowhere(&mut self, input: S::Update, seed: Option<S>) -> Result<Begin, RunError> {
+        match seed {
+            Some(seed) => self.state = seed,
+            None => require(&self.state, self.state.written(&input), None)?,
+        }
+        if let Some(inside) = &mut self.inside {
+            inside.answers.drain(..).for_each(|given| self.cx.desk.put_answer(given));
+        }
+        self.accept(input, Control::input(None))
+    }
+
+    /// Those of the given answers that a task still waits for.
+    pub(super) fn given(&self, step: i64, asked: &[(u32, Asking)]) -> Option<Resolved> {
+        let mut fresh = Resolved::new();
+        for given in &self.inside.as_ref()?.answers {
+            let waits = |(slot, asking): &(u32, Asking)| *slot == given.slot && asking.key == given.key;
+            if given.step == step && asked.iter().any(waits) {
+                fresh.entry(given.slot).or_default().insert(given.key.clone(), given.value.clone());
+            }
+        }
+        Some(fresh)
+    }
+
+    /// Whether it began with the state of the graph that called it.
+    pub(super) fn is_seeded(&self) -> bool {
+        self.inside.as_ref().is_some_and(|inside| inside.made.is_some())
+    }
+
+    fn called(self, ended: Result<Status, RunError>) -> Called<S> {
+        let step = self.last_step;
+        let asked: Vec<_> = self
+            .waiting
+            .into_iter()
+            .flat_map(|(slot, asked)| asked.into_iter().map(move |asking| (slot, asking)))
+            .collect();
+        match ended {
+            Ok(Status::Completed) => {
+                let made = self.inside.and_then(|inside| inside.made);
+                let made = made.map_or_else(Vec::new, |made| made.into_updates(&self.state));
+                Called::Completed { state: self.state, made }
+            }
+            Ok(Status::Cancelled) => Called::Cancelled,
+            Ok(Status::Drained) => Called::Drained,
+            Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
+            Ok(Status::Interrupted) => Called::Asks { step, asked, refused: None },
+            Err(RunError::BadAnswer { source, .. }) if self.refused.is_some() => {
+                Called::Asks { step, asked, refused: self.refused.map(|id| (id, source)) }
+            }
+            Err(error) => {
+                let fatal = match &error {
+                    RunError::Node { .. } => self.fatal,
+                    RunError::StepTimeout { .. } | RunError::Checkpoint(_) => false,
+                    _ => true,
+                };
+                Called::Failed { error, fatal }
+            }
+        }
+    }
+}
+
+/// Takes back what only the superstep before was to see.
+pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) {
+    let made = inside.and_then(|inside| inside.made.as_mut());
+    // What is ephemeral in the state it began with, its first superstep is still to see.
+    if !made.as_ref().is_some_and(|made| made.is_empty()) {
+        state.clear_ephemeral();
+    }
+    if let Some(made) = made {
+        made.begin_superstep();
+    }
+}
+
+/// Keeps what is about to be folded, if the caller wants it.
+pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
+    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
+        made.push(update.clone());
+    }
+}
+
+/// Whether the last input of a thread was accepted for this task.
+async fn accepted(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    config: &RunConfig,
+) -> Result<bool, RunError> {
+    let range = History { source: Some(Source::Input), limit: Some(1), ..History::default() };
+    let last = checkpointer.history(thread, range).await?;
+    let task = |metadata: &serde_json::Map<String, Value>| metadata.get(TASK).cloned();
+    Ok(last.first().and_then(|input| task(&input.metadata)) == task(&config.metadata))
+}

@@ -1,0 +1,370 @@
+//! E: graphs inside the nodes of others.
+
+use serde_json::{Value, json};
+use superstep::{
+    Answers, CompiledGraph, Cx, END, Interrupt, NodeError, Persistence, Route, RunConfig, RunError, START,
+    State, StateGraph, Status, ThreadId,
+};
+
+use crate::support::{Backend, Calls, Plain, failed, head, line, names, on_every_store, say, t};
+
+#[derive(Route, Clone, Copy)]
+enum Loop {
+    Again,
+    Enough,
+}
+
+/// A graph with a state of its own.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+pub(super) struct Inner {
+    #[channel(append)]
+    pub(super) said: superstep::Log<String>,
+    pub(super) x: i64,
+}
+
+impl Inner {
+    fn words(&self) -> Vec<String> {
+        self.said.iter().cloned().collect()
+    }
+}
+
+pub(super) fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+    RunConfig { answers: Answers::new().answer(name, value), ..t() }
+}
+
+fn ids(asked: &[Interrupt]) -> Vec<&str> {
+    asked.iter().map(|asked| asked.id.as_str()).collect()
+}
+
+/// Says its name and is counted.
+fn counted(graph: &mut StateGraph<Plain>, calls: &Calls, name: &'static str) -> superstep::NodeRef {
+    graph.add_node_with(name, calls.clone(), async move |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        say(name)
+    })
+}
+
+/// `s1 → s2`, where `s2` asks `q` and says the answer.
+pub(super) fn asking(calls: &Calls) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("sub");
+    let s1 = counted(&mut graph, calls, "s1");
+    let s2 = graph.add_node_with("s2", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        let answer: String = cx.interrupt("q", "sub?").await;
+        say(&answer)
+    });
+    graph.add_edge(START, s1);
+    graph.add_edge(s1, s2);
+    graph.add_edge(s2, END);
+    graph.compile().unwrap()
+}
+
+/// `p → sub`.
+pub(super) fn parent(calls: &Calls, sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("parent");
+    let p = counted(&mut graph, calls, "p");
+    let sub = graph.add_subgraph("sub", sub);
+    graph.add_edge(START, p);
+    graph.add_edge(p, sub);
+    graph.add_edge(sub, END);
+    graph.compile().unwrap()
+}
+
+async fn children(backend: &Backend) -> Vec<String> {
+    let children = backend.open().children(&"t".into()).await.unwrap();
+    children.iter().map(|child| child.namespace().to_string()).collect()
+}
+
+on_every_store! {
+    async fn e1_e2_a_subgraph_asks_and_goes_on_where_it_was(backend: Backend) {
+        let calls = Calls::default();
+        let make = || backend.keep(parent(&calls, &asking(&calls)));
+        let asked = make().invoke(say("in"), t()).await.unwrap();
+        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "in p"));
+        assert_eq!(ids(&asked.interrupts), ["sub:0/s2:0:q"]);
+        let [interrupt] = &asked.interrupts[..] else { panic!("one question") };
+        assert_eq!((interrupt.node.as_str(), interrupt.key.as_str()), ("s2", "q"));
+        assert_eq!(interrupt.question, json!("sub?"));
+        let waiting = head(&make()).await;
+        assert_eq!((names(&waiting.next), &waiting.tasks[0].interrupts), ("sub".to_owned(), &asked.interrupts));
+        assert_eq!(children(&backend).await, ["sub:0@3"]);
+
+        // Another process.
+        let end = make().resume(answer("q", "R")).await.unwrap();
+        // What was there before is not folded twice.
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
+        assert_eq!(calls.all(), "p s1 s2 s2");
+        let sub = backend.open().history(&ThreadId::from("t\u{1f}sub:0@3"), Default::default()).await.unwrap();
+        let main = backend.open().history(&"t".into(), Default::default()).await.unwrap();
+        assert_eq!((sub.len(), main.len()), (4, 4));
+    }
+
+    async fn e3_a_graph_that_is_called_in_a_node_does_not_run_its_finished_steps_again(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let deps = (asking(&calls), calls.clone());
+            let node = graph.add_node_with("node", deps, async |(sub, calls), _: Plain, cx: Cx| {
+                calls.add(&cx);
+                let ended: Plain = cx.call("k", &sub, say("begin")).await?;
+                let again: String = cx.interrupt("after", ()).await;
+                Ok::<_, NodeError>(say(&format!("{} {again}", ended.said())))
+            });
+            graph.add_edge(START, node);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["node:0:k/s2:0:q"]);
+        let asked = make().resume(answer("node:0:k/s2:0:q", "R")).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["node:0:after"]);
+        let end = make().resume(answer("after", "E")).await.unwrap();
+        assert_eq!(end.state.said(), "begin s1 R E");
+        assert_eq!(calls.all(), "node s1 s2 node s2 node");
+    }
+
+    async fn e4_a_graph_is_kept_for_a_task_for_a_thread_or_not_at_all(backend: Backend) {
+        for (persistence, expected, kept) in [
+            (Persistence::Inherited, [vec!["in", "n"], vec!["in", "n"]], &["sub:0@2", "sub:0@5"][..]),
+            (Persistence::Own, [vec!["in", "n"], vec!["in", "n", "in", "n"]], &["sub"]),
+            (Persistence::None, [vec!["in", "n"], vec!["in", "n"]], &[]),
+        ] {
+            let mut sub = StateGraph::<Inner>::new("sub");
+            let n = sub.add_node("n", async |_: Inner, _: Cx| Inner::update().said(["n".to_owned()]));
+            sub.add_edge(START, n);
+            let sub = sub.compile().unwrap().with_persistence(persistence);
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let node = graph.add_subgraph_with(
+                "sub",
+                &sub,
+                |_: &Plain| Inner::update().said(["in".to_owned()]),
+                |sub: &Inner| say(&sub.words().join(",")),
+            );
+            graph.add_edge(START, node);
+            let graph = backend.keep(graph.compile().unwrap());
+            backend.open().delete(&"t".into()).await.unwrap();
+            for (nth, expected) in expected.iter().enumerate() {
+                let end = graph.invoke(Plain::update(), t()).await.unwrap();
+                assert_eq!(end.state.log.iter().nth(nth), Some(&expected.join(",")), "{persistence:?}");
+            }
+            assert_eq!(children(&backend).await, kept, "{persistence:?}");
+        }
+    }
+
+    async fn e5_a_graph_that_is_not_kept_begins_anew_with_the_answers(backend: Backend) {
+        let calls = Calls::default();
+        let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::None)));
+        let asked = make().invoke(say("in"), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["sub:0/s2:0:q"]);
+        let end = make().resume(answer("q", "R")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
+        assert_eq!(calls.all(), "p s1 s2 s1 s2");
+        assert_eq!(children(&backend).await, [""; 0]);
+    }
+
+    async fn e7_a_question_two_graphs_down_is_answered_from_the_top(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let mut inner = StateGraph::<Inner>::new("inner");
+            let i1 = inner.add_node_with("i1", calls.clone(), async |calls: Calls, state: Inner, cx: Cx| {
+                calls.add(&cx);
+                Inner::update().x(state.x + 1)
+            });
+            let i2 = inner.add_node_with("i2", calls.clone(), async |calls: Calls, state: Inner, cx: Cx| {
+                calls.add(&cx);
+                let more: i64 = cx.interrupt("more", ()).await;
+                Inner::update().x(state.x + more)
+            });
+            inner.add_edge(START, i1);
+            inner.add_edge(i1, i2);
+            let mut mid = StateGraph::<Inner>::new("mid");
+            let m1 = mid.add_node_with("m1", calls.clone(), async |calls: Calls, _: Inner, cx: Cx| calls.add(&cx));
+            let inner = mid.add_subgraph("inner", &inner.compile().unwrap());
+            mid.add_edge(START, m1);
+            mid.add_edge(m1, inner);
+            let mut outer = StateGraph::<Plain>::new("outer");
+            let o1 = outer.add_node_with("o1", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| calls.add(&cx));
+            let mid = outer.add_subgraph_with(
+                "mid",
+                &mid.compile().unwrap(),
+                |state: &Plain| Inner::update().x(state.x),
+                |mid: &Inner| Plain::update().x(mid.x),
+            );
+            let o2 = outer.add_node_with("o2", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| calls.add(&cx));
+            outer.add_edge(START, o1);
+            outer.add_edge(o1, mid);
+            outer.add_edge(mid, o2);
+            backend.keep(outer.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["mid:0/inner:0/i2:0:more"]);
+        assert_eq!(calls.all(), "o1 m1 i1 i2");
+        let end = make().resume(answer("mid:0/inner:0/i2:0:more", 5)).await.unwrap();
+        assert_eq!((end.status, end.state.x), (Status::Completed, 6));
+        assert_eq!(calls.all(), "o1 m1 i1 i2 i2 o2");
+    }
+
+    async fn an_answer_of_the_wrong_type_leaves_the_question_in_the_subgraph(backend: Backend) {
+        let calls = Calls::default();
+        for persistence in [Persistence::Inherited, Persistence::None] {
+            backend.open().delete(&"t".into()).await.unwrap();
+            let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(persistence)));
+            make().invoke(say("in"), t()).await.unwrap();
+            let error = failed(make().resume(answer("q", 7)).await);
+            assert_eq!(
+                error.to_string(),
+                "SS120: superstep 2: the answer to `q` is not what node `s2` asked for; answer it again"
+            );
+            assert_eq!(ids(&head(&make()).await.tasks[0].interrupts), ["sub:0/s2:0:q"]);
+            let stale = failed(make().resume(answer("s2:0:q", "R")).await);
+            assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
+            let end = make().resume(answer("q", "R")).await.unwrap();
+            assert_eq!(end.state.said(), "in p s1 R");
+        }
+    }
+
+    async fn a_subgraph_that_asks_the_same_again_gets_each_answer_once(backend: Backend) {
+        for persistence in [Persistence::Inherited, Persistence::None] {
+            backend.open().delete(&"t".into()).await.unwrap();
+            let make = || {
+                let mut sub = StateGraph::<Plain>::new("sub");
+                let ask = sub.add_node("ask", async |_: Plain, cx: Cx| {
+                    let answer: String = cx.interrupt("age", ()).await;
+                    say(&answer)
+                });
+                sub.add_edge(START, ask);
+                sub.add_conditional_edges(
+                    ask,
+                    |state: &Plain| if state.said().ends_with("42") { Loop::Enough } else { Loop::Again },
+                    |route| match route {
+                        Loop::Again => ask,
+                        Loop::Enough => END,
+                    },
+                );
+                let sub = sub.compile().unwrap().with_persistence(persistence);
+                backend.keep(parent(&Calls::default(), &sub))
+            };
+            let mut run = make().invoke(Plain::update(), t()).await.unwrap();
+            for answered in ["abc", "x", "42"] {
+                assert_eq!(ids(&run.interrupts), ["sub:0/ask:0:age"]);
+                // Without an answer it is asked again, and not answered with the one before.
+                let again = make().resume(t()).await.unwrap();
+                assert_eq!(ids(&again.interrupts), ["sub:0/ask:0:age"]);
+                run = make().resume(answer("age", answered)).await.unwrap();
+            }
+            assert_eq!((run.status, run.state.said().as_str()), (Status::Completed, "p abc x 42"));
+        }
+    }
+
+    async fn several_graphs_ask_at_once_and_are_answered_one_by_one(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let mut sub = StateGraph::<Inner>::new("sub");
+            for name in ["a", "b"] {
+                let node = sub.add_node_with(name, calls.clone(), async move |calls: Calls, state: Inner, cx: Cx| {
+                    calls.add(&cx);
+                    let answer: String = cx.interrupt(name, state.x).await;
+                    Inner::update().said([answer])
+                });
+                sub.add_edge(START, node);
+            }
+            let sub = sub.compile().unwrap();
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let worker = graph.add_worker("w", move |item: i64, _: Plain, cx: Cx| {
+                let sub = sub.clone();
+                async move {
+                    let ended = cx.call("", &sub, Inner::update().x(item)).await?;
+                    Ok::<_, NodeError>(say(&ended.words().join("+")))
+                }
+            });
+            graph.add_fan_out(START, |_: &Plain| [1, 2], worker);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["w:0/a:0:a", "w:0/b:1:b", "w:1/a:0:a", "w:1/b:1:b"]);
+        let ambiguous = failed(make().resume(answer("a", "?")).await);
+        assert_eq!(
+            ambiguous.to_string(),
+            "SS119: it is not clear which interrupt the answer `a` is for; answer once, by the id: `w:0/a:0:a`, `w:1/a:0:a`"
+        );
+        let both = Answers::new().answer("w:0/b:1:b", "0b").answer("w:1/a:0:a", "1a");
+        let asked = make().resume(RunConfig { answers: both, ..t() }).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["w:0/a:0:a", "w:1/b:1:b"]);
+        let asked = make().resume(answer("w:1/b:1:b", "1b")).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["w:0/a:0:a"]);
+        let end = make().resume(answer("a", "0a")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
+        // Only who was answered ran again.
+        assert_eq!((calls.named("a"), calls.named("b")), (4, 4));
+    }
+
+    async fn two_graphs_that_one_task_calls_at_once_both_come_to_their_questions(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let sub = asking(&calls);
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let node = graph.add_node_with("node", sub, async |sub, _: Plain, cx: Cx| {
+                let left = cx.call("left", &sub, Plain::update());
+                let right = cx.call("right", &sub, say("r"));
+                let (left, right): (Plain, Plain) = futures::try_join!(left, right)?;
+                Ok::<_, NodeError>(say(&format!("{} {}", left.said(), right.said())))
+            });
+            graph.add_edge(START, node);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["node:0:left/s2:0:q", "node:0:right/s2:0:q"]);
+        let asked = make().resume(answer("node:0:right/s2:0:q", "R")).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["node:0:left/s2:0:q"]);
+        let end = make().resume(answer("q", "L")).await.unwrap();
+        assert_eq!(end.state.said(), "s1 L r s1 R");
+        assert_eq!(calls.named("s1"), 2);
+    }
+
+    async fn b15_the_step_limit_of_a_subgraph_is_counted_by_itself(backend: Backend) {
+        let make = || {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let node = sub.add_node("loop", async |state: Plain, _: Cx| Plain::update().x(state.x + 1));
+            sub.add_edge(START, node);
+            let enough = |state: &Plain| if state.x >= 6 { Loop::Enough } else { Loop::Again };
+            sub.add_conditional_edges(node, enough, |route| match route {
+                Loop::Again => node,
+                Loop::Enough => END,
+            });
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
+            graph.add_edge(START, sub);
+            backend.keep(graph.compile().unwrap())
+        };
+        let error = failed(make().invoke(Plain::update(), RunConfig { step_limit: 5, ..t() }).await);
+        assert_eq!(
+            superstep::chain(&error),
+            "SS101: superstep 1: node `sub` failed after 1 attempt: SS105: 5 supersteps did not finish the run, `loop` \
+             would be next; raise `step_limit`, or check that the graph's cycles end"
+        );
+        assert_eq!(head(&make()).await.values.x, 0);
+        // It goes on where it was.
+        assert_eq!(make().resume(RunConfig { step_limit: 1, ..t() }).await.unwrap().state.x, 6);
+        let other = RunConfig { step_limit: 6, ..RunConfig::thread("other") };
+        assert_eq!(make().invoke(Plain::update(), other).await.unwrap().state.x, 6);
+    }
+}
+
+#[tokio::test]
+async fn a_thread_named_like_that_of_a_subgraph_is_refused() {
+    let graph = Backend::memory().keep(line(&["a"]));
+    let error = failed(graph.invoke(Plain::update(), RunConfig::thread("t\u{1f}sub:0@1")).await);
+    assert_eq!(
+        error.to_string(),
+        "SS150: thread `t/sub:0@1` is named like one of a subgraph, with the character U+001F in it, and has no run of \
+         its own; run the graph that calls it, on its thread, or use a name without that character"
+    );
+}
+
+#[tokio::test]
+async fn a_subgraph_works_without_a_checkpointer() {
+    let calls = Calls::default();
+    let graph = parent(&calls, &line(&["a", "b"]));
+    assert_eq!(graph.invoke(say("in"), RunConfig::default()).await.unwrap().state.said(), "in p a b");
+    let error = failed(parent(&calls, &asking(&calls)).invoke(say("in"), RunConfig::default()).await);
+    assert!(matches!(error, RunError::NowhereToWait { .. }), "{error}");
+}
