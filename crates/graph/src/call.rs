@@ -124,11 +124,11 @@ impl Cx {
     /// let mut chat = StateGraph::<Chat>::new("chat");
     /// let ask = chat.add_node_with("ask", search, async |search, _: Chat, cx: Cx| {
     ///     let found = cx.call("rust", &search, Search::update().query("rust".to_owned())).await?.found;
-    ///     Ok::<_, NodeError>(Chat::update().log(found.iter().cloned()))
+    ///     Ok::<_, NodeError>(Chat::update().log([format!("found {}", found.len())]))
     /// });
     /// chat.add_edge(START, ask);
     /// let outcome = chat.compile()?.invoke(Chat::update(), RunConfig::default()).await?;
-    /// assert_eq!(outcome.state.log, ["rust".to_owned()]);
+    /// assert_eq!(outcome.state.log, ["found 1".to_owned()]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
