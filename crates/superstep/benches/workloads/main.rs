@@ -10,6 +10,7 @@ mod chain;
 mod chat;
 mod fan_out;
 mod react;
+mod subgraph;
 mod wide;
 
 use std::sync::Arc;
@@ -46,6 +47,8 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("wide_state_25x300", |saver| wide::run(300, 5, 5, saver)),
     ("wide_state_15x600", |saver| wide::run(600, 3, 5, saver)),
     ("wide_state_9x1200", |saver| wide::run(1_200, 3, 3, saver)),
+    ("fanout_to_subgraph_10x", |saver| subgraph::run(10, saver)),
+    ("fanout_to_subgraph_100x", |saver| subgraph::run(100, saver)),
     ("send_flat_1000", |saver| fan_out::run(1_000, saver)),
     ("chat_200", |saver| chat::run(200, saver)),
 ];
