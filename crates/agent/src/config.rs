@@ -66,6 +66,9 @@ pub struct ReactConfig {
     /// Whether a tool's name that is wrong in case or punctuation only, and arguments that are fenced or otherwise wrapped, are
     /// taken for what they mean. An event says so.
     pub repair: bool,
+    /// Whether an answer whose whole text is calls of the tools is taken for those calls; see
+    /// [`text_calls`](superstep_llm::text_calls). For servers that do not know their model's way to write them.
+    pub text_calls: bool,
     /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
     pub synthetic_after_tools: Option<String>,
     /// What the assistant says when a turn is cancelled; `None` for nothing.
@@ -104,7 +107,7 @@ impl ReactConfig {
             let field = fields.entry(name).or_insert(Value::Null);
             match (field, value) {
                 (Value::Object(field), Value::Object(value)) if is_table => field.extend(value),
-                (field, Value::Bool(false)) => *field = Value::Null,
+                (field, Value::Bool(false)) if !field.is_boolean() => *field = Value::Null,
                 (field, value) => *field = value,
             }
         }

@@ -67,6 +67,11 @@ pub(crate) fn args_repaired(cx: &Cx, id: &str, tool: &str) {
     cx.emit("args_repaired", json!({ "id": id, "tool": tool }));
 }
 
+/// The text of the answer was taken for this many tool calls; the text that was streamed is void, its reasoning is not.
+pub(crate) fn text_calls(cx: &Cx, n: usize) {
+    cx.emit("text_calls", json!({ "n": n }));
+}
+
 pub(crate) fn memory_stored(cx: &Cx) {
     cx.emit("memory_stored", json!({}));
 }

@@ -161,7 +161,7 @@ impl<'a> Setup<'a> {
         let chosen = settings::chosen(turn, remembered.chosen())?;
         let wish = Wish { flags: turn, thread: remembered, environment: Environment::read() };
         let choice = wish.settle().await?;
-        let config = settings::config(&chosen, &choice.name).map_err(|error| {
+        let config = settings::config(&chosen, &choice).map_err(|error| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
         })?;
         let tools = workspace::tools(&cwd, || SystemClock.now_ms())

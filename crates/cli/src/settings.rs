@@ -8,7 +8,7 @@ use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 use crate::{
     args::{PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
-    model::OFFLINE,
+    model::{Choice, OFFLINE, is_loopback},
     show,
 };
 
@@ -41,7 +41,7 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
 }
 
 /// The configuration of the program's agent: what was chosen, with a prompt and a time limit if nothing says otherwise.
-pub(crate) fn config(chosen: &Chosen, model: &str) -> Result<ReactConfig, ConfigError> {
+pub(crate) fn config(chosen: &Chosen, choice: &Choice) -> Result<ReactConfig, ConfigError> {
     let mut config = ReactConfig::read(Value::Object(chosen.clone()))?;
     if !chosen.contains_key("system_prompt") {
         SYSTEM_PROMPT.clone_into(&mut config.system_prompt);
@@ -49,7 +49,11 @@ pub(crate) fn config(chosen: &Chosen, model: &str) -> Result<ReactConfig, Config
     if !chosen.contains_key("tool_timeout_ms") {
         config.tool_timeout = Some(TOOL_TIMEOUT);
     }
-    if model == OFFLINE {
+    if !chosen.contains_key("text_calls") {
+        // Servers of one's own often do not know their model's way to write calls.
+        config.text_calls = choice.base_url.as_deref().is_some_and(is_loopback);
+    }
+    if choice.name == OFFLINE {
         // It never repeats itself, and two of its searches may look alike.
         config.loops.clear();
     }
@@ -111,10 +115,20 @@ mod tests {
     #[test]
     fn what_is_chosen_is_kept_and_the_rest_is_the_programs() {
         let given: Chosen = toml::from_str("preset = \"harness\"\ntool_timeout_ms = 5").unwrap();
-        let harness = config(&given, "m").unwrap();
+        let choice = |base_url: &str| Choice {
+            model: std::sync::Arc::new(crate::offline::Offline),
+            name: "m".to_owned(),
+            base_url: Some(base_url.to_owned()),
+            note: None,
+            name_url_again: false,
+        };
+        let harness = config(&given, &choice("http://127.0.0.1:1/v1")).unwrap();
         assert_eq!((harness.limit.max, harness.tool_timeout), (40, Some(Duration::from_millis(5))));
-        assert!(harness.system_prompt.starts_with("You answer questions"));
+        assert!(harness.text_calls && harness.system_prompt.starts_with("You answer questions"));
         let given: Chosen = toml::from_str("system_prompt = \"\"").unwrap();
-        assert_eq!(config(&given, "m").unwrap().system_prompt, "");
+        let far = config(&given, &choice("https://api.example/v1")).unwrap();
+        assert_eq!((far.system_prompt.as_str(), far.text_calls), ("", false));
+        let off: Chosen = toml::from_str("text_calls = false").unwrap();
+        assert!(!config(&off, &choice("http://localhost:1/v1")).unwrap().text_calls);
     }
 }

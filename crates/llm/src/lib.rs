@@ -18,6 +18,7 @@ mod openai_config;
 mod refusal;
 mod registry;
 mod retry;
+mod text_calls;
 mod tool;
 
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
@@ -34,4 +35,5 @@ pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, Retrying, seeded_jitter};
+pub use text_calls::text_calls;
 pub use tool::{Behaviour, FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

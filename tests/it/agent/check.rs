@@ -38,6 +38,7 @@ fn events_rebuild_the_text(turn: &Turn) {
                 heard.push(Default::default());
             }
             "attempt_discarded" => heard[part] = Default::default(),
+            "text_calls" => heard[part].0.clear(),
             "llm_token" => {
                 let (text, reasoning) = &mut heard[part];
                 text.push_str(event.text("token"));

@@ -39,6 +39,7 @@ impl Told {
             "attempt_discarded" => format!("+attempt_discarded{{{}}}", data["attempt"]),
             "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
             "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),
+            "text_calls" => format!("+text_calls{{{}}}", data["n"]),
             "budget_warning" => format!("+budget_warning{{{},{}}}", self.text("budget"), data["percent"]),
             "tool_repaired" => {
                 format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))

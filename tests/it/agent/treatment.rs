@@ -68,3 +68,20 @@ fn a_tool_that_polls_is_no_loop() {
     let ran = scenario.config(|config| ReactConfig { loops: rules, ..config }).play();
     assert_eq!((ran.kit.n("poll"), ran.reply()), (4, "done"));
 }
+
+#[test]
+fn calls_written_as_text_are_calls_if_the_whole_answer_is() {
+    let wrote = r#"<tool_call>{"name": "echo", "arguments": {"x": "1"}}</tool_call>"#;
+    let scenario = |answers: Vec<Answer>| {
+        Scenario::new(answers).config(|config| ReactConfig { text_calls: true, ..config })
+    };
+    let ran = scenario(vec![txt(wrote), txt("done")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("call_1"), ran.reply()), (1, "r:1", "done"));
+    assert!(ran.events().contains("+text_calls{1} ◂a tool_start"), "{}", ran.events());
+    assert_eq!(ran.state().messages[1].content, "");
+
+    let prose = format!("I would call {wrote}.");
+    let ran = scenario(vec![txt(&prose)]).play();
+    assert_eq!((ran.kit.n("echo"), ran.reply()), (0, prose.as_str()));
+    assert_eq!(Scenario::new([txt(wrote)]).play().reply(), wrote);
+}

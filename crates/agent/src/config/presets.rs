@@ -193,6 +193,7 @@ impl ReactConfig {
             loops: Vec::new(),
             budget: Budget::default(),
             repair: false,
+            text_calls: false,
             synthetic_after_tools: None,
             halt: None,
             memory_timeout: Duration::from_secs(5),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Role, Usage};
+use superstep_llm::{
+    Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Role, ToolSpec, Usage, text_calls,
+};
 use tokio::{task::coop::consume_budget, time::Instant};
 
 use super::{
@@ -75,7 +77,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             tell_message(cx, &message, None, 0);
             stop("cancelled")
         }
-        Some(Ok(response)) => {
+        Some(Ok(mut response)) => {
+            if deps.config.text_calls && read_text_calls(&mut response, &sent.tools, cx) {
+                cx.discard_message(&message);
+            }
             let calls = response.message.tool_calls.len();
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
             if estimated {
@@ -107,6 +112,20 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         }
     };
     Ok(Some(update.model_requests(state.model_requests + requests).usage(state.usage + usage)))
+}
+
+/// Takes an answer for tool calls if all of its text is, and says whether it did. Only tools that were offered count, so an
+/// answer without tools stays one.
+fn read_text_calls(response: &mut Response, offered: &[ToolSpec], cx: &Cx) -> bool {
+    let is_cut_off = matches!(response.finish, FinishReason::Length | FinishReason::ContentFilter);
+    if is_cut_off || !response.message.tool_calls.is_empty() {
+        return false;
+    }
+    let Some(calls) = text_calls(&response.message.content, offered) else { return false };
+    events::text_calls(cx, calls.len());
+    response.message.content.clear();
+    response.message.tool_calls = calls;
+    true
 }
 
 fn stop(reason: &str) -> AgentStateUpdate {

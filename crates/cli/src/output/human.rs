@@ -133,6 +133,11 @@ impl<W: Write> Output for Human<W> {
                 self.tell(BAD, "the answer broke off, what it said so far is void");
             }
             "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
+            "text_calls" => {
+                self.end_line()?;
+                self.streamed.clear();
+                self.tell(DIM, "that was no answer but tool calls, written as text");
+            }
             "budget_warning" => self.tell(
                 BAD,
                 &format!("{} % of the turn's budget are spent ({})", data["percent"], text("budget")),
