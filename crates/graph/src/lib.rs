@@ -98,6 +98,6 @@ pub mod __private {
 
     pub use crate::{
         later::Later,
-        state::{Cleared, FixedChannels, Slot, some},
+        state::{Cleared, FixedChannels, some},
     };
 }

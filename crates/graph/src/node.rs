@@ -30,6 +30,7 @@ pub trait NodeOutput<S: State> {
     fn into_update(self) -> Result<S::Update, NodeError>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<U: Update, S: State<Update = U>> NodeOutput<S> for U {
     fn into_update(self) -> Result<U, NodeError> {
         Ok(self)

@@ -19,6 +19,12 @@ pub type ReduceError = Box<dyn Error + Send + Sync>;
 ///
 /// # Determinism
 /// The result depends on the value and the write only. Stored writes are folded again when a checkpoint is loaded.
+#[diagnostic::on_unimplemented(
+    message = "the reducer `{Self}` does not fit a channel of type `{T}`",
+    label = "not for a channel of this type",
+    note = "`#[derive(State)]` lists what each reducer takes; for a rule of your own, implement `Reducer` and say \
+            `#[channel(with = MyRule)]`"
+)]
 pub trait Reducer<T> {
     /// What a node writes; often `T` itself.
     type Write;

@@ -1,6 +1,11 @@
 //! What a conditional edge can choose.
 
 /// An enum without fields whose variants are the routes out of a node. Write `#[derive(Route)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no route",
+    label = "does not implement `Route`",
+    note = "derive it, on an enum without fields: `#[derive(Route, Clone, Copy)]`"
+)]
 pub trait Route: Copy + Send + Sync + 'static {
     /// Every route, in the order of the variants.
     const ALL: &'static [Self];

@@ -20,6 +20,11 @@ use crate::{Channel, Panicked, ReduceError};
 /// A struct whose fields are channels, each with a reducer.
 ///
 /// Derive it. The derive also makes the update type, named after the state: `ChatUpdate` for `Chat`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no state",
+    label = "does not implement `State`",
+    note = "derive it, on a struct whose named fields are its channels: `#[derive(State, Clone, Debug, Default)]`"
+)]
 pub trait State: Clone + Default + Send + Sync + 'static {
     /// A partial state: for each channel a write or nothing.
     type Update: Update;
@@ -259,32 +264,6 @@ impl<'de, U: FixedChannels> Deserialize<'de> for Cleared<U> {
                 .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
         }
         Ok(cleared)
-    }
-}
-
-/// A channel that is empty until its first write, for `fold_with`.
-#[diagnostic::on_unimplemented(
-    message = "`fold_with` needs a channel of type `Option<T>`, and not `{Self}`",
-    label = "not an `Option`",
-    note = "the first write is stored as it is, in place of `None`; for a rule that begins with a default value, implement \
-            `Reducer` and say `with = MyRule`"
-)]
-pub trait Slot {
-    /// What it holds once it is written.
-    type Value;
-
-    /// Puts the first write in as it is, and any other by `fold(old, new)`.
-    fn fold(&mut self, write: Self::Value, fold: impl FnOnce(Self::Value, Self::Value) -> Self::Value);
-}
-
-impl<T> Slot for Option<T> {
-    type Value = T;
-
-    fn fold(&mut self, write: T, fold: impl FnOnce(T, T) -> T) {
-        *self = Some(match self.take() {
-            None => write,
-            Some(old) => fold(old, write),
-        });
     }
 }
 

@@ -3,8 +3,8 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{
-    Attribute, Error, Field, LitInt, LitStr, Path, Result, Type, Visibility, ext::IdentExt,
-    meta::ParseNestedMeta, parse::Parser, spanned::Spanned,
+    Attribute, Error, Field, GenericArgument, LitInt, LitStr, Path, PathArguments, Result, Type, Visibility,
+    ext::IdentExt, meta::ParseNestedMeta, parse::Parser, spanned::Spanned,
 };
 
 use crate::home::Home;
@@ -54,7 +54,7 @@ enum Rule {
     /// One of the user's own.
     With(Path),
     /// A function of the value and the write, and the name of the reducer that is made of it.
-    FoldWith(Path, Ident),
+    FoldWith { path: Path, reducer: Ident },
 }
 
 impl Channel {
@@ -76,8 +76,13 @@ impl Channel {
             return Err(Error::new(ident.span(), message));
         }
         let mut rule = rule.unwrap_or_else(|| Rule::last_value(ident.span()));
-        if let Rule::FoldWith(path, reducer) = &mut rule {
+        if let Rule::FoldWith { path, reducer } = &mut rule {
             *reducer = format_ident!("__{}_{name}", state.unraw(), span = path.span());
+            if inside_option(&field.ty).is_none() {
+                let message = "`fold_with` is for an `Option<T>`, whose first write takes the place of `None`; for a rule \
+                               that begins with a default value, implement `Reducer` and say `with = MyRule`";
+                return Err(Error::new_spanned(&field.ty, message));
+            }
         }
         let version = versioned(version, migrate)?;
         Ok(Self { ident, name, ty: field.ty, was, version, required, untracked, rule })
@@ -108,7 +113,8 @@ impl Channel {
 
     /// The reducer that is made of a function, if it is.
     pub(crate) fn made(&self, vis: &Visibility, home: &Home) -> Option<TokenStream> {
-        let Rule::FoldWith(path, reducer) = &self.rule else { return None };
+        let Rule::FoldWith { path, reducer } = &self.rule else { return None };
+        let write = inside_option(&self.ty)?;
         let (ty, place) = (&self.ty, self.place());
         let doc = format!("How writes fold into `{}`.", self.name);
         Some(quote_spanned! {place=>
@@ -120,13 +126,16 @@ impl Channel {
 
             #[automatically_derived]
             impl #home::Reducer<#ty> for #reducer {
-                type Write = <#ty as #home::__private::Slot>::Value;
+                type Write = #write;
 
                 fn reduce(
                     value: &mut #ty,
                     write: Self::Write,
                 ) -> ::core::result::Result<(), #home::ReduceError> {
-                    #home::__private::Slot::fold(value, write, #path);
+                    *value = ::core::option::Option::Some(match ::core::option::Option::take(value) {
+                        ::core::option::Option::None => write,
+                        ::core::option::Option::Some(old) => #path(old, write),
+                    });
                     ::core::result::Result::Ok(())
                 }
             }
@@ -198,7 +207,7 @@ impl Rule {
                 quote_spanned!(ident.span()=> #home::#ident)
             }
             Self::With(path) => path.to_token_stream(),
-            Self::FoldWith(_, reducer) => reducer.to_token_stream(),
+            Self::FoldWith { reducer, .. } => reducer.to_token_stream(),
         }
     }
 }
@@ -266,6 +275,17 @@ impl Said {
     }
 }
 
+/// The `T` of an `Option<T>`, if the type is written so.
+fn inside_option(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(inside)) => Some(inside),
+        _ => None,
+    }
+}
+
 /// A name that a channel can have had.
 fn name(was: LitStr) -> Result<LitStr> {
     let value = was.value();
@@ -304,7 +324,7 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
         return Ok(Rule::With(meta.value()?.parse()?));
     }
     if word == "fold_with" {
-        return Ok(Rule::FoldWith(meta.value()?.parse()?, word.clone()));
+        return Ok(Rule::FoldWith { path: meta.value()?.parse()?, reducer: word.clone() });
     }
     let found = BUILT_IN.iter().find(|(known, ..)| word == known);
     let &(_, reducer, exclusive) = found.ok_or_else(|| {

@@ -13,9 +13,14 @@ use crate::home::Home;
 pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "view")?;
     let home = Home::find()?;
-    let values = fields
-        .iter()
-        .map(|(field, place)| quote_spanned!(*place=> #field: ::core::clone::Clone::clone(&state.#field),));
+    let values = fields.iter().map(|(field, place)| {
+        quote_spanned! {*place=>
+            #field: {
+                let value = ::core::clone::Clone::clone(&state.#field);
+                value
+            },
+        }
+    });
     let state = if fields.is_empty() { quote!(_) } else { quote!(state) };
     Ok(quote! {
         #[automatically_derived]

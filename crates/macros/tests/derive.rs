@@ -270,7 +270,7 @@ fn a_value_of_another_type_is_not_decoded_and_changes_nothing() {
 #[test]
 fn a_position_without_a_channel_is_an_error() {
     let mut state = Every::default();
-    let expected = "the state `Every` has 12 channels, and none at position 12";
+    let expected = "the state `Every` has 12 channels, and none that is stored at position 12";
     assert_eq!(state.encode(12).unwrap_err().to_string(), expected);
     assert_eq!(state.decode(12, b"1").unwrap_err().to_string(), expected);
 }
@@ -306,7 +306,7 @@ fn a_state_may_have_no_channels() {
     assert!(reduce(&Empty::default(), [Empty::update()]).is_ok());
     assert_eq!(
         Empty {}.encode(0).unwrap_err().to_string(),
-        "the state `Empty` has 0 channels, and none at position 0"
+        "the state `Empty` has 0 channels, and none that is stored at position 0"
     );
 }
 
