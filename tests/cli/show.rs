@@ -72,7 +72,7 @@ async fn the_history_has_every_superstep() {
 }
 
 #[tokio::test]
-async fn the_graph_is_drawn_in_three_languages() {
+async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
     let place = Place::new();
     let draw = async |format: &str| place.run(&["draw", "--format", format]).await.ok().stdout;
     insta::assert_snapshot!(draw("text").await, @"
@@ -89,6 +89,9 @@ async fn the_graph_is_drawn_in_three_languages() {
     let (mermaid, dot) = (draw("mermaid").await, draw("dot").await);
     assert!(mermaid.starts_with("flowchart TD\n") && mermaid.contains("[\"finalize\"]"), "{mermaid}");
     assert!(dot.starts_with("digraph {\n") && dot.contains("[label=\"finalize\"]"), "{dot}");
+    let svg = draw("svg").await;
+    assert!(svg.starts_with("<svg ") && svg.contains(">finalize</text>"), "{svg}");
+    assert_eq!(place.run(&["graph", "--format", "svg"]).await.ok().stdout, svg);
 }
 
 #[tokio::test]

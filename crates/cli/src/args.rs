@@ -57,7 +57,8 @@ The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how t
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
     History(HistoryArgs),
-    /// Draw the agent's graph.
+    /// Draw the agent's graph, or the way of a thread on it.
+    #[command(visible_alias = "graph")]
     Draw(DrawArgs),
     /// List the agent's presets, or write one down to be changed.
     #[command(after_help = "\
@@ -187,6 +188,11 @@ pub(crate) struct DrawArgs {
     /// In which language.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+    /// Mark what this thread ran, and what it is to run next.
+    #[arg(long, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) thread: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 }
 
 #[derive(Args, Debug)]
@@ -206,6 +212,8 @@ pub(crate) enum Format {
     Mermaid,
     /// Graphviz' DOT.
     Dot,
+    /// A picture.
+    Svg,
 }
 
 /// Reads the command line; an `Err` has been told already.

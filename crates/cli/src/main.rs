@@ -43,7 +43,7 @@ fn main() -> ExitCode {
                 args::Command::Threads(args) => show::threads(args).await,
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
-                args::Command::Draw(args) => show::draw(&args),
+                args::Command::Draw(args) => show::draw(args).await,
                 args::Command::Presets(args) => settings::presets(&args),
                 args::Command::Completions { shell } => show::completions(shell),
             }

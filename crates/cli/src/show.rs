@@ -108,13 +108,26 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
 }
 
 /// Draws the agent's graph.
-pub(crate) fn draw(args: &DrawArgs) -> Result<Exit, Failure> {
+pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let graph = graph()?;
-    let topology = graph.topology();
+    let drawing = match &args.thread {
+        None => graph.drawing(),
+        Some(thread) => {
+            let place = Place::new(args.place)?;
+            let Some(store) = place.look()? else { return Err(place.unknown(thread)) };
+            let id = ThreadId::from(thread.as_str());
+            if store.load(&id, None).await?.is_none() {
+                return Err(place.unknown(thread));
+            }
+            let drawing = graph.with_checkpointer(store).drawing_of(&id, None).await;
+            drawing.map_err(|error| Failure::caused(Exit::Failed, &error))?
+        }
+    };
     print(&match args.format {
-        Format::Text => topology.text(),
-        Format::Mermaid => topology.mermaid(),
-        Format::Dot => topology.dot(),
+        Format::Text => drawing.text(),
+        Format::Mermaid => drawing.mermaid(),
+        Format::Dot => drawing.dot(),
+        Format::Svg => drawing.svg(),
     })
 }
 

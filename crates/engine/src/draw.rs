@@ -1,70 +1,151 @@
-//! Pictures of a topology as text: Mermaid, DOT, and plain lines for a terminal.
+//! Pictures of a topology: Mermaid, DOT, SVG, and plain lines for a terminal.
+//!
+//! Start at [`Drawing`].
 
-use std::fmt::Write as _;
+mod layout;
+mod mark;
+mod svg;
+mod text;
 
-use crate::{NodeIndex, Topology};
+use crate::{NodeIndex, NodeName, Topology};
 
-/// An arrow of a drawing: from, to, and the route that takes it. `None` as a node is the end.
-type Arrow<'a> = (NodeIndex, Option<NodeIndex>, Option<&'a str>);
+/// What is to be drawn: the nodes and arrows of a graph, and which of them a run has used.
+///
+/// [`Topology::drawing`] makes one without marks.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// [`START`](crate::START) first, in the order in which a run can first reach them; the end last.
+    pub nodes: Vec<DrawnNode>,
+    /// The arrows, by the node that they leave.
+    pub arrows: Vec<DrawnArrow>,
+    /// Whether there are marks: then what has none was not used.
+    pub marked: bool,
+}
+
+/// A node of a [`Drawing`].
+#[derive(Clone, Debug)]
+pub struct DrawnNode {
+    /// What it is.
+    pub kind: DrawnKind,
+    /// A name that drawing languages accept, whatever the node is called.
+    pub id: String,
+    /// Its name, as the user wrote it.
+    pub label: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// Whether it is to run next.
+    pub pending: bool,
+}
+
+/// What a [`DrawnNode`] is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrawnKind {
+    /// Where every run begins.
+    Start,
+    /// Where a branch of a run ends.
+    End,
+    /// A node.
+    Node(NodeName),
+}
+
+/// An arrow of a [`Drawing`].
+#[derive(Clone, Debug)]
+pub struct DrawnArrow {
+    /// The position of the node that it leaves.
+    pub from: usize,
+    /// The position of the node that it leads to.
+    pub to: usize,
+    /// When it is taken.
+    pub kind: ArrowKind,
+    /// How often it was taken.
+    pub runs: u64,
+}
+
+/// When a [`DrawnArrow`] is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArrowKind {
+    /// Always.
+    Plain,
+    /// Once all that the join waits for have run.
+    Join,
+    /// Once for each item.
+    Items,
+    /// When this route is chosen.
+    Route(String),
+}
+
+impl ArrowKind {
+    /// What is written beside it.
+    pub fn label(&self) -> Option<&str> {
+        match self {
+            Self::Plain => None,
+            Self::Join => Some("join"),
+            Self::Items => Some("each item"),
+            Self::Route(route) => Some(route),
+        }
+    }
+}
 
 impl Topology {
-    /// The graph in Mermaid's flowchart language; conditional edges are dotted and labelled with their routes.
+    /// The graph, to be drawn.
+    pub fn drawing(&self) -> Drawing {
+        let order = self.order();
+        let end = order.len();
+        let at =
+            |node: NodeIndex| order.iter().position(|other| *other == node).expect("every node is drawn");
+        let mut nodes: Vec<DrawnNode> = Vec::new();
+        let mut arrows = Vec::new();
+        for (from, index) in order.iter().enumerate() {
+            let is_start = *index == self.start();
+            let name = self.name(*index);
+            nodes.push(DrawnNode {
+                kind: if is_start { DrawnKind::Start } else { DrawnKind::Node(name.clone()) },
+                id: if is_start { "start_".into() } else { format!("n{}", index.0) },
+                label: if is_start { "START".into() } else { name.as_str().to_owned() },
+                runs: 0,
+                pending: false,
+            });
+            let node = &self.nodes[index.position()];
+            let mut arrow = |to, kind| arrows.push(DrawnArrow { from, to, kind, runs: 0 });
+            node.edges.iter().for_each(|to| arrow(at(*to), ArrowKind::Plain));
+            if node.ends {
+                arrow(end, ArrowKind::Plain);
+            }
+            node.joins.iter().for_each(|join| arrow(at(self.joins[*join].to), ArrowKind::Join));
+            node.fan_outs.iter().for_each(|to| arrow(at(*to), ArrowKind::Items));
+            for (route, to) in node.routes.iter().chain(&node.gotos) {
+                arrow(to.map_or(end, at), ArrowKind::Route(route.clone()));
+            }
+        }
+        let (kind, id, label) = (DrawnKind::End, "end_".to_owned(), "END".to_owned());
+        nodes.push(DrawnNode { kind, id, label, runs: 0, pending: false });
+        Drawing { nodes, arrows, marked: false }
+    }
+
+    /// The graph in Mermaid's flowchart language; see [`Drawing::mermaid`].
     pub fn mermaid(&self) -> String {
-        let mut out = String::from("flowchart TD\n");
-        for node in self.indexes() {
-            let (id, label) = (self.id(Some(node)), self.label(Some(node)));
-            let (open, close) = if node == self.start() { ("([", "])") } else { ("[", "]") };
-            let _ = writeln!(out, "    {id}{open}\"{}\"{close}", escape_mermaid(label));
-        }
-        let _ = writeln!(out, "    end_([\"END\"])");
-        for (from, to, route) in self.arrows() {
-            let (from, to) = (self.id(Some(from)), self.id(to));
-            let _ = match route {
-                Some(route) => writeln!(out, "    {from} -. \"{}\" .-> {to}", escape_mermaid(route)),
-                None => writeln!(out, "    {from} --> {to}"),
-            };
-        }
-        out
+        self.drawing().mermaid()
     }
 
-    /// The graph in Graphviz' DOT language; conditional edges are dashed and labelled with their routes.
+    /// The graph in Graphviz' DOT language; see [`Drawing::dot`].
     pub fn dot(&self) -> String {
-        let mut out = String::from("digraph {\n    node [shape=box style=rounded]\n");
-        for node in self.indexes() {
-            let shape = if node == self.start() { " shape=oval" } else { "" };
-            let label = escape_dot(self.label(Some(node)));
-            let _ = writeln!(out, "    {} [label=\"{label}\"{shape}]", self.id(Some(node)));
-        }
-        let _ = writeln!(out, "    end_ [label=\"END\" shape=oval]");
-        for (from, to, route) in self.arrows() {
-            let (from, to) = (self.id(Some(from)), self.id(to));
-            let _ = match route {
-                Some(route) => {
-                    writeln!(out, "    {from} -> {to} [label=\"{}\" style=dashed]", escape_dot(route))
-                }
-                None => writeln!(out, "    {from} -> {to}"),
-            };
-        }
-        out.push_str("}\n");
-        out
+        self.drawing().dot()
     }
 
-    /// The graph as one line per arrow, in the order in which a run can first reach them.
+    /// The graph as one line per arrow; see [`Drawing::text`].
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        let width = self.indexes().map(|node| self.label(Some(node)).chars().count()).max().unwrap_or(0);
-        for (from, to, route) in self.arrows() {
-            let (from, to) = (self.label(Some(from)), self.label(to));
-            let _ = match route {
-                Some(route) => writeln!(out, "{from:width$} ┄┄▶ {to}  ({route})"),
-                None => writeln!(out, "{from:width$} ──▶ {to}"),
-            };
-        }
-        out
+        self.drawing().text()
+    }
+
+    /// The graph as a picture; see [`Drawing::svg`].
+    pub fn svg(&self) -> String {
+        self.drawing().svg()
     }
 
     /// Every node once, [`START`](crate::START) first, in the order in which a run can first reach it.
-    fn indexes(&self) -> impl Iterator<Item = NodeIndex> {
+    fn order(&self) -> Vec<NodeIndex> {
         let mut order = vec![self.start()];
         let mut seen = 0;
         while seen < order.len() {
@@ -86,47 +167,6 @@ impl Topology {
         let all =
             (0..self.len()).map(|position| NodeIndex(u32::try_from(position).expect("counted in 32 bits")));
         order.extend(all.filter(|node| !order.contains(node)).collect::<Vec<_>>());
-        order.into_iter()
+        order
     }
-
-    fn arrows(&self) -> Vec<Arrow<'_>> {
-        let mut arrows = Vec::new();
-        for from in self.indexes() {
-            let node = &self.nodes[from.position()];
-            arrows.extend(node.edges.iter().map(|to| (from, Some(*to), None)));
-            if node.ends {
-                arrows.push((from, None, None));
-            }
-            arrows.extend(node.joins.iter().map(|&join| (from, Some(self.joins[join].to), Some("join"))));
-            arrows.extend(node.fan_outs.iter().map(|to| (from, Some(*to), Some("each item"))));
-            let routes = node.routes.iter().chain(&node.gotos);
-            arrows.extend(routes.map(|(route, to)| (from, *to, Some(route.as_str()))));
-        }
-        arrows
-    }
-
-    /// A name that drawing languages accept, whatever the node is called.
-    fn id(&self, node: Option<NodeIndex>) -> String {
-        match node {
-            None => "end_".into(),
-            Some(node) if node == self.start() => "start_".into(),
-            Some(node) => format!("n{}", node.0),
-        }
-    }
-
-    fn label(&self, node: Option<NodeIndex>) -> &str {
-        match node {
-            None => "END",
-            Some(node) if node == self.start() => "START",
-            Some(node) => self.name(node).as_str(),
-        }
-    }
-}
-
-fn escape_mermaid(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn escape_dot(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -29,6 +29,7 @@ mod run;
 mod topology;
 
 pub use control::{Control, RestoreError};
+pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use lint::{Level, Lint, RouterSpec, WhyDead, WritesSpec};
 pub use retry::RetryPolicy;

@@ -148,7 +148,7 @@ impl<S: State> CompiledGraph<S> {
         &self.inner.warnings
     }
 
-    /// The shape of the graph; it draws itself as Mermaid, DOT and text.
+    /// The shape of the graph; it draws itself as Mermaid, DOT, text and SVG.
     pub fn topology(&self) -> &Topology {
         &self.inner.topology
     }

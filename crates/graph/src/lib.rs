@@ -25,6 +25,7 @@ mod compiled;
 mod config;
 mod context;
 mod drain;
+mod draw;
 mod error;
 mod event;
 mod node_error;
@@ -81,8 +82,8 @@ pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{MessageKind, RunStream, StreamMode, Streaming};
 pub use superstep_engine::{
-    ChannelSet, Control, EngineError, Level, Lint, NodeName, OnCancel, Problem, ProblemKind, RetryPolicy,
-    Topology,
+    ArrowKind, ChannelSet, Control, Drawing, DrawnArrow, DrawnKind, DrawnNode, EngineError, Level, Lint,
+    NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
 };
 pub use superstep_macros::{Input, Route, State, View};
 pub use timeout::{TimedOut, TimeoutKind};

@@ -16,3 +16,6 @@ pub mod presets {}
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/budgets.md")]
 pub mod budgets {}
+
+#[doc = include_str!("../../../docs/drawing.md")]
+pub mod drawing {}

@@ -1,8 +1,10 @@
-//! Drawings of a graph.
+//! Drawings of a graph, and of what a thread did on it.
 
-use superstep::{Cx, END, Route, START, StateGraph};
+use superstep::{
+    Breakpoints, CheckpointId, Cx, Drawing, END, Route, RunConfig, RunError, START, State as _, StateGraph,
+};
 
-use crate::support::{Plain, sayer};
+use crate::support::{Backend, Plain, failed, on_every_store, sayer, t};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
@@ -46,4 +48,163 @@ fn a_graph_draws_itself_as_dot() {
 #[test]
 fn a_graph_draws_itself_as_text() {
     insta::assert_snapshot!("text", react().topology().text());
+}
+
+#[test]
+fn a_graph_draws_itself_as_svg() {
+    let svg = react().topology().svg();
+    assert_eq!(svg, react().topology().svg(), "the same graph is the same picture");
+    assert_well_formed(&svg);
+    insta::assert_snapshot!("svg", svg);
+}
+
+/// A graph of which every arrow is of another kind, and some go back, far, or nowhere.
+fn odd() -> superstep::CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("odd");
+    let [a, b, c, join, own] =
+        ["a", "b", "c", "東京 <&> \"join\"", "own"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_edge(START, b);
+    graph.add_edge(b, c);
+    graph.add_join([a, c], join);
+    let way = |next| match next {
+        Next::Tools => a,
+        Next::Finalize => END,
+    };
+    graph.add_conditional_edges(join, |_: &Plain| Next::Finalize, way);
+    graph.add_conditional_edges(join, |_: &Plain| Next::Finalize, move |_| own);
+    graph.add_conditional_edges(
+        own,
+        |_: &Plain| Next::Finalize,
+        move |next| match next {
+            Next::Tools => own,
+            Next::Finalize => END,
+        },
+    );
+    graph.compile().unwrap()
+}
+
+#[test]
+fn odd_graphs_are_drawn_whole() {
+    let topology = odd();
+    let drawing = topology.drawing();
+    let svg = drawing.svg();
+    assert_well_formed(&svg);
+    assert_eq!(svg.matches("<g id=").count(), drawing.nodes.len());
+    assert!(svg.contains(">東京 &lt;&amp;&gt; &quot;join&quot;</text>"), "{svg}");
+    // Two routes from one node to another are one line with two labels; nothing lies outside the picture.
+    let lines = svg.matches("marker-end=").count();
+    assert_eq!((drawing.arrows.len(), lines), (11, 10));
+    for label in ["join", "Tools", "Finalize"] {
+        assert!(svg.contains(&format!(">{label}</text>")), "{label}");
+    }
+    let boxes = boxes(&svg);
+    for (at, one) in boxes.iter().enumerate() {
+        assert!(
+            boxes[at + 1..].iter().all(|other| apart(*one, *other)),
+            "two nodes lie on each other: {svg}"
+        );
+    }
+    // An empty graph, and one with nothing in between.
+    assert_well_formed(&crate::support::line(&[]).drawing().svg());
+}
+
+/// The corners of the nodes.
+fn boxes(svg: &str) -> Vec<[f64; 4]> {
+    let number = |text: &str, name: &str| -> f64 {
+        let rest = text.split(&format!(" {name}=\"")).nth(1).unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let nodes = svg.split("<g id=").skip(1).map(|node| node.split("/>").next().unwrap());
+    nodes
+        .map(|node| {
+            let (x, y) = (number(node, "x"), number(node, "y"));
+            [x, y, x + number(node, "width"), y + number(node, "height")]
+        })
+        .collect()
+}
+
+fn apart([a, b, c, d]: [f64; 4], [e, f, g, h]: [f64; 4]) -> bool {
+    c <= e || g <= a || d <= f || h <= b
+}
+
+/// Every element is closed, attributes are quoted, and no text has a character that XML keeps for itself.
+fn assert_well_formed(svg: &str) {
+    let mut open = Vec::new();
+    let mut rest = svg;
+    while let Some(start) = rest.find('<') {
+        assert!(!rest[..start].contains('>'), "a stray `>` in {}", &rest[..start]);
+        let end = start + rest[start..].find('>').expect("an element ends");
+        let element = &rest[start + 1..end];
+        assert!(!element.contains('<') && element.matches('"').count() % 2 == 0, "{element}");
+        if let Some(name) = element.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "{svg}");
+        } else if !element.ends_with('/') {
+            open.push(element.split(' ').next().unwrap());
+        }
+        rest = &rest[end + 1..];
+    }
+    assert_eq!(open, [""; 0]);
+    for entity in svg.split('&').skip(1) {
+        let known = ["amp;", "lt;", "gt;", "quot;"];
+        assert!(known.iter().any(|name| entity.starts_with(name)), "&{}", &entity[..entity.len().min(10)]);
+    }
+}
+
+/// How often each node ran, and what is next.
+fn marks(drawing: &Drawing) -> String {
+    let nodes = drawing.nodes.iter().filter(|node| node.runs > 0 || node.pending);
+    let mark = |node: &superstep::DrawnNode| {
+        format!("{}{}{}", node.label, "*".repeat(node.runs as usize), if node.pending { "?" } else { "" })
+    };
+    nodes.map(mark).collect::<Vec<_>>().join(" ")
+}
+
+on_every_store! {
+    async fn the_way_of_a_thread_is_marked(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("loop");
+        let [agent, tools, unused] = ["agent", "tools", "unused"].map(|name| sayer(&mut graph, name));
+        let worker = graph.add_worker("worker", async |_: i64, _: Plain, _: Cx| ());
+        graph.add_edge(START, agent);
+        graph.add_conditional_edges(
+            agent,
+            |state: &Plain| if state.log.len() < 5 { Next::Tools } else { Next::Finalize },
+            |next| match next {
+                Next::Tools => tools,
+                Next::Finalize => END,
+            },
+        );
+        graph.add_fan_out(tools, |_: &Plain| [1, 2], worker);
+        graph.add_edge(tools, agent);
+        graph.add_edge(unused, END);
+        let graph = backend.keep(graph.compile().unwrap());
+        assert!(!graph.drawing_of(&"t".into(), None).await.unwrap().marked);
+
+        let before = Breakpoints { before: vec!["tools".into()], after: Vec::new() };
+        graph.invoke(Plain::update(), RunConfig { breakpoints: before, ..t() }).await.unwrap();
+        let waiting = graph.drawing_of(&"t".into(), None).await.unwrap();
+        assert_eq!(marks(&waiting), "START* agent* tools?");
+        graph.resume(t()).await.unwrap();
+
+        let drawing = graph.drawing_of(&"t".into(), None).await.unwrap();
+        assert_eq!(marks(&drawing), "START* agent*** tools** worker**** END*");
+        assert_eq!(
+            drawing.text(),
+            "START  ──▶ agent  ×1\n\
+             agent  ┄┄▶ tools  (Tools)  ×2\n\
+             agent  ┄┄▶ END  (Finalize)  ×1\n\
+             tools  ──▶ agent  ×2\n\
+             tools  ┄┄▶ worker  (each item)  ×4\n\
+             unused ──▶ END\n"
+        );
+        insta::assert_snapshot!("marked_mermaid", drawing.mermaid());
+        insta::assert_snapshot!("marked_dot", drawing.dot());
+        insta::assert_snapshot!("marked_svg", drawing.svg());
+        assert_well_formed(&drawing.svg());
+
+        let earlier = graph.drawing_of(&"t".into(), Some(CheckpointId(2))).await.unwrap();
+        assert_eq!(marks(&earlier), "START* agent?");
+        let unknown = failed(graph.drawing_of(&"t".into(), Some(CheckpointId(99))).await);
+        assert!(matches!(unknown, RunError::UnknownCheckpoint { .. }), "{unknown}");
+    }
 }

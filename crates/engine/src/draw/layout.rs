@@ -1,0 +1,302 @@
+//! Where things are in a picture: nodes in layers, arrows from layer to layer.
+//!
+//! # Source
+//! Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981): turn around what
+//! closes a circle, put each node below all that lead to it, cut long arrows into pieces of one layer, order each layer by
+//! where its neighbours are, then draw neighbours close together.
+
+/// How far things in one layer are apart, and how far layers are.
+const GAP: f64 = 28.0;
+const LAYER_GAP: f64 = 14.0;
+
+/// How often the order of layers, and then the places in them, are made better.
+const SWEEPS: usize = 12;
+
+/// An arrow to be placed. The one from a node to itself has no place of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// The width and height of what is written beside it.
+    pub(super) label: (f64, f64),
+}
+
+/// Where everything is. Points are from the upper left corner.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// The centres of the nodes.
+    pub(super) nodes: Vec<(f64, f64)>,
+    /// The arrows.
+    pub(super) lines: Vec<PlacedLine>,
+}
+
+/// Where an arrow is.
+#[derive(Debug)]
+pub(super) struct PlacedLine {
+    /// The points on its way, from its source to its target; none if both are one node.
+    pub(super) way: Vec<(f64, f64)>,
+    /// The centre of its label.
+    pub(super) label: (f64, f64),
+}
+
+/// Something in a layer: a node, or a piece of an arrow.
+#[derive(Clone, Debug)]
+struct Thing {
+    layer: usize,
+    width: f64,
+    height: f64,
+    /// What it is connected with, in the layers above and below.
+    above: Vec<usize>,
+    below: Vec<usize>,
+    x: f64,
+}
+
+/// Places nodes of these sizes.
+pub(super) fn place(sizes: &[(f64, f64)], lines: &[Line]) -> Placed {
+    let turned = turned(sizes.len(), lines);
+    let layers_of = layers(sizes.len(), lines, &turned);
+    let mut things: Vec<Thing> = sizes
+        .iter()
+        .zip(&layers_of)
+        // Between two layers of nodes there is one for labels.
+        .map(|(&(width, height), layer)| Thing {
+            layer: layer * 2,
+            width,
+            height,
+            above: Vec::new(),
+            below: Vec::new(),
+            x: 0.0,
+        })
+        .collect();
+    let mut pieces: Vec<Vec<usize>> = Vec::new();
+    for (line, turned) in lines.iter().zip(&turned) {
+        let (top, bottom) = if *turned { (line.to, line.from) } else { (line.from, line.to) };
+        let mut way = Vec::new();
+        if top != bottom {
+            let mut last = top;
+            for layer in things[top].layer + 1..things[bottom].layer {
+                let (width, height) = if layer == things[top].layer + 1 { line.label } else { (0.0, 0.0) };
+                let piece = things.len();
+                let (above, below) = (vec![last], Vec::new());
+                things.push(Thing { layer, width, height, above, below, x: 0.0 });
+                things[last].below.push(piece);
+                way.push(piece);
+                last = piece;
+            }
+            things[last].below.push(bottom);
+            things[bottom].above.push(last);
+        }
+        pieces.push(way);
+    }
+    let rows = order(&things);
+    spread(&mut things, &rows);
+    finish(things, &rows, sizes.len(), lines, &turned, &pieces)
+}
+
+/// The arrows that close a circle, looked for from the first node on.
+fn turned(nodes: usize, lines: &[Line]) -> Vec<bool> {
+    let mut turned = vec![false; lines.len()];
+    // 0: not seen; 1: on the way from the beginning to here; 2: left behind.
+    let mut seen = vec![0; nodes];
+    for root in 0..nodes {
+        if seen[root] != 0 {
+            continue;
+        }
+        seen[root] = 1;
+        let mut way = vec![(root, 0)];
+        while let Some((node, position)) = way.pop() {
+            let next = lines.iter().enumerate().skip(position).find(|(_, line)| line.from == node);
+            let Some((at, line)) = next else {
+                seen[node] = 2;
+                continue;
+            };
+            way.push((node, at + 1));
+            match seen[line.to] {
+                0 => {
+                    seen[line.to] = 1;
+                    way.push((line.to, 0));
+                }
+                1 => turned[at] = true,
+                _ => {}
+            }
+        }
+    }
+    turned
+}
+
+/// Each node below all that lead to it.
+fn layers(nodes: usize, lines: &[Line], turned: &[bool]) -> Vec<usize> {
+    let mut layers = vec![0; nodes];
+    // There are no circles left, so that this ends.
+    loop {
+        let mut changed = false;
+        for (line, turned) in lines.iter().zip(turned) {
+            let (top, bottom) = if *turned { (line.to, line.from) } else { (line.from, line.to) };
+            if top != bottom && layers[bottom] <= layers[top] {
+                layers[bottom] = layers[top] + 1;
+                changed = true;
+            }
+        }
+        if !changed {
+            return layers;
+        }
+    }
+}
+
+/// The things of each layer from left to right, with few crossings.
+fn order(things: &[Thing]) -> Vec<Vec<usize>> {
+    let depth = things.iter().map(|thing| thing.layer).max().unwrap_or(0);
+    let mut rows = vec![Vec::new(); depth + 1];
+    for (position, thing) in things.iter().enumerate() {
+        rows[thing.layer].push(position);
+    }
+    let mut best = rows.clone();
+    let mut fewest = crossings(things, &best);
+    for sweep in 0..SWEEPS {
+        let down = sweep % 2 == 0;
+        let layers: Vec<usize> = if down { (1..=depth).collect() } else { (0..depth).rev().collect() };
+        for layer in layers {
+            let mut place = vec![0.0; things.len()];
+            for row in &rows {
+                row.iter().enumerate().for_each(|(at, thing)| place[*thing] = at as f64);
+            }
+            let key = |thing: &usize| {
+                let near = if down { &things[*thing].above } else { &things[*thing].below };
+                if near.is_empty() {
+                    place[*thing]
+                } else {
+                    near.iter().map(|near| place[*near]).sum::<f64>() / near.len() as f64
+                }
+            };
+            rows[layer].sort_by(|a, b| key(a).total_cmp(&key(b)));
+        }
+        let crossed = crossings(things, &rows);
+        if crossed < fewest {
+            (fewest, best) = (crossed, rows.clone());
+        }
+    }
+    best
+}
+
+fn crossings(things: &[Thing], rows: &[Vec<usize>]) -> usize {
+    let mut place = vec![0; things.len()];
+    for row in rows {
+        row.iter().enumerate().for_each(|(at, thing)| place[*thing] = at);
+    }
+    let crossed = |row: &Vec<usize>| {
+        let ends: Vec<(usize, usize)> = row
+            .iter()
+            .flat_map(|thing| things[*thing].below.iter().map(|below| (place[*thing], place[*below])))
+            .collect();
+        let pairs = ends.iter().enumerate().flat_map(|(at, a)| ends[at + 1..].iter().map(move |b| (a, b)));
+        pairs.filter(|(a, b)| (a.0 < b.0 && a.1 > b.1) || (a.0 > b.0 && a.1 < b.1)).count()
+    };
+    rows.iter().map(crossed).sum()
+}
+
+/// Puts each thing near the middle of what it is connected with, in order and without touching.
+fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
+    for row in rows {
+        let mut right = 0.0;
+        for thing in row {
+            things[*thing].x = right + things[*thing].width / 2.0;
+            right += things[*thing].width + GAP;
+        }
+    }
+    for sweep in 0..2 * SWEEPS {
+        let down = sweep % 2 == 0;
+        let rows: Vec<&Vec<usize>> = if down { rows.iter().collect() } else { rows.iter().rev().collect() };
+        for row in rows {
+            let wanted: Vec<f64> = row
+                .iter()
+                .map(|thing| {
+                    let near = if down { &things[*thing].above } else { &things[*thing].below };
+                    let sum: f64 = near.iter().map(|near| things[*near].x).sum();
+                    if near.is_empty() { things[*thing].x } else { sum / near.len() as f64 }
+                })
+                .collect();
+            let widths: Vec<f64> = row.iter().map(|thing| things[*thing].width).collect();
+            for (thing, x) in row.iter().zip(apart(&wanted, &widths)) {
+                things[*thing].x = x;
+            }
+        }
+    }
+}
+
+/// The places nearest to those that are wanted, in order and at least [`GAP`] apart.
+///
+/// # Source
+/// The pool-adjacent-violators algorithm: Ayer and others, "An Empirical Distribution Function for Sampling with Incomplete
+/// Information" (1955).
+fn apart(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
+    let mut offsets = Vec::new();
+    let mut offset = 0.0;
+    for (at, width) in widths.iter().enumerate() {
+        if at > 0 {
+            offset += (widths[at - 1] + width) / 2.0 + GAP;
+        }
+        offsets.push(offset);
+    }
+    // Blocks that move together: their mean, and how many they are.
+    let mut blocks: Vec<(f64, usize)> = Vec::new();
+    for (wanted, offset) in wanted.iter().zip(&offsets) {
+        blocks.push((wanted - offset, 1));
+        while let [.., (a, n), (b, m)] = blocks[..]
+            && a > b
+        {
+            blocks.truncate(blocks.len() - 2);
+            blocks.push(((a * n as f64 + b * m as f64) / (n + m) as f64, n + m));
+        }
+    }
+    let places = blocks.into_iter().flat_map(|(mean, count)| std::iter::repeat_n(mean, count));
+    places.zip(offsets).map(|(place, offset)| place + offset).collect()
+}
+
+fn finish(
+    mut things: Vec<Thing>,
+    rows: &[Vec<usize>],
+    nodes: usize,
+    lines: &[Line],
+    turned: &[bool],
+    pieces: &[Vec<usize>],
+) -> Placed {
+    let left = things.iter().map(|thing| thing.x - thing.width / 2.0).fold(f64::INFINITY, f64::min);
+    things.iter_mut().for_each(|thing| thing.x += GAP - left);
+    let width = things.iter().map(|thing| thing.x + thing.width / 2.0).fold(0.0, f64::max) + GAP;
+    let mut middle = Vec::new();
+    let mut y = LAYER_GAP;
+    for row in rows {
+        let height = row.iter().map(|thing| things[*thing].height).fold(LAYER_GAP, f64::max);
+        middle.push(y + height / 2.0);
+        y += height + LAYER_GAP;
+    }
+    let centre = |thing: usize| (things[thing].x, middle[things[thing].layer]);
+    // Arrows at the same side of a node leave it beside each other, in the order of where they lead.
+    let port = |node: usize, toward: usize, below: bool| {
+        let near = if below { &things[node].below } else { &things[node].above };
+        let mut near: Vec<usize> = near.clone();
+        near.sort_by(|a, b| things[*a].x.total_cmp(&things[*b].x));
+        let at = near.iter().position(|other| *other == toward).unwrap_or(0);
+        let step = (things[node].width / (near.len() + 1) as f64).min(24.0);
+        let (x, y) = centre(node);
+        let half = things[node].height / 2.0;
+        (x + (at as f64 - (near.len() - 1) as f64 / 2.0) * step, if below { y + half } else { y - half })
+    };
+    let lines = lines.iter().zip(turned).zip(pieces).map(|((line, turned), pieces)| {
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
+            return PlacedLine { way: Vec::new(), label: centre(line.from) };
+        };
+        let (top, bottom) = if *turned { (line.to, line.from) } else { (line.from, line.to) };
+        let mut way = vec![port(top, *first, true)];
+        way.extend(pieces.iter().map(|piece| centre(*piece)));
+        way.push(port(bottom, *last, false));
+        if *turned {
+            way.reverse();
+        }
+        PlacedLine { way, label: centre(*first) }
+    });
+    let lines = lines.collect();
+    Placed { width, height: y, nodes: (0..nodes).map(centre).collect(), lines }
+}

@@ -1,0 +1,57 @@
+//! Marking what a run has used.
+
+use super::{ArrowKind, Drawing, DrawnKind};
+use crate::{NodeName, START};
+
+impl Drawing {
+    /// Counts a superstep: the tasks that ran, and those that were to run after it.
+    ///
+    /// An arrow counts as taken if its node ran and it always leads on, or if the node that it leads to came next. That is
+    /// a guess only where two nodes that ran together could both have led to one by a route. A node of whose routes none
+    /// came next took the one to the end.
+    pub fn superstep(&mut self, ran: &[NodeName], next: &[NodeName]) {
+        self.marked = true;
+        let is = |kind: &DrawnKind, names: &[NodeName]| match kind {
+            DrawnKind::Start => names.iter().filter(|name| name.as_str() == START).count(),
+            DrawnKind::Node(node) => names.iter().filter(|name| *name == node).count(),
+            DrawnKind::End => 0,
+        };
+        let [ran, next] = [ran, next]
+            .map(|names| self.nodes.iter().map(|node| is(&node.kind, names) as u64).collect::<Vec<_>>());
+        for (node, runs) in self.nodes.iter_mut().zip(&ran) {
+            node.runs += runs;
+        }
+        let is_end: Vec<bool> = self.nodes.iter().map(|node| node.kind == DrawnKind::End).collect();
+        let chose: Vec<bool> = (0..self.nodes.len())
+            .map(|node| {
+                let routes = |arrow: &&super::DrawnArrow| {
+                    arrow.from == node && matches!(arrow.kind, ArrowKind::Route(_))
+                };
+                self.arrows.iter().filter(routes).any(|arrow| next[arrow.to] > 0)
+            })
+            .collect();
+        let mut taken = std::collections::BTreeSet::new();
+        for arrow in self.arrows.iter_mut().filter(|arrow| ran[arrow.from] > 0) {
+            let times = match &arrow.kind {
+                ArrowKind::Plain | ArrowKind::Join => 1,
+                ArrowKind::Items => next[arrow.to],
+                // Of two routes to one node, the first: they cannot be told apart.
+                ArrowKind::Route(_) if !taken.insert((arrow.from, arrow.to)) => 0,
+                ArrowKind::Route(_) if is_end[arrow.to] => u64::from(!chose[arrow.from]),
+                ArrowKind::Route(_) => u64::from(next[arrow.to] > 0),
+            };
+            arrow.runs += times;
+            if is_end[arrow.to] {
+                self.nodes[arrow.to].runs += times;
+            }
+        }
+    }
+
+    /// Marks what is to run next.
+    pub fn pending(&mut self, next: &[NodeName]) {
+        self.marked = true;
+        for node in &mut self.nodes {
+            node.pending = matches!(&node.kind, DrawnKind::Node(name) if next.contains(name));
+        }
+    }
+}

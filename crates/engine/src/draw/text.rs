@@ -1,0 +1,132 @@
+//! Drawings in languages that others draw, and in none.
+
+use std::fmt::Write as _;
+
+use super::{ArrowKind, Drawing, DrawnKind, DrawnNode};
+
+impl Drawing {
+    /// In Mermaid's flowchart language; conditional edges are dotted and labelled with their routes. What ran is green,
+    /// what is to run is yellow, and counts stand behind names.
+    pub fn mermaid(&self) -> String {
+        let mut out = String::from("flowchart TD\n");
+        for node in &self.nodes {
+            let (open, close) = if is_round(node) { ("([", "])") } else { ("[", "]") };
+            let _ = writeln!(out, "    {}{open}\"{}\"{close}", node.id, escape_mermaid(&self.titled(node)));
+        }
+        for arrow in &self.arrows {
+            let (from, to) = (&self.nodes[arrow.from].id, &self.nodes[arrow.to].id);
+            let _ = match self.labelled(arrow.kind.label(), arrow.runs) {
+                Some(label) if arrow.kind == ArrowKind::Plain => {
+                    writeln!(out, "    {from} -- \"{label}\" --> {to}")
+                }
+                Some(label) => writeln!(out, "    {from} -. \"{}\" .-> {to}", escape_mermaid(&label)),
+                None => writeln!(out, "    {from} --> {to}"),
+            };
+        }
+        if self.marked {
+            let of = |fits: fn(&DrawnNode) -> bool| {
+                let ids: Vec<_> =
+                    self.nodes.iter().filter(|node| fits(node)).map(|node| node.id.as_str()).collect();
+                ids.join(",")
+            };
+            for (class, ids, style) in [
+                ("ran", of(|node| node.runs > 0 && !node.pending), "fill:#d9f2dd,stroke:#1a7f37"),
+                ("pending", of(|node| node.pending), "fill:#fff3c4,stroke:#b08800"),
+            ] {
+                if !ids.is_empty() {
+                    let _ = writeln!(out, "    classDef {class} {style}\n    class {ids} {class}");
+                }
+            }
+            let ran = self.arrows.iter().enumerate().filter(|(_, arrow)| arrow.runs > 0);
+            let ran: Vec<_> = ran.map(|(position, _)| position.to_string()).collect();
+            if !ran.is_empty() {
+                let _ = writeln!(out, "    linkStyle {} stroke:#1a7f37,stroke-width:2px", ran.join(","));
+            }
+        }
+        out
+    }
+
+    /// In Graphviz' DOT language; conditional edges are dashed and labelled with their routes. What ran is green, what is
+    /// to run is yellow, and counts stand behind names.
+    pub fn dot(&self) -> String {
+        let mut out = String::from("digraph {\n    node [shape=box style=rounded]\n");
+        for node in &self.nodes {
+            let shape = if is_round(node) { " shape=oval" } else { "" };
+            let color = match node {
+                DrawnNode { pending: true, .. } => {
+                    " style=\"rounded,filled\" fillcolor=\"#fff3c4\" color=\"#b08800\""
+                }
+                DrawnNode { runs: 1.., .. } => {
+                    " style=\"rounded,filled\" fillcolor=\"#d9f2dd\" color=\"#1a7f37\""
+                }
+                _ => "",
+            };
+            let label = escape_dot(&self.titled(node));
+            let _ = writeln!(out, "    {} [label=\"{label}\"{shape}{color}]", node.id);
+        }
+        for arrow in &self.arrows {
+            let (from, to) = (&self.nodes[arrow.from].id, &self.nodes[arrow.to].id);
+            let mut style = Vec::new();
+            if let Some(label) = self.labelled(arrow.kind.label(), arrow.runs) {
+                style.push(format!("label=\"{}\"", escape_dot(&label)));
+            }
+            if arrow.kind != ArrowKind::Plain {
+                style.push("style=dashed".to_owned());
+            }
+            if arrow.runs > 0 {
+                style.push("color=\"#1a7f37\" penwidth=2".to_owned());
+            }
+            let style = if style.is_empty() { String::new() } else { format!(" [{}]", style.join(" ")) };
+            let _ = writeln!(out, "    {from} -> {to}{style}");
+        }
+        out.push_str("}\n");
+        out
+    }
+
+    /// As one line per arrow, in the order in which a run can first reach them. Counts stand at the end of a line, and
+    /// what is to run in a line of its own.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let inner = self.nodes.iter().filter(|node| node.kind != DrawnKind::End);
+        let width = inner.map(|node| node.label.chars().count()).max().unwrap_or(0);
+        for arrow in &self.arrows {
+            let (from, to) = (&self.nodes[arrow.from].label, &self.nodes[arrow.to].label);
+            let _ = match arrow.kind.label() {
+                Some(route) => write!(out, "{from:width$} ┄┄▶ {to}  ({route})"),
+                None => write!(out, "{from:width$} ──▶ {to}"),
+            };
+            let _ = if arrow.runs > 0 { writeln!(out, "  ×{}", arrow.runs) } else { writeln!(out) };
+        }
+        for node in self.nodes.iter().filter(|node| node.pending) {
+            let _ = writeln!(out, "next: {}", node.label);
+        }
+        out
+    }
+
+    /// The name of a node, and how often it ran, if more than once.
+    pub(super) fn titled(&self, node: &DrawnNode) -> String {
+        if node.runs > 1 { format!("{} ×{}", node.label, node.runs) } else { node.label.clone() }
+    }
+
+    /// The label of an arrow, and how often it was taken, if more than once.
+    pub(super) fn labelled(&self, label: Option<&str>, runs: u64) -> Option<String> {
+        match (label, runs) {
+            (None, 0 | 1) => None,
+            (None, runs) => Some(format!("×{runs}")),
+            (Some(label), 0 | 1) => Some(label.to_owned()),
+            (Some(label), runs) => Some(format!("{label} ×{runs}")),
+        }
+    }
+}
+
+pub(super) fn is_round(node: &DrawnNode) -> bool {
+    matches!(node.kind, DrawnKind::Start | DrawnKind::End)
+}
+
+fn escape_mermaid(text: &str) -> String {
+    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn escape_dot(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,58 @@
+//! Pictures of a graph and of what a thread did on it.
+
+use superstep_engine::Drawing;
+
+use crate::{CheckpointId, CompiledGraph, History, RunError, Source, State, ThreadId};
+
+impl<S: State> CompiledGraph<S> {
+    /// The graph, to be drawn as Mermaid, DOT, text or SVG.
+    ///
+    /// ```
+    /// # use superstep_graph::{END, START, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { answer: String }
+    /// # let mut graph = StateGraph::<Chat>::new("chat");
+    /// # let agent = graph.add_node("agent", async |_: Chat, _| ());
+    /// # graph.add_edge(START, agent);
+    /// # graph.add_edge(agent, END);
+    /// let graph = graph.compile()?;
+    /// assert!(graph.drawing().svg().starts_with("<svg "));
+    /// assert_eq!(graph.drawing().text(), "START ──▶ agent\nagent ──▶ END\n");
+    /// # Ok::<(), superstep_graph::CompileError>(())
+    /// ```
+    pub fn drawing(&self) -> Drawing {
+        self.topology().drawing()
+    }
+
+    /// The graph with the way that a thread took to its head, or to the checkpoint `at`: how often each node ran and each
+    /// arrow was taken, and what is to run next.
+    ///
+    /// The way is read from what each checkpoint has to run; see [`Drawing::superstep`] for what that leaves open. Nodes
+    /// that the graph does not have any more are left out. A thread that never ran has no marks.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownCheckpoint`], [`RunError::NoCheckpointer`], and what the checkpointer reports.
+    pub async fn drawing_of(&self, thread: &ThreadId, at: Option<CheckpointId>) -> Result<Drawing, RunError> {
+        let history = self.get_history(thread, History::default()).await?;
+        let find = |id: CheckpointId| history.iter().find(|meta| meta.id == id);
+        let mut here = match at {
+            None => history.first(),
+            Some(id) => {
+                let unknown = || RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint: id };
+                Some(find(id).ok_or_else(unknown)?)
+            }
+        };
+        let mut drawing = self.drawing();
+        if let Some(end) = here {
+            drawing.pending(&end.control.next);
+        }
+        while let Some(meta) = here {
+            let before = meta.parent.and_then(find);
+            if let (Source::Loop, Some(before)) = (meta.source, before) {
+                drawing.superstep(&before.control.next, &meta.control.next);
+            }
+            here = before;
+        }
+        Ok(drawing)
+    }
+}
