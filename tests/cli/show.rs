@@ -95,6 +95,24 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
 }
 
 #[tokio::test]
+async fn the_way_of_a_thread_is_drawn() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    insta::assert_snapshot!(place.run(&["draw", "--thread", "t"]).await.ok().stdout, @"
+    START          ──▶ init_state  ×1
+    init_state     ──▶ memory_trigger  ×1
+    memory_trigger ──▶ agent  ×1
+    agent          ┄┄▶ tools  (Tools)  ×1
+    agent          ┄┄▶ agent  (Agent)
+    agent          ┄┄▶ finalize  (Finalize)  ×1
+    tools          ──▶ agent  ×1
+    finalize       ──▶ END  ×1
+    ");
+    let unknown = place.run(&["draw", "--thread", "nobody"]).await;
+    assert!(unknown.stderr.contains("`nobody`") && unknown.stdout.is_empty(), "{unknown:?}");
+}
+
+#[tokio::test]
 async fn help_teaches_and_completions_complete() {
     let place = Place::new();
     let help = place.run(&["--help"]).await.ok().stdout;

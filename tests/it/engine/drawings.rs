@@ -4,7 +4,7 @@ use superstep::{
     Breakpoints, CheckpointId, Cx, Drawing, END, Route, RunConfig, RunError, START, State as _, StateGraph,
 };
 
-use crate::support::{Backend, Plain, failed, on_every_store, sayer, t};
+use crate::support::{Plain, failed, on_every_store, sayer, t};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
