@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut run = graph.stream(Greeting::update().name("world"), RunConfig::thread("demo"), &modes);
     while let Some(event) = run.next().await {
         match event {
-            Event::Values { step, state } => println!("superstep {step}: {:?}", state.lines),
+            Event::Values { step, state, .. } => println!("superstep {step}: {:?}", state.lines),
             Event::Update { node, update, .. } => {
                 println!("  {node} wrote {:?}", update.lines.unwrap_or_default())
             }

@@ -207,7 +207,10 @@ pub(crate) async fn told(
 pub(crate) fn line_of(event: &Event<Plain>) -> String {
     match event {
         Event::Values { step, state, .. } => format!("values {step}: [{}]", state.said()),
-        Event::Update { step, node, update } => format!("update {step} {node}: {}", json(update)),
+        Event::Update { step, node, update, cached } => {
+            let cached = if *cached { " (cached)" } else { "" };
+            format!("update {step} {node}{cached}: {}", json(update))
+        }
         Event::Custom { node, name, data } => format!("custom {node} {name}: {data}"),
         Event::TaskStart { step, node, attempt } => format!("start {step} {node} #{attempt}"),
         Event::TaskEnd { step, node, attempt, error } => {

@@ -24,7 +24,9 @@ use superstep_engine::{
 };
 
 use crate::{
-    CompileError, CompiledGraph, Cx, NodeError, NodeOptions, NodeOutput, Persistence, Route, Routes, State,
+    CachePolicy, CompileError, CompiledGraph, Cx, NodeError, NodeOptions, NodeOutput, Persistence, Route,
+    Routes, State,
+    cache::NodeCache,
     compiled::Inner,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
 };
@@ -74,6 +76,7 @@ pub struct StateGraph<S: State> {
     routes: Vec<(Endpoint, Vec<NodeRef>)>,
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
+    caches: Vec<(usize, CachePolicy<S>)>,
 }
 
 impl<S: State> StateGraph<S> {
@@ -96,6 +99,7 @@ impl<S: State> StateGraph<S> {
             routes: Vec::new(),
             routers: Vec::new(),
             fan_outs: Vec::new(),
+            caches: Vec::new(),
         }
     }
 
@@ -229,6 +233,18 @@ impl<S: State> StateGraph<S> {
         self.nodes[declared].1 = options;
     }
 
+    /// Lets a node give again what it gave before, as the policy says, without running.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this graph.
+    #[track_caller]
+    pub fn cache(&mut self, node: impl Into<NodeRef>, policy: CachePolicy<S>) {
+        let Endpoint::Node(declared) = self.endpoint(node.into()) else {
+            panic!("only a node of graph `{}` can have a cache in it", self.name);
+        };
+        self.caches.push((declared, policy));
+    }
+
     /// After `from`, `to` runs.
     #[track_caller]
     pub fn add_edge(&mut self, from: impl Into<NodeRef>, to: impl Into<NodeRef>) {
@@ -307,7 +323,8 @@ impl<S: State> StateGraph<S> {
     pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
         self.topology.channels = checks::channels(&self.initial);
         let written = checks::written(&self.topology);
-        let Self { name, initial, stamp, topology, nodes: declared, routes, routers, fan_outs } = self;
+        let Self { name, initial, stamp, topology, nodes: declared, routes, routers, fan_outs, caches } =
+            self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
@@ -335,6 +352,9 @@ impl<S: State> StateGraph<S> {
             Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
             Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
         };
+        for (declared, policy) in caches {
+            nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
+        }
         for (declared, writes) in written {
             nodes[index(declared).position()].writes = Some(writes);
         }

@@ -9,6 +9,7 @@ use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 use crate::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, Persistence, RunConfig,
     RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
+    cache::NodeCache,
     load::{Restored, load},
     node::CompiledNode,
     run::{self, Given},
@@ -136,6 +137,12 @@ impl<S: State> CompiledGraph<S> {
 
     pub(crate) fn inner(&self) -> &Arc<Inner<S>> {
         &self.inner
+    }
+
+    /// Forgets what the nodes with a [`CachePolicy`](crate::CachePolicy) gave, so that they run again; also what tasks give
+    /// that are at work now.
+    pub fn clear_cache(&self) {
+        self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
     }
 
     /// The graph's name.

@@ -57,6 +57,8 @@ pub enum Event<S: State> {
         /// What it wrote to the channels that were asked for.
         #[serde(serialize_with = "serialize_update")]
         update: S::Update,
+        /// Whether the node did not run, because it had this in its cache.
+        cached: bool,
     },
     /// A node said something with [`Cx::emit`](crate::Cx::emit). [`StreamMode::Custom`](crate::StreamMode::Custom).
     Custom {

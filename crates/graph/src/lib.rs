@@ -12,6 +12,7 @@ mod state;
 
 mod background;
 mod builder;
+mod cache;
 mod call;
 mod clock;
 mod command;
@@ -53,6 +54,7 @@ mod view;
 pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
+pub use cache::CachePolicy;
 pub use call::{CallError, Persistence};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{

@@ -12,7 +12,9 @@ use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
 use superstep_engine::{ChannelSet, NodeIndex, OnCancel, RetryPolicy, Target};
 
-use crate::{Cx, NodeError, Panicked, Route, RoutingOutput, State, Update, command::Written};
+use crate::{
+    Cx, NodeError, Panicked, Route, RoutingOutput, State, Update, cache::NodeCache, command::Written,
+};
 
 /// What a node may return: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
@@ -137,6 +139,7 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) retry_on: fn(&NodeError) -> bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) cache: Option<NodeCache<S>>,
 }
 
 impl<S: State> Default for CompiledNode<S> {
@@ -151,6 +154,7 @@ impl<S: State> Default for CompiledNode<S> {
             retry_on,
             timeout,
             idle_timeout,
+            cache: None,
         }
     }
 }

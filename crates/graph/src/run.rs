@@ -34,9 +34,10 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Command, Cx, Namespace, NodeError, Outcome, RunConfig, RunError, Source, State, Status,
-    StreamMode, TaskRecord, ThreadId,
+    AppliedTask, Command, Cx, Namespace, NodeError, Outcome, Panicked, RunConfig, RunError, Source, State,
+    Status, StreamMode, TaskRecord, ThreadId,
     background::Background,
+    cache::Lookup,
     call::Calls,
     command::Written,
     compiled::{Inner, Keepers},
@@ -330,7 +331,7 @@ impl<S: State> Driver<S> {
             let Some(TaskEnd { task, result }) = end else { continue };
             let slot = task.id.slot;
             match result {
-                TaskResult::Finished(written) => self.finish_task(run, task, written)?,
+                TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
                 TaskResult::Failed(error) => self.fail_task(run, task, error),
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
             }
@@ -341,22 +342,58 @@ impl<S: State> Driver<S> {
     }
 
     fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
-        self.tell_start(task);
         let compiled = &self.graph.nodes[task.node.position()];
-        let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        let item: Option<Arc<str>> = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        let looked = self.look_up(task, compiled, item.clone());
+        if let Ok((Some(written), hit)) = looked {
+            return RunTask::over(task, Ok(written), hit);
+        }
+        self.tell_start(task);
+        let lookup = match looked {
+            Ok((_, lookup)) => lookup,
+            Err(panicked) => {
+                return RunTask::over(task, Err(NodeError::new(panicked).fatal()), Lookup::None);
+            }
+        };
         let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
         let (run, attempt) = (self.cx.clone(), task.attempt);
         let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, pulse };
-        RunTask::new(task, compiled, self.state.clone(), cx)
+        RunTask::new(task, compiled, self.state.clone(), cx, lookup)
+    }
+
+    /// Looks for what a task would give. One that was answered is not to be found, nor kept: its answer is in no key.
+    fn look_up(
+        &self,
+        task: Task,
+        node: &CompiledNode<S>,
+        item: Option<Arc<str>>,
+    ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
+        match &node.cache {
+            Some(cache) if self.cx.desk.answers_of(task.id).is_empty() => {
+                cache.find(&self.state, item, self.cx.clock.now_ms())
+            }
+            _ => Ok((None, Lookup::None)),
+        }
     }
 
     /// Keeps what a task wrote.
-    fn finish_task(&mut self, run: &mut Run, task: Task, written: Written<S>) -> Result<(), Refused> {
+    fn finish_task(
+        &mut self,
+        run: &mut Run,
+        task: Task,
+        written: Written<S>,
+        lookup: Lookup,
+    ) -> Result<(), Refused> {
         let (step, slot) = (task.id.step, task.id.slot);
         let blame = |error| Refused { error, blamed: vec![slot] };
+        let (cached, missing) = match lookup {
+            Lookup::None => (false, None),
+            Lookup::Hit => (true, None),
+            Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
+        };
         let Written { update, goto } = written;
         let json = self.encode(&update, task.node, step).map_err(blame)?;
-        self.tell_update(task, &update);
+        self.tell_update(task, &update, cached);
         let gotos = if goto.is_empty() {
             Targets::default()
         } else {
@@ -365,7 +402,13 @@ impl<S: State> Driver<S> {
         };
         let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
-        finished.map_err(|error| blame(RunError::Route { step, error }))
+        finished.map_err(|error| blame(RunError::Route { step, error }))?;
+        // Only what was accepted, or it would be refused again and again.
+        let cache = self.graph.nodes[task.node.position()].cache.as_ref();
+        if let (Some(cache), Some((missing, written))) = (cache, missing) {
+            cache.keep(missing, written, self.cx.clock.now_ms());
+        }
+        Ok(())
     }
 
     /// Has the engine decide about a failure.

@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    Cx, NodeError, Panicked, State, command::Written, cx::RunCx, interrupt::Asked, node::CompiledNode,
-    timeout::Deadlines,
+    Cx, NodeError, Panicked, State, cache::Lookup, command::Written, cx::RunCx, interrupt::Asked,
+    node::CompiledNode, timeout::Deadlines,
 };
 
 /// How an attempt of a task ended.
@@ -29,7 +29,7 @@ pub(crate) struct TaskEnd<S: State> {
 }
 
 pub(crate) enum TaskResult<S: State> {
-    Finished(Written<S>),
+    Finished(Written<S>, Lookup),
     Failed(NodeError),
     Interrupted(Vec<Asked>),
 }
@@ -39,18 +39,24 @@ pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
     deadlines: Option<Deadlines>,
+    lookup: Lookup,
     /// Whether it let the consumer of its events go first since the node was polled.
     gave_way: bool,
 }
 
 impl<S: State> RunTask<S> {
     /// Calls the node. What it does before it first waits, an async function does when it is polled.
-    pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx) -> Self {
+    pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
         let deadlines = Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone()));
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, gave_way: false }
+        Self { task, node, deadlines, lookup, gave_way: false }
+    }
+
+    /// A task that is over without having run its node.
+    pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
+        Self { task, node: Box::pin(future::ready(result)), deadlines: None, lookup, gave_way: false }
     }
 
     /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
@@ -72,7 +78,8 @@ impl<S: State> RunTask<S> {
         }
         match polled {
             Ok(Poll::Ready(Ok(written))) => {
-                *end = Some(TaskEnd { task, result: TaskResult::Finished(written) });
+                let lookup = std::mem::replace(&mut self.lookup, Lookup::None);
+                *end = Some(TaskEnd { task, result: TaskResult::Finished(written, lookup) });
                 return Poll::Ready(());
             }
             Ok(Poll::Ready(Err(error))) => {

@@ -60,7 +60,7 @@ pub fn transcript<'a, S: State>(events: impl IntoIterator<Item = &'a Event<S>>) 
 fn line<S: State>(out: &mut String, event: &Event<S>) -> std::fmt::Result {
     match event {
         Event::Values { step, state, .. } => writeln!(out, "{step} = {}", values(state)),
-        Event::Update { step, node, update } => writeln!(out, "{step} {node} → {}", json(update)),
+        Event::Update { step, node, update, .. } => writeln!(out, "{step} {node} → {}", json(update)),
         Event::Custom { node, name, data } => writeln!(out, "  {node} · {name} {data}"),
         Event::Message { node, id, kind: MessageKind::Discarded, .. } => {
             writeln!(out, "  {node} · message {id} is void")

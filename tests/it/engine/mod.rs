@@ -1,5 +1,6 @@
 //! The scenarios of the engine, each under its number.
 
+mod cache;
 mod cancel;
 mod channels;
 mod checkpoints;
@@ -13,6 +14,7 @@ mod errors;
 mod failures;
 mod fan_out;
 mod forks;
+mod functional;
 mod interrupts;
 mod joins;
 mod json_state;

@@ -48,10 +48,13 @@ impl<S: State> Driver<S> {
         });
     }
 
-    /// Tells what a finished task wrote, and that it is over.
-    pub(super) fn tell_update(&self, task: Task, update: &S::Update) {
+    /// Tells what a finished task wrote, and that it is over, if it ran at all.
+    pub(super) fn tell_update(&self, task: Task, update: &S::Update, cached: bool) {
         if let Some(events) = &self.events {
-            events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update);
+            events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
+        }
+        if cached {
+            return;
         }
         self.tell_end(task, None);
         self.debug_result(task, || json!({ "update": shown(update) }));

@@ -102,13 +102,13 @@ impl<S: State> Events<S> {
     }
 
     /// Tells what a task wrote that began with `state`.
-    pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update) {
+    pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update, cached: bool) {
         if self.wants(StreamMode::Updates) {
             let mut update = update.clone();
             if self.keys.is_some() {
                 state.restrict(&mut update, self.channels(state));
             }
-            self.send(Event::Update { step, node: node.clone(), update });
+            self.send(Event::Update { step, node: node.clone(), update, cached });
         }
     }
 

@@ -1,0 +1,191 @@
+//! H1: nodes that need not run again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use superstep::{
+    Answers, CachePolicy, Clock, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, START, State,
+    StateGraph, Status, StreamMode,
+};
+
+use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, t, told};
+
+/// A clock that a test sets.
+#[derive(Clone, Default)]
+struct Hand(Arc<AtomicI64>);
+
+impl Hand {
+    fn advance(&self, millis: i64) {
+        self.0.fetch_add(millis, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hand {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Keeps what depends on `x` for a second.
+fn for_a_second() -> CachePolicy<Plain> {
+    CachePolicy::new(|state: &Plain| state.x.to_string()).ttl(Duration::from_secs(1))
+}
+
+/// `START → a → END`; `a` says its name and which call it is.
+fn counting(calls: &Calls, policy: CachePolicy<Plain>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        say(&format!("a{}", calls.named("a")))
+    });
+    graph.cache(a, policy);
+    graph.add_edge(START, a);
+    graph.add_edge(a, END);
+    graph.compile().unwrap()
+}
+
+#[tokio::test]
+async fn h1_a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old() {
+    let (calls, clock) = (Calls::default(), Hand::default());
+    let graph = counting(&calls, for_a_second());
+    let config = || RunConfig { clock: Arc::new(clock.clone()), ..RunConfig::default() };
+    let modes = [StreamMode::Updates, StreamMode::Tasks];
+    let run = async |input| told(&graph, input, config(), &modes).await;
+    let first = r#"update 1 a: {"log":["a1"]}"#;
+    assert_eq!(run(Plain::update()).await, ["start 1 a #1", first, "end 1 a #1"]);
+    clock.advance(999);
+    assert_eq!(run(Plain::update()).await, [r#"update 1 a (cached): {"log":["a1"]}"#]);
+    assert_eq!(calls.all(), "a");
+    clock.advance(1);
+    let second = r#"update 1 a: {"log":["a2"]}"#;
+    assert_eq!(run(Plain::update()).await, ["start 1 a #1", second, "end 1 a #1"]);
+    // It counts anew, and another key is another result.
+    clock.advance(999);
+    assert_eq!(run(Plain::update()).await, [r#"update 1 a (cached): {"log":["a2"]}"#]);
+    assert_eq!(run(Plain::update().x(1)).await[1], r#"update 1 a: {"log":["a3"]}"#);
+
+    graph.clone().clear_cache();
+    assert_eq!(run(Plain::update()).await[1], r#"update 1 a: {"log":["a4"]}"#);
+    assert_eq!(run(Plain::update()).await, [r#"update 1 a (cached): {"log":["a4"]}"#]);
+}
+
+#[tokio::test]
+async fn a_cache_has_room_for_so_many_and_one_without_a_ttl_keeps_them() {
+    let calls = Calls::default();
+    let (policy, clock) = (CachePolicy::new(|state: &Plain| state.x.to_string()), Hand::default());
+    let graph = counting(&calls, policy);
+    let config = || RunConfig { clock: Arc::new(clock.clone()), ..RunConfig::default() };
+    for _ in 0..3 {
+        assert_eq!(graph.invoke(Plain::update(), config()).await.unwrap().state.said(), "a1");
+        clock.advance(i64::MAX / 4);
+    }
+    let none = counting(&calls, CachePolicy::new(|_: &Plain| String::new()).capacity(0));
+    for _ in 0..2 {
+        none.invoke(Plain::update(), config()).await.unwrap();
+    }
+    assert_eq!(calls.all(), "a a a");
+}
+
+on_every_store! {
+    async fn h1_a_cached_update_is_stored_as_any_other(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(counting(&calls, for_a_second()));
+        graph.invoke(Plain::update(), RunConfig::thread("first")).await.unwrap();
+        graph.invoke(say("in"), t()).await.unwrap();
+        assert_eq!(calls.all(), "a");
+        assert_eq!(crate::support::head(&graph).await.values.said(), "in a1");
+    }
+
+    async fn h1_errors_and_interrupts_are_never_cached_nor_what_an_answer_made(backend: Backend) {
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            match calls.named("a") {
+                1 => Err(NodeError::new("no")),
+                2 => panic!("no"),
+                _ => Ok(say(&cx.interrupt::<String>("who", ()).await)),
+            }
+        });
+        graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
+        graph.add_edge(START, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        failed(graph.invoke(Plain::update(), t()).await);
+        failed(graph.resume(t()).await);
+        assert_eq!(graph.resume(t()).await.unwrap().status, Status::Interrupted);
+        let answers = |who: &str| Answers::new().answer("who", who);
+        let end = graph.resume(RunConfig { answers: answers("Ada"), ..t() }).await.unwrap();
+        assert_eq!(end.state.said(), "Ada");
+        // Somebody else is asked, too, and hears nothing of Ada.
+        let u = || RunConfig::thread("u");
+        assert_eq!(graph.invoke(Plain::update(), u()).await.unwrap().status, Status::Interrupted);
+        let end = graph.resume(RunConfig { answers: answers("Bo"), ..u() }).await.unwrap();
+        assert_eq!(end.state.said(), "Bo");
+    }
+}
+
+#[tokio::test]
+async fn the_item_of_a_worker_belongs_to_the_key() {
+    let calls = Calls::default();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let counted = calls.clone();
+    let worker = graph.add_worker("w", move |item: u32, _: Plain, cx: Cx| {
+        counted.add(&cx);
+        async move { say(&item.to_string()) }
+    });
+    graph.cache(worker, CachePolicy::new(|_: &Plain| String::new()));
+    graph.add_fan_out(START, |state: &Plain| 0..u32::try_from(state.x).unwrap(), worker);
+    let graph = graph.compile().unwrap();
+    let run = async |items| {
+        let end = graph.invoke(Plain::update().x(items), RunConfig::default()).await.unwrap();
+        (end.state.said(), calls.named("w"))
+    };
+    assert_eq!(run(2).await, ("0 1".to_owned(), 2));
+    assert_eq!(run(3).await, ("0 1 2".to_owned(), 3));
+}
+
+#[derive(Route, Clone, Copy, Debug)]
+enum Way {
+    Left,
+    Right,
+}
+
+#[tokio::test]
+async fn where_a_node_goes_is_cached_along() {
+    let calls = Calls::default();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let counted = calls.clone();
+    let a = graph.add_routing_node("a", move |state: Plain, cx: Cx| {
+        counted.add(&cx);
+        async move { Command::update(say("a")).goto(if state.x == 0 { Way::Left } else { Way::Right }) }
+    });
+    let [left, right] = ["left", "right"].map(|name| sayer(&mut graph, name));
+    graph.add_routes(a, |way| match way {
+        Way::Left => left,
+        Way::Right => right,
+    });
+    graph.cache(a, CachePolicy::new(|state: &Plain| state.x.to_string()));
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    for (x, said) in [(0, "a left"), (1, "a right"), (0, "a left"), (1, "a right")] {
+        let end = graph.invoke(Plain::update().x(x), RunConfig::default()).await.unwrap();
+        assert_eq!(end.state.said(), said);
+    }
+    assert_eq!(calls.named("a"), 2);
+}
+
+#[tokio::test]
+async fn a_key_that_panics_is_a_failure_of_its_node() {
+    let policy = CachePolicy::new(|_: &Plain| panic!("no key"));
+    let error =
+        failed(counting(&Calls::default(), policy).invoke(Plain::update(), RunConfig::default()).await);
+    assert_eq!(
+        crate::support::text(&error),
+        "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: panicked: no key"
+    );
+}

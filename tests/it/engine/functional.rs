@@ -1,0 +1,101 @@
+//! G: the style of a workflow function with tasks, as one node whose tasks are done once.
+
+use std::sync::{Arc, Mutex};
+
+use superstep::{Answers, CompiledGraph, Cx, END, NodeError, RunConfig, START, State, StateGraph, Status};
+
+use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say, t};
+
+/// Which tasks ran.
+#[derive(Clone, Default)]
+struct Tasks(Arc<Mutex<Vec<String>>>);
+
+impl Tasks {
+    /// A task: its result is remembered with the workflow.
+    async fn run(&self, cx: &Cx, name: &str, result: i64) -> Result<i64, NodeError> {
+        let task = async |_: String| {
+            self.0.lock().unwrap().push(format!("{name}:{result}"));
+            cx.emit("task", result);
+            Ok::<_, NodeError>(result)
+        };
+        cx.once(name, task).await
+    }
+
+    fn all(&self) -> Vec<String> {
+        let mut all = self.0.lock().unwrap().clone();
+        all.sort();
+        all
+    }
+}
+
+fn workflow<Fut>(run: impl Fn(Plain, Cx) -> Fut + Send + Sync + 'static) -> CompiledGraph<Plain>
+where
+    Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,
+{
+    let mut graph = StateGraph::<Plain>::new("workflow");
+    let wf = graph.add_node("wf", run);
+    graph.add_edge(START, wf);
+    graph.add_edge(wf, END);
+    graph.compile().unwrap()
+}
+
+/// Two tasks at the same time, a question, and a third.
+fn asks(backend: &Backend, tasks: &Tasks) -> CompiledGraph<Plain> {
+    let tasks = tasks.clone();
+    backend.keep(workflow(move |state, cx| {
+        let tasks = tasks.clone();
+        async move {
+            let first = tasks.run(&cx, "t1(5)", state.x + 1);
+            let second = tasks.run(&cx, "t1(6)", state.x + 2);
+            let (first, second) = tokio::join!(first, second);
+            let (first, second) = (first?, second?);
+            let factor: i64 = cx.interrupt("factor", first + second).await;
+            Ok(Plain::update().x(tasks.run(&cx, "t2", first * factor).await?))
+        }
+    }))
+}
+
+on_every_store! {
+    async fn g1_tasks_before_an_interrupt_are_not_run_again(backend: Backend) {
+        let tasks = Tasks::default();
+        let asked = asks(&backend, &tasks).invoke(Plain::update().x(5), t()).await.unwrap();
+        assert_eq!((asked.status, &asked.interrupts[0].question), (Status::Interrupted, &json(&13)));
+        assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7"]);
+        let answers = Answers::new().answer("factor", 10);
+        let end = asks(&backend, &tasks).resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!((end.status, end.state.x), (Status::Completed, 60));
+        assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7", "t2:60"], "t1 is called twice in total");
+    }
+
+    async fn g2_what_a_workflow_saved_is_there_in_its_next_run(backend: Backend) {
+        #[derive(State, Clone, Debug, Default)]
+        struct Saved {
+            x: i64,
+            previous: i64,
+            returned: i64,
+        }
+        let make = || {
+            let mut graph = StateGraph::<Saved>::new("workflow");
+            let wf = graph.add_node("wf", async |state: Saved, _: Cx| {
+                Saved::update().returned(state.previous).previous(state.previous + state.x)
+            });
+            graph.add_edge(START, wf);
+            backend.keep(graph.compile().unwrap())
+        };
+        let mut returned = Vec::new();
+        for x in [1, 2, 3] {
+            returned.push(make().invoke(Saved::update().x(x), t()).await.unwrap().state.returned);
+        }
+        assert_eq!(returned, [0, 1, 3]);
+    }
+
+    async fn g3_the_failure_of_a_task_is_met_where_it_is_awaited_and_can_be_caught_there(backend: Backend) {
+        let graph = backend.keep(workflow(async |_, cx| {
+            let fails = async |_| Err::<i64, _>(NodeError::new("no luck"));
+            let caught = cx.once("t1", fails).await;
+            let other: i64 = cx.once("t2", async |_| Ok::<_, NodeError>(2)).await?;
+            Ok(say(&format!("{} {other}", caught.unwrap_err())))
+        }));
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "no luck 2");
+    }
+}
