@@ -54,7 +54,7 @@ impl Left {
 
     /// An input that was accepted, and nothing more.
     async fn input(mut self, update: &str) -> Self {
-        let record = TaskRecord::Finished { update: update.to_owned(), targets: Vec::new() };
+        let record = TaskRecord::Finished { update: update.to_owned(), targets: Vec::new(), failure: None };
         let next = Commit {
             parent: self.1,
             source: Source::Input,

@@ -295,7 +295,8 @@ impl Reader<'_> {
         for task in applied {
             // Those without an update are among the records.
             let Some(update) = task.update else { continue };
-            let finished = TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new() };
+            let finished =
+                TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new(), failure: None };
             match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
                 Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
                 Ok(at) => tasks[at].1 = finished,

@@ -8,8 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, Question, RecordedTarget, Source, TaskKey,
-    TaskRecord, ThreadId,
+    ChannelValue, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
+    TaskKey, TaskRecord, ThreadId,
 };
 
 use crate::error;
@@ -149,6 +149,9 @@ struct Record<'a> {
     answers: Option<Cow<'a, BTreeMap<String, String>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     once: Option<Cow<'a, BTreeMap<String, String>>>,
+    /// What the node's error handler is told, of which the rest is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<Cow<'a, NodeFailure>>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -167,10 +170,14 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
     let once = record.once.map(Cow::into_owned).unwrap_or_default();
-    Ok(match record.end {
+    let failure = record.failure.map(|failure| Box::new(failure.into_owned()));
+    let (finished, told) =
+        if matches!(record.end, End::Finished) { (failure, None) } else { (None, failure) };
+    let record = match record.end {
         End::Finished => TaskRecord::Finished {
             update: record.update.ok_or_else(|| lacks("update"))?.get().to_owned(),
             targets: record.targets.ok_or_else(|| lacks("targets"))?.into_owned(),
+            failure: finished,
         },
         End::Started => TaskRecord::Started { attempts: record.attempts.unwrap_or_default(), once },
         End::Failed => TaskRecord::Failed {
@@ -186,6 +193,10 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
             once,
         },
         End::Cancelled => TaskRecord::Cancelled { once },
+    };
+    Ok(match told {
+        Some(failure) => TaskRecord::Handled { failure, handler: Box::new(record) },
+        None => record,
     })
 }
 
@@ -203,9 +214,15 @@ pub(crate) fn record_text(
         questions: None,
         answers: None,
         once: record.once().filter(|once| !once.is_empty()).map(Cow::Borrowed),
+        failure: None,
+    };
+    let (told, record) = match record {
+        TaskRecord::Handled { failure, handler } => (Some(failure), &**handler),
+        TaskRecord::Finished { failure, .. } => (failure.as_ref(), record),
+        other => (None, other),
     };
     let record = match record {
-        TaskRecord::Finished { update, targets } => Record {
+        TaskRecord::Finished { update, targets, .. } => Record {
             end: End::Finished,
             update: Some(raw(update.as_bytes()).map_err(|cause| {
                 error::not_json(thread, &format!("the recorded update of task {slot}"), cause)
@@ -230,9 +247,10 @@ pub(crate) fn record_text(
             error: error.as_deref().map(Cow::Borrowed),
             ..nothing
         },
-        TaskRecord::Cancelled { .. } => nothing,
+        TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => nothing,
     };
-    Ok(text(&record))
+    let failure = told.map(|failure| Cow::Borrowed(&**failure));
+    Ok(text(&Record { failure, ..record }))
 }
 
 /// The channels of the column `snapshot`, an object in the order of the channels.

@@ -72,6 +72,8 @@ pub enum ArrowKind {
     Join,
     /// Once for each item.
     Items,
+    /// Once the node has failed for good.
+    Error,
     /// When this route is chosen.
     Route(String),
 }
@@ -83,6 +85,7 @@ impl ArrowKind {
             Self::Plain => None,
             Self::Join => Some("join"),
             Self::Items => Some("each item"),
+            Self::Error => Some("error"),
             Self::Route(route) => Some(route),
         }
     }
@@ -115,6 +118,7 @@ impl Topology {
             }
             node.joins.iter().for_each(|join| arrow(at(self.joins[*join].to), ArrowKind::Join));
             node.fan_outs.iter().for_each(|to| arrow(at(*to), ArrowKind::Items));
+            node.handler.iter().for_each(|to| arrow(at(*to), ArrowKind::Error));
             for (route, to) in node.routes.iter().chain(&node.gotos) {
                 arrow(to.map_or(end, at), ArrowKind::Route(route.clone()));
             }
@@ -156,6 +160,7 @@ impl Topology {
                 .chain(&node.fan_outs)
                 .chain(node.joins.iter().map(|&join| &self.joins[join].to))
                 .copied()
+                .chain(node.handler)
                 .chain(node.routes.iter().chain(&node.gotos).filter_map(|(_, to)| *to));
             for to in targets {
                 if !order.contains(&to) {

@@ -209,6 +209,9 @@ pub struct Run {
 
 #[derive(Debug)]
 struct Slot {
+    /// The node whose task it is.
+    of: NodeIndex,
+    /// What runs: the node, or an error handler in its place.
     node: NodeIndex,
     attempt: u32,
     report: Option<Report>,
@@ -218,13 +221,15 @@ struct Slot {
 
 impl Slot {
     fn new(node: NodeIndex) -> Self {
-        Self { node, attempt: 1, report: None, interrupted: false, stopped: false }
+        Self { of: node, node, attempt: 1, report: None, interrupted: false, stopped: false }
     }
 }
 
 /// What is known of the tasks of a checkpoint, by slot. Those it does not name run from their beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
+    /// Tasks whose node failed for good, with the error handler that runs in its place. The rest is about the handler.
+    pub handled: Vec<(u32, NodeIndex)>,
     /// Tasks that are done.
     pub finished: Vec<(u32, Report)>,
     /// How often tasks failed already.
@@ -272,7 +277,7 @@ impl Run {
         records: Records,
         limits: RunLimits,
     ) -> Result<Self, RestoreError> {
-        let Records { finished, failed, interrupted } = records;
+        let Records { handled, finished, failed, interrupted } = records;
         let step = control.step + 1;
         let mut slots = Vec::with_capacity(control.next.len());
         let mut missing = Vec::new();
@@ -289,6 +294,10 @@ impl Run {
         }
         let bad =
             |slot, detail: &str| RestoreError::BadRecord { step: control.step, slot, detail: detail.into() };
+        for (slot, handler) in handled {
+            let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
+            entry.node = handler;
+        }
         for (slot, failures) in failed {
             let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
             entry.attempt = failures.saturating_add(1);
@@ -414,6 +423,11 @@ impl Run {
         TaskId { step: self.step, slot }
     }
 
+    /// What runs as the task at `slot` of the present superstep, or ran: its node, or the error handler of that.
+    pub fn node(&self, slot: u32) -> Option<NodeIndex> {
+        self.slots.get(slot as usize).map(|slot| slot.node)
+    }
+
     /// What the task at `slot` of the present superstep did, if it is finished.
     pub fn report(&self, slot: u32) -> Option<&Report> {
         self.slots.get(slot as usize)?.report.as_ref()
@@ -433,7 +447,7 @@ impl Run {
             return self.end(Output::Drained);
         }
         if self.steps_left == 0 {
-            let next = self.slots.iter().map(|slot| self.topology.name(slot.node).clone()).collect();
+            let next = self.slots.iter().map(|slot| self.topology.name(slot.of).clone()).collect();
             return self.end(Output::Fail(Failure::StepLimit { next }));
         }
         self.steps_left -= 1;
@@ -492,9 +506,24 @@ impl Run {
                 let task = Task { id: task, node: entry.node, attempt: entry.attempt, delay };
                 self.outputs.push_back(Output::Execute(task));
             }
-            None => self.end(Output::Fail(Failure::Task(task))),
+            None => match self.topology.handler(self.slots[slot].node) {
+                Some(handler) => self.hand_over(slot, handler),
+                None => self.end(Output::Fail(Failure::Task(task))),
+            },
         }
         Ok(())
+    }
+
+    /// Has an error handler run as the task at `slot`, or leaves it to be run if the run is cancelled and the handler is
+    /// nothing that may finish.
+    fn hand_over(&mut self, slot: usize, handler: NodeIndex) {
+        (self.slots[slot].node, self.slots[slot].attempt) = (handler, 1);
+        if self.runs(&self.slots[slot]) {
+            let task = Task { id: self.task_id(slot), node: handler, attempt: 1, delay: Duration::ZERO };
+            self.outputs.push_back(Output::Execute(task));
+        } else if !self.waits() {
+            self.stop();
+        }
     }
 
     fn running(&self, task: TaskId) -> Result<usize, EngineError> {
@@ -583,7 +612,7 @@ impl Run {
         let Breakpoints { before, after } = &self.breakpoints;
         !self.next.is_empty()
             && (self.next.iter().any(|node| before.contains(node))
-                || self.slots.iter().any(|slot| after.contains(&slot.node)))
+                || self.slots.iter().any(|slot| after.contains(&slot.of) || after.contains(&slot.node)))
     }
 
     /// Ends a run that has nothing more to wait for, although its superstep is not over.

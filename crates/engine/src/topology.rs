@@ -26,6 +26,8 @@ pub struct NodeSpec {
     pub worker: bool,
     /// Whether it chooses among routes of its own, so that some have to be declared.
     pub routing: bool,
+    /// The node whose failures it handles, so that only these lead to it.
+    pub handles: Option<Endpoint>,
     /// Whether it waits until nothing else is left to run.
     pub deferred: bool,
     /// The graph that it runs, if it is a subgraph.
@@ -152,6 +154,10 @@ pub(crate) struct TopologyNode {
     pub(crate) deferred: bool,
     pub(crate) worker: bool,
     pub(crate) subgraph: Option<Arc<Topology>>,
+    /// What runs in its place once it has failed for good.
+    pub(crate) handler: Option<NodeIndex>,
+    /// Whether it is such a handler.
+    pub(crate) handles: bool,
 }
 
 /// Something wrong with a graph, found when it is compiled.
@@ -208,6 +214,18 @@ pub enum ProblemKind {
     /// Two maps for the routes of a node.
     #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
     RoutesTwice(NodeName, Place),
+    /// An edge leads to an error handler.
+    #[error(
+        "SS013: node `{0}` handles the failures of another, so only these can lead to it; remove the edge, or lead it to a \
+         node of `add_node`"
+    )]
+    EdgeIntoHandler(NodeName),
+    /// A second error handler for a node.
+    #[error("SS014: node `{0}` has two error handlers, the first declared at {1}; remove one of the two")]
+    TwoHandlers(NodeName, Place),
+    /// An error handler for START or END.
+    #[error("SS014: node `{0}` handles the failures of {1}, which runs nothing that could fail; name a node")]
+    NothingToHandle(NodeName, &'static str),
     /// A subgraph that works on its caller's state and is to keep a state of its own.
     #[error(
         "SS015: subgraph `{0}` works on the state of the graph that it is in, so it has none to keep over several tasks; \
@@ -310,6 +328,9 @@ impl ProblemKind {
             | Self::RoutesTwice(..)
             | Self::UnknownChannel { .. }
             | Self::OwnSameState(_)
+            | Self::EdgeIntoHandler(_)
+            | Self::TwoHandlers(..)
+            | Self::NothingToHandle(..)
             | Self::IntoStart => None,
         }
     }
@@ -331,6 +352,7 @@ impl TopologyBuilder {
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.problems.clone();
         problems.extend(self.name_problems());
+        problems.extend(self.handler_problems());
         problems.extend(self.route_problems());
         problems.extend(self.edge_problems(place));
         problems.extend(self.channel_problems());
@@ -389,6 +411,28 @@ impl TopologyBuilder {
         problems
     }
 
+    /// What is wrong with error handlers, but for the edges that lead to them.
+    fn handler_problems(&self) -> Vec<Problem> {
+        let (mut problems, mut first) = (Vec::new(), BTreeMap::new());
+        for node in &self.nodes {
+            let kind = match node.handles {
+                None => continue,
+                Some(Endpoint::Start) => ProblemKind::NothingToHandle(node.name.clone(), "START"),
+                Some(Endpoint::End) => ProblemKind::NothingToHandle(node.name.clone(), "END"),
+                Some(Endpoint::Foreign) => ProblemKind::ForeignNode(format!("? -> {}", node.name)),
+                Some(Endpoint::Node(of)) => match first.get(&of) {
+                    Some(&place) => ProblemKind::TwoHandlers(self.nodes[of].name.clone(), place),
+                    None => {
+                        first.insert(of, node.place);
+                        continue;
+                    }
+                },
+            };
+            problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
     /// What is wrong with the routes that nodes take themselves.
     fn route_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -417,8 +461,18 @@ impl TopologyBuilder {
         let mut graph = DiGraph::<usize, ()>::new();
         let start = graph.add_node(usize::MAX);
         let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
+        for (handler, node) in nodes.iter().zip(&self.nodes) {
+            if let Some(Endpoint::Node(of)) = node.handles {
+                graph.add_edge(nodes[of], *handler, ());
+            }
+        }
         for edge in &self.edges {
             let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
+            if let Endpoint::Node(to) = edge.to
+                && self.nodes[to].handles.is_some()
+            {
+                blame(ProblemKind::EdgeIntoHandler(self.nodes[to].name.clone()));
+            }
             if let Endpoint::Node(to) = edge.to
                 && self.nodes[to].worker
                 && edge.kind != EdgeKind::FanOut
@@ -490,6 +544,10 @@ impl TopologyBuilder {
             && self.nodes[to].worker
         {
             ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone())
+        } else if let Endpoint::Node(to) = join.to
+            && self.nodes[to].handles.is_some()
+        {
+            ProblemKind::EdgeIntoHandler(self.nodes[to].name.clone())
         } else {
             return None;
         };
@@ -537,9 +595,16 @@ impl TopologyBuilder {
                     deferred: spec.is_some_and(|node| node.deferred),
                     worker: spec.is_some_and(|node| node.worker),
                     subgraph: spec.and_then(|node| node.subgraph.clone()),
+                    handler: None,
+                    handles: spec.is_some_and(|node| node.handles.is_some()),
                 }
             })
             .collect();
+        for (declared, spec) in self.nodes.iter().enumerate() {
+            if let Some(of) = spec.handles.and_then(of) {
+                nodes[of.position()].handler = Some(index[declared]);
+            }
+        }
         for edge in self.edges {
             let from = of(edge.from).expect("checked: no edge leaves the end");
             let (node, to) = (&mut nodes[from.position()], of(edge.to));
@@ -595,6 +660,16 @@ impl Topology {
     /// A node's name.
     pub fn name(&self, node: NodeIndex) -> &NodeName {
         &self.nodes[node.position()].name
+    }
+
+    /// The node that runs in place of this one once it has failed for good.
+    pub fn handler(&self, node: NodeIndex) -> Option<NodeIndex> {
+        self.nodes[node.position()].handler
+    }
+
+    /// Whether it is the error handler of another node.
+    pub fn is_handler(&self, node: NodeIndex) -> bool {
+        self.nodes[node.position()].handles
     }
 
     /// Whether each task of this node takes an item.

@@ -3,6 +3,7 @@
 //! Start at [`StateGraph`].
 
 mod checks;
+mod handlers;
 mod routing;
 
 pub use routing::RoutingRef;
@@ -137,6 +138,7 @@ impl<S: State> StateGraph<S> {
             on_cancel: options.on_cancel,
             worker,
             routing: false,
+            handles: None,
             deferred: options.deferred,
             subgraph: None,
             place: Location::caller(),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
 
-use crate::{CheckpointError, History, Prune, Question, namespace::SEPARATOR};
+use crate::{CheckpointError, History, NodeFailure, Prune, Question, namespace::SEPARATOR};
 
 /// Keeps threads: durable lines of checkpoints, each with one writer.
 ///
@@ -285,6 +285,9 @@ pub enum TaskRecord {
         update: String,
         /// Where its conditional edges and fan-outs lead, in order.
         targets: Vec<RecordedTarget>,
+        /// If its node failed and the error handler wrote the update, what the handler was told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Box<NodeFailure>>,
     },
     /// It began, did something that is not to be done twice, and is not over; it will run again.
     Started {
@@ -326,6 +329,14 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, String>,
     },
+    /// Its node failed for good, and its error handler is what will run.
+    Handled {
+        /// What the handler is told.
+        failure: Box<NodeFailure>,
+        /// How the handler ended, as far as it has; `Failed` with the error of the node, and no attempts, if it has not
+        /// run yet. Never `Finished`.
+        handler: Box<TaskRecord>,
+    },
 }
 
 impl TaskRecord {
@@ -337,6 +348,7 @@ impl TaskRecord {
             | Self::Failed { once, .. }
             | Self::Interrupted { once, .. }
             | Self::Cancelled { once } => Some(once),
+            Self::Handled { handler, .. } => handler.once(),
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
-    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, Persistence, RunConfig,
-    RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, Persistence, Question,
+    RunConfig, RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
     cache::NodeCache,
     load::{Restored, load},
     node::CompiledNode,
@@ -248,7 +248,7 @@ impl<S: State> CompiledGraph<S> {
         at: Option<CheckpointId>,
     ) -> Result<StateSnapshot<S>, RunError> {
         match load(&self.inner.initial, self.checkpointer()?, thread, at, ChannelSet::EMPTY).await? {
-            Some(restored) => restored.into_snapshot(at.is_none()),
+            Some(restored) => restored.into_snapshot(at.is_none(), &self.inner.topology),
             None => Ok(StateSnapshot {
                 values: self.inner.initial.clone(),
                 next: Vec::new(),
@@ -351,7 +351,7 @@ impl<S: State> Clone for CompiledGraph<S> {
 
 impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
-    fn into_snapshot(self, live: bool) -> Result<StateSnapshot<S>, RunError> {
+    fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: records, kept, .. } = self;
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control
@@ -382,16 +382,21 @@ impl<S: State> Restored<S> {
                 fold(&mut values, update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
             }
             task.result = record.update;
-            task.error = match record.record {
+            let (asks, questions) = record.record.questions(&task.node, topology);
+            let ask = |asked: &Question| asked.clone().into_interrupt(record.slot, asks.clone());
+            task.interrupts = questions.iter().map(ask).collect();
+            let (failure, end) = record.record.taken_apart();
+            task.error = match end {
                 TaskRecord::Failed { error, .. } => Some(error),
-                TaskRecord::Cancelled { .. } => Some("cancelled".to_owned()),
-                TaskRecord::Interrupted { questions, error, .. } => {
-                    let asked = questions.into_iter();
-                    task.interrupts =
-                        asked.map(|asked| asked.into_interrupt(record.slot, task.node.clone())).collect();
-                    error
+                TaskRecord::Interrupted { error, .. } => {
+                    error.or_else(|| failure.map(|failure| failure.chain()))
                 }
-                TaskRecord::Started { .. } | TaskRecord::Finished { .. } => None,
+                TaskRecord::Cancelled { .. } if failure.is_none() => Some("cancelled".to_owned()),
+                TaskRecord::Finished { .. } => None,
+                // While its error handler has still to run, what the node failed of stands.
+                TaskRecord::Started { .. } | TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => {
+                    failure.map(|failure| failure.chain())
+                }
             };
         }
         Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta), unknown: kept.channels() })

@@ -17,7 +17,8 @@ use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Checkpointer, Clock, Drain, Namespace, NoStore, Question, RunConfig, Store, StreamMode, ThreadId,
+    Checkpointer, Clock, Drain, Namespace, NoStore, NodeFailure, Question, RunConfig, Store, StreamMode,
+    ThreadId,
     background::Background,
     call::Calls,
     interrupt::{Asked, Desk},
@@ -39,6 +40,8 @@ pub struct Cx {
     pub(crate) steps_left: u32,
     /// The item of a worker's task, as JSON.
     pub(crate) item: Option<Arc<str>>,
+    /// What an error handler is told.
+    pub(crate) failure: Option<Arc<NodeFailure>>,
     /// `None` if nobody minds its silence.
     pub(crate) pulse: Option<Arc<Pulse>>,
 }
@@ -164,6 +167,12 @@ impl Cx {
     /// Chance: the same for every attempt of this task, different for any other task.
     pub fn rng(&self) -> StdRng {
         let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
+        // An error handler has the task of the node that failed, and is to throw other dice.
+        let handler = self
+            .handler()
+            .bytes()
+            .fold(0_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+        let task = task ^ handler;
         StdRng::seed_from_u64(self.run.seed ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
@@ -172,20 +181,26 @@ impl Cx {
     ///
     /// Forks of one checkpoint count their supersteps alike, so their tasks may make the same ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
-        format!("{}{}.{}.{name}", self.run.standing.ids, self.task.step, self.task.slot)
+        format!("{}{}.{}{}.{name}", self.run.standing.ids, self.task.step, self.task.slot, self.handler())
+    }
+
+    /// What tells an error handler from the node whose task it has over; nothing for any other node.
+    fn handler(&self) -> String {
+        self.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
     }
 
     /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
     /// different on another branch, on another thread, and on one that was deleted and begun again. For services that
     /// take an idempotency key.
     pub fn key(&self) -> String {
+        let handler = self.handler();
         if let Some(caller) = &self.run.standing.keys {
-            return format!("{caller}/{}.{}", self.task.step, self.task.slot);
+            return format!("{caller}/{}.{}{handler}", self.task.step, self.task.slot);
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
         let checkpoint = self.run.checkpoint.load(Ordering::Relaxed);
         let since_ms = self.run.since_ms.load(Ordering::Relaxed);
-        format!("{thread}/{checkpoint}@{since_ms}/{}.{}", self.task.step, self.task.slot)
+        format!("{thread}/{checkpoint}@{since_ms}/{}.{}{handler}", self.task.step, self.task.slot)
     }
 
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.

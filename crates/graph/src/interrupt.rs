@@ -278,6 +278,13 @@ impl Desk {
         papers.of(task).into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
     }
 
+    /// Forgets the answers of a task: what runs in its place now asks questions of its own.
+    pub(crate) fn forget_all(&self, task: TaskId) {
+        if let Some(tasks) = self.papers().answers.get_mut(&task.step) {
+            tasks.remove(&task.slot);
+        }
+    }
+
     pub(crate) fn ask(&self, task: TaskId, asked: Asked) {
         self.papers().asked.entry(task.slot).or_default().push(asked);
         self.used.store(true, Ordering::Release);

@@ -29,6 +29,7 @@ mod drain;
 mod draw;
 mod error;
 mod event;
+mod failure;
 mod node_error;
 mod stream;
 
@@ -70,6 +71,7 @@ pub use cx::Cx;
 pub use drain::Drain;
 pub use error::{CompileError, RunError, chain};
 pub use event::{DebugKind, Event};
+pub use failure::{FailureKind, NodeFailure};
 pub use history::{History, Keep, Prune};
 pub use interrupt::{Answers, Interrupt, Question, Within};
 pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};

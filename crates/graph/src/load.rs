@@ -217,7 +217,8 @@ fn restore<S: State>(
             TaskRecord::Started { .. }
             | TaskRecord::Failed { .. }
             | TaskRecord::Interrupted { .. }
-            | TaskRecord::Cancelled { .. } => None,
+            | TaskRecord::Cancelled { .. }
+            | TaskRecord::Handled { .. } => None,
         };
         restored.push(RestoredTask { slot, record, update });
     }

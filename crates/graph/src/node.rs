@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 use superstep_engine::{ChannelSet, NodeIndex, OnCancel, RetryPolicy, Target};
 
 use crate::{
-    Cx, NodeError, Panicked, Route, RoutingOutput, State, Update, cache::NodeCache, command::Written,
+    Cx, NodeError, NodeFailure, Panicked, Route, RoutingOutput, State, Update, cache::NodeCache,
+    command::Written,
 };
 
 /// What a node may return: an update, nothing, or a `Result` of either.
@@ -249,6 +250,30 @@ where
             future.await.into_update().map(Written::update)
         })
     })
+}
+
+pub(crate) fn erase_handler<S, F, Fut>(handler: F) -> NodeFn<S>
+where
+    S: State,
+    F: Fn(NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: NodeOutput<S>,
+{
+    erase(move |state, cx| handler(failure_of(&cx), state, cx))
+}
+
+pub(crate) fn erase_routing_handler<S, F, Fut>(handler: F) -> NodeFn<S>
+where
+    S: State,
+    F: Fn(NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: RoutingOutput<S>,
+{
+    erase_routing(move |state, cx| handler(failure_of(&cx), state, cx))
+}
+
+fn failure_of(cx: &Cx) -> NodeFailure {
+    cx.failure.as_deref().expect("only a failure leads to an error handler").clone()
 }
 
 /// An item that is not what its worker takes: it was stored by another version of the program.

@@ -4,6 +4,8 @@
 
 use std::{any::Any, error::Error, fmt, io};
 
+use serde_json::Value;
+
 use crate::{NoStore, StoreError};
 
 /// A failure of a node. Anything with `?` becomes one.
@@ -12,18 +14,30 @@ use crate::{NoStore, StoreError};
 pub struct NodeError {
     source: Box<dyn Error + Send + Sync>,
     fatal: bool,
+    data: Option<Value>,
 }
 
 impl NodeError {
     /// A failure with this text or this cause.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { source: cause.into(), fatal: false }
+        Self { source: cause.into(), fatal: false, data: None }
     }
 
     /// The same failure, never to be retried.
     #[must_use]
     pub fn fatal(self) -> Self {
         Self { fatal: true, ..self }
+    }
+
+    /// The same failure with something that its error handler can read: [`NodeFailure::data`](crate::NodeFailure::data).
+    #[must_use]
+    pub fn with_data(self, data: impl Into<Value>) -> Self {
+        Self { data: Some(data.into()), ..self }
+    }
+
+    /// What was said with [`with_data`](Self::with_data).
+    pub fn data(&self) -> Option<&Value> {
+        self.data.as_ref()
     }
 
     /// Whether it must not be retried.
@@ -55,8 +69,9 @@ impl NodeError {
         true
     }
 
-    pub(crate) fn into_source(self) -> Box<dyn Error + Send + Sync> {
-        self.source
+    /// What happened, and what was said beside.
+    pub(crate) fn into_parts(self) -> (Box<dyn Error + Send + Sync>, Option<Value>) {
+        (self.source, self.data)
     }
 }
 

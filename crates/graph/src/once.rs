@@ -190,6 +190,11 @@ impl Ledger {
         page.map(|page| page.results.clone()).unwrap_or_default()
     }
 
+    /// Forgets the results of a task: what runs in its place now does things of its own.
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.pages().tasks.remove(&task.slot);
+    }
+
     /// Whether a task has results that are not stored.
     pub(crate) fn is_ahead(&self, task: TaskId) -> bool {
         let pages = self.pages();

@@ -34,8 +34,8 @@ use superstep_engine::{
 use tokio::time::{Sleep, sleep};
 
 use crate::{
-    AppliedTask, Command, Cx, Namespace, NodeError, Outcome, Panicked, RunConfig, RunError, Source, State,
-    Status, StreamMode, TaskRecord, ThreadId,
+    AppliedTask, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Panicked, RunConfig, RunError,
+    Source, State, Status, StreamMode, TaskRecord, ThreadId,
     background::Background,
     cache::Lookup,
     call::Calls,
@@ -133,6 +133,8 @@ struct Driver<S: State> {
     scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
+    /// What the error handlers of this superstep are told, by the slot of the task that they have over.
+    failures: BTreeMap<u32, Arc<NodeFailure>>,
     /// What the tasks of this superstep wait for, by slot.
     waiting: BTreeMap<u32, Vec<Asking>>,
     /// The interrupt whose answer was of the wrong type.
@@ -200,6 +202,7 @@ impl<S: State> Driver<S> {
             done: Vec::new(),
             scratch: Vec::new(),
             failure: None,
+            failures: BTreeMap::new(),
             waiting: BTreeMap::new(),
             refused: None,
             fatal: false,
@@ -332,7 +335,7 @@ impl<S: State> Driver<S> {
             let slot = task.id.slot;
             match result {
                 TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
-                TaskResult::Failed(error) => self.fail_task(run, task, error),
+                TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
             }
             if run.unfinished() > 0 && self.hold.is_some() {
@@ -357,11 +360,13 @@ impl<S: State> Driver<S> {
         };
         let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
         let (run, attempt) = (self.cx.clone(), task.attempt);
-        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, pulse };
+        let failure = self.failures.get(&task.id.slot).cloned();
+        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse };
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }
 
-    /// Looks for what a task would give. One that was answered is not to be found, nor kept: its answer is in no key.
+    /// Looks for what a task would give. One that was answered, and an error handler, is not to be
+    /// found, nor kept: its answer, and what it is told, is in no key.
     fn look_up(
         &self,
         task: Task,
@@ -369,7 +374,9 @@ impl<S: State> Driver<S> {
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
         match &node.cache {
-            Some(cache) if self.cx.desk.answers_of(task.id).is_empty() => {
+            Some(cache)
+                if self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none() =>
+            {
                 cache.find(&self.state, item, self.cx.clock.now_ms())
             }
             _ => Ok((None, Lookup::None)),
@@ -412,14 +419,18 @@ impl<S: State> Driver<S> {
     }
 
     /// Has the engine decide about a failure.
-    fn fail_task(&mut self, run: &mut Run, task: Task, error: NodeError) {
+    async fn fail_task(&mut self, run: &mut Run, task: Task, error: NodeError) -> Result<(), RunError> {
         let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
         self.fatal = error.is_fatal();
-        let source = error.into_source();
+        let (source, data) = error.into_parts();
         self.tell_failure(task, &*source);
         let chance = self.chance(task);
-        self.failure = Some((task, source));
         run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
+        if run.node(task.id.slot) != Some(task.node) {
+            return self.hand_over(task, source, data).await;
+        }
+        self.failure = Some((task, source));
+        Ok(())
     }
 
     /// Keeps a finished task for the end of its superstep and asks its routers, which add to where it `goes` itself.
@@ -480,6 +491,9 @@ impl<S: State> Driver<S> {
         }
         if !self.waiting.is_empty() {
             self.waiting.clear();
+        }
+        if !self.failures.is_empty() {
+            self.failures.clear();
         }
         if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();

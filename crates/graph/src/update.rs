@@ -256,20 +256,30 @@ impl<S: State> Change<S> {
         let names = control.next.clone();
         let mut change = Self::new(state, Some(control));
         for RestoredTask { slot, record, update } in tasks {
-            let (json, targets, update) = match (record, update) {
-                (TaskRecord::Finished { update: json, targets }, Some(update)) => (json, targets, update),
+            let (json, targets, failure, update) = match (record, update) {
+                (TaskRecord::Finished { update: json, targets, failure }, Some(update)) => {
+                    (json, targets, failure, update)
+                }
                 (record, update) => {
                     change.pending.push(RestoredTask { slot, record, update });
                     continue;
                 }
             };
             let Some(name) = names.get(slot as usize) else { continue };
-            let Some(node) = graph.topology.find(name.as_str()) else { continue };
+            let node = match &failure {
+                None => graph.topology.find(name.as_str()),
+                Some(failure) => {
+                    let lost = || failure.lost_handler(&graph.name, change.step - 1, slot);
+                    Some(failure.handler(&graph.topology).ok_or_else(lost)?)
+                }
+            };
+            let Some(node) = node else { continue };
             // An input is no task that could run again.
             if !live && node != graph.topology.start() {
                 continue;
             }
             let targets = run::recorded_targets(&graph.topology, targets);
+            let name = graph.topology.name(node);
             change.fold(name, update)?;
             let (node_name, update) = (name.clone(), json.into_bytes());
             change.done.push(slot);

@@ -16,7 +16,7 @@ pub mod guide;
 /// What a graph of your own needs.
 pub mod prelude {
     pub use superstep_graph::{
-        Command, CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeOptions,
-        RetryPolicy, Route, RunConfig, START, State, StateGraph, StreamMode,
+        Command, CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeFailure,
+        NodeOptions, RetryPolicy, Route, RunConfig, START, State, StateGraph, StreamMode,
     };
 }

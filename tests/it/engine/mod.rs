@@ -15,6 +15,7 @@ mod failures;
 mod fan_out;
 mod forks;
 mod functional;
+mod handlers;
 mod interrupts;
 mod joins;
 mod json_state;

@@ -27,7 +27,7 @@ fn child() {
         let _lease = store.lease(&thread).await.unwrap();
         line(&store, &thread, 3).await;
         let key = TaskKey { thread, checkpoint: CheckpointId(3), slot: 1 };
-        let record = TaskRecord::Finished { update: "4".into(), targets: Vec::new() };
+        let record = TaskRecord::Finished { update: "4".into(), targets: Vec::new(), failure: None };
         store.record(&key, record).await.unwrap();
         let mut out = std::io::stdout();
         out.write_all(b"\nstored\n").unwrap();
@@ -65,7 +65,7 @@ async fn a_killed_process_loses_nothing_and_frees_its_thread() {
     let lease = store.lease(&thread).await.unwrap();
     let loaded = load(&store, &thread).await;
     assert_eq!(updates(&loaded), ["1", "2", "3"]);
-    let record = TaskRecord::Finished { update: "4".into(), targets: Vec::new() };
+    let record = TaskRecord::Finished { update: "4".into(), targets: Vec::new(), failure: None };
     assert_eq!(loaded.tasks, [(1, record)]);
     let head = Some(loaded.head);
     store.commit(&thread, head, superstep(head, "5")).await.unwrap();

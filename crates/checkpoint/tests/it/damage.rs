@@ -106,7 +106,7 @@ async fn what_is_not_json_is_refused_and_not_stored() {
         let expected = "SS303: cannot store the update of node `a`, task 0, of thread `t`: it is not JSON";
         assert!(text.starts_with(expected), "{text}");
         let key = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(1), slot: 2 };
-        let record = TaskRecord::Finished { update: update.into(), targets: Vec::new() };
+        let record = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
         let text = folder.text(&store.record(&key, record).await.unwrap_err());
         let expected = "SS303: cannot store the recorded update of task 2 of thread `t`: it is not JSON";
         assert!(text.starts_with(expected), "{text}");

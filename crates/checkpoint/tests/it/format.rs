@@ -35,7 +35,10 @@ async fn write_fixture(path: &Path) {
     let input = Commit {
         metadata,
         applied: Vec::new(),
-        records: vec![(0, TaskRecord::Finished { update: r#"{"log":["in"]}"#.into(), targets: Vec::new() })],
+        records: vec![(
+            0,
+            TaskRecord::Finished { update: r#"{"log":["in"]}"#.into(), targets: Vec::new(), failure: None },
+        )],
         ..input
     };
     store.commit(&thread, None, input).await.unwrap();
@@ -54,7 +57,7 @@ async fn write_fixture(path: &Path) {
         .unwrap();
     let targets = vec!["join".into(), sent, "__end__".into()];
     let update = r#"{"log":["right"],"x":null}"#.into();
-    store.record(&right, TaskRecord::Finished { update, targets }).await.unwrap();
+    store.record(&right, TaskRecord::Finished { update, targets, failure: None }).await.unwrap();
     let mut joined = superstep(id(2), "0");
     joined.control.next = vec!["worker".into()];
     joined.control.items.insert(0, r#"{"n":1}"#.into());
@@ -140,11 +143,13 @@ async fn a_database_of_schema_1_loads_for_ever() {
 
     let parallel = at(2).await;
     assert_eq!(updates(&parallel), [r#"{"log":["in"]}"#]);
-    let left = TaskRecord::Finished { update: r#"{"log":["left"]}"#.into(), targets: Vec::new() };
+    let left =
+        TaskRecord::Finished { update: r#"{"log":["left"]}"#.into(), targets: Vec::new(), failure: None };
     let sent = RecordedTarget::Send { node: "worker".into(), item: r#"{"n":1}"#.into() };
     let right = TaskRecord::Finished {
         update: r#"{"log":["right"],"x":null}"#.into(),
         targets: vec!["join".into(), sent, "__end__".into()],
+        failure: None,
     };
     assert_eq!(parallel.tasks, [(0, left), (1, right)]);
 

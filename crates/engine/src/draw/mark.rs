@@ -31,8 +31,11 @@ impl Drawing {
             })
             .collect();
         let mut taken = std::collections::BTreeSet::new();
-        for arrow in self.arrows.iter_mut().filter(|arrow| ran[arrow.from] > 0) {
+        // A node that failed is not among those that ran: its error handler is.
+        let used = |arrow: &&mut super::DrawnArrow| ran[arrow.from] > 0 || arrow.kind == ArrowKind::Error;
+        for arrow in self.arrows.iter_mut().filter(used) {
             let times = match &arrow.kind {
+                ArrowKind::Error => ran[arrow.to],
                 ArrowKind::Plain | ArrowKind::Join => 1,
                 ArrowKind::Items => next[arrow.to],
                 // Of two routes to one node, the first: they cannot be told apart.

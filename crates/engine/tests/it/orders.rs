@@ -40,6 +40,7 @@ impl World {
             on_cancel: OnCancel::Drop,
             worker: false,
             routing: false,
+            handles: None,
             deferred: false,
             subgraph: None,
             place,

@@ -36,6 +36,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                         on_cancel: OnCancel::Drop,
                         worker: arrow == "=>",
                         routing: false,
+                        handles: None,
                         deferred: false,
                         subgraph: None,
                         place,

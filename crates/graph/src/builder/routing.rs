@@ -52,9 +52,13 @@ impl<S: State> StateGraph<S> {
         Fut::Output: RoutingOutput<S>,
     {
         let node = self.declare(name, erase_routing(node), false);
-        let routes = <Fut::Output as RoutingOutput<S>>::Route::ALL;
-        self.topology.nodes.last_mut().expect("it was just declared").routing = !routes.is_empty();
+        self.chooses(!<Fut::Output as RoutingOutput<S>>::Route::ALL.is_empty());
         RoutingRef::new(node)
+    }
+
+    /// Says whether the node that was declared last has routes to choose among.
+    pub(super) fn chooses(&mut self, routing: bool) {
+        self.topology.nodes.last_mut().expect("it was just declared").routing = routing;
     }
 
     /// Declares a routing node that needs something beside the state; each task gets a clone of it.

@@ -209,7 +209,7 @@ fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
         if !is_finished(tasks, task.slot) {
             // The contract says that an update is a JSON text, so that there is nothing to lose here.
             let update = String::from_utf8_lossy(&task.update).into_owned();
-            put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new() });
+            put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new(), failure: None });
         }
     }
 }

@@ -146,34 +146,47 @@ impl<S: State> Driver<S> {
         self.items.clone_from(&control.items);
         let mut begin = fresh(control);
         let mut waiting = Vec::new();
-        for task in tasks {
-            let name = begin.control.next.get(task.slot as usize);
-            let id = TaskId { step: begin.control.step + 1, slot: task.slot };
-            match (task.record, task.update) {
-                (TaskRecord::Finished { update: json, targets }, Some(update)) => {
+        for RestoredTask { slot, record, update } in tasks {
+            let Some(name) = begin.control.next.get(slot as usize).cloned() else { continue };
+            let id = TaskId { step: begin.control.step + 1, slot };
+            let (failure, record) = record.taken_apart();
+            let mut node = self.graph.topology.find(name.as_str());
+            if let Some(failure) = failure {
+                match failure.handler(&self.graph.topology) {
+                    Some(handler) => {
+                        node = Some(handler);
+                        begin.records.handled.push((slot, handler));
+                        self.failures.insert(slot, Arc::from(failure));
+                    }
+                    None if update.is_some() => {
+                        return Err(failure.lost_handler(&self.graph.name, begin.control.step, slot));
+                    }
+                    // The program has no handler any more, so that the node is tried again.
+                    None => continue,
+                }
+            }
+            match (record, update) {
+                (TaskRecord::Finished { update: json, targets, .. }, Some(update)) => {
                     // The engine reports nodes that the graph lost.
-                    let Some(node) = name.and_then(|name| self.graph.topology.find(name.as_str())) else {
-                        continue;
-                    };
+                    let Some(node) = node else { continue };
                     let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
                     let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
-                    begin.records.finished.push((task.slot, Report { written, exclusive, targets: ends }));
-                    let json = json.into_bytes();
-                    let update = Some(update);
-                    self.put(task.slot, Done { node, update, json, items, recorded: true });
+                    begin.records.finished.push((slot, Report { written, exclusive, targets: ends }));
+                    let (json, update) = (json.into_bytes(), Some(update));
+                    self.put(slot, Done { node, update, json, items, recorded: true });
                 }
                 (TaskRecord::Started { attempts, once } | TaskRecord::Failed { attempts, once, .. }, _) => {
-                    begin.records.failed.push((task.slot, attempts));
+                    begin.records.failed.push((slot, attempts));
                     self.cx.ledger.restore(id, once);
                 }
                 (TaskRecord::Interrupted { questions, answers, attempts, once, .. }, _) => {
-                    begin.records.failed.push((task.slot, attempts));
+                    begin.records.failed.push((slot, attempts));
                     self.cx.ledger.restore(id, once);
-                    let Some(node) = name.cloned() else { continue };
-                    waiting.push(Waiting { slot: task.slot, node, questions, answers });
+                    let node = node.map_or(name, |node| self.graph.topology.name(node).clone());
+                    waiting.push(Waiting { slot, node, questions, answers });
                 }
                 (TaskRecord::Cancelled { once }, _) => self.cx.ledger.restore(id, once),
-                (TaskRecord::Finished { .. }, _) => {}
+                (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}
             }
         }
         self.answer(&mut begin, waiting, answers)?;

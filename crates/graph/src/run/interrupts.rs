@@ -66,7 +66,7 @@ impl<S: State> Driver<S> {
         let attempts = task.attempt - 1;
         let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
         let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error, once };
-        self.store_record(slot, record).await?;
+        self.store_record(slot, record.handled(self.failure_of(slot))).await?;
         let ask = |question: Question| question.into_asking(slot, node.clone());
         let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
         let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
@@ -112,7 +112,7 @@ impl<S: State> Driver<S> {
                 answers.extend(new.iter().map(|(key, value)| (key.clone(), value.to_string())));
                 let once = self.cx.ledger.results(TaskId { step, slot });
                 let record = TaskRecord::Interrupted { questions, answers, attempts: 0, error: None, once };
-                begin.answered.push((slot, record));
+                begin.answered.push((slot, record.handled(self.failure_of(slot))));
             }
             known.extend(new);
             desk.insert(slot, known);

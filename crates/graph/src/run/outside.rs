@@ -1,11 +1,11 @@
 //! Commands from outside: an update and where to go, beside what the thread has still to run.
 
-use superstep_engine::{Control, END, NodeName, RestoreError, Target};
+use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{Begin, Driver};
 use crate::{
-    Answers, Command, Question, RunConfig, RunError, Source, State, TaskRecord, command::Goto,
-    hold::NewCheckpoint, interrupt::Asking, load::RestoredTask, node::Targets, update::Change,
+    Answers, Command, Question, RunConfig, RunError, Source, State, command::Goto, hold::NewCheckpoint,
+    interrupt::Asking, load::RestoredTask, node::Targets, update::Change,
 };
 
 impl<S: State> Driver<S> {
@@ -26,7 +26,7 @@ impl<S: State> Driver<S> {
         }
         let also = self.destinations(command.goto)?;
         let live = config.checkpoint.is_none();
-        let mut answers = config.answers.resolve(&questions(&control, &tasks, live))?;
+        let mut answers = config.answers.resolve(&questions(&graph.topology, &control, &tasks, live))?;
         let before = (control.clone(), self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
         if let Some(update) = command.update {
@@ -47,11 +47,10 @@ impl<S: State> Driver<S> {
                     None => continue,
                 }
             };
-            if let TaskRecord::Interrupted { questions, .. } = &task.record {
-                for asked in questions.iter().map(|asked| asked.clone().into_asking(slot, node.clone())) {
-                    if let Some(answer) = given.get(&asked.key) {
-                        translated = translated.answer(asked.interrupt.id, answer.clone());
-                    }
+            let (asks, questions) = task.record.questions(node, &graph.topology);
+            for asked in questions.iter().map(|asked| asked.clone().into_asking(slot, asks.clone())) {
+                if let Some(answer) = given.get(&asked.key) {
+                    translated = translated.answer(asked.interrupt.id, answer.clone());
                 }
             }
             carried.push(RestoredTask { slot, ..task });
@@ -77,6 +76,9 @@ impl<S: State> Driver<S> {
                     Some(node) if graph.topology.takes_item(node) => {
                         return refuse(name.as_str(), "it takes an item; send it one with `Command::send`");
                     }
+                    Some(node) if graph.topology.is_handler(node) => {
+                        return refuse(name.as_str(), "only a failure leads to an error handler");
+                    }
                     Some(node) if node != graph.topology.start() => Target::Node(node),
                     _ => {
                         let (graph, node) = (graph.name.clone(), name.to_string());
@@ -101,16 +103,18 @@ impl<S: State> Driver<S> {
 }
 
 /// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
-fn questions<S: State>(control: &Control, tasks: &[RestoredTask<S>], live: bool) -> Vec<(u32, Asking)> {
+fn questions<S: State>(
+    topology: &Topology,
+    control: &Control,
+    tasks: &[RestoredTask<S>],
+    live: bool,
+) -> Vec<(u32, Asking)> {
     let mut asked = Vec::new();
     for task in tasks.iter().filter(|_| live) {
-        if let (TaskRecord::Interrupted { questions, .. }, Some(node)) =
-            (&task.record, control.next.get(task.slot as usize))
-        {
-            let ask =
-                |question: &Question| (task.slot, question.clone().into_asking(task.slot, node.clone()));
-            asked.extend(questions.iter().map(ask));
-        }
+        let Some(node) = control.next.get(task.slot as usize) else { continue };
+        let (asks, questions) = task.record.questions(node, topology);
+        let ask = |question: &Question| (task.slot, question.clone().into_asking(task.slot, asks.clone()));
+        asked.extend(questions.iter().map(ask));
     }
     asked
 }

@@ -1,11 +1,12 @@
 //! What is kept of tasks whose superstep is not over, so that they need not run again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, error::Error, sync::Arc};
 
+use serde_json::Value;
 use superstep_engine::{NodeIndex, Report, Run, Target, Task, TaskId};
 
 use super::Driver;
-use crate::{RecordedTarget, RunError, State, TaskRecord, error::chain, once::Request};
+use crate::{NodeFailure, RecordedTarget, RunError, State, TaskRecord, error::chain, once::Request};
 
 impl<S: State> Driver<S> {
     /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
@@ -15,6 +16,30 @@ impl<S: State> Driver<S> {
         };
         let record = self.failed_record(failed.id, failed.attempt, chain(&*source));
         self.store_record(failed.id.slot, record).await
+    }
+
+    /// Keeps, for the error handler that has a task over now, why its node failed.
+    pub(super) async fn hand_over(
+        &mut self,
+        task: Task,
+        source: Box<dyn Error + Send + Sync>,
+        data: Option<Value>,
+    ) -> Result<(), RunError> {
+        let slot = task.id.slot;
+        let node = self.graph.topology.name(task.node).clone();
+        let item = self.items.get(&slot).map(String::as_str);
+        let failure = NodeFailure::new(node, task.attempt, &*source, data, item);
+        self.failures.insert(slot, Arc::new(failure));
+        self.cx.desk.forget_all(task.id);
+        self.cx.ledger.forget(task.id);
+        let record = self.failed_record(task.id, 0, chain(&*source));
+        drop(source);
+        self.store_record(slot, record).await
+    }
+
+    /// What the error handler is told that has a task over.
+    pub(super) fn failure_of(&self, slot: u32) -> Option<&NodeFailure> {
+        self.failures.get(&slot).map(Arc::as_ref)
     }
 
     /// Stores how the tasks of a superstep ended that will not be committed.
@@ -45,10 +70,12 @@ impl<S: State> Driver<S> {
     /// Stores that a task stopped where it stood.
     pub(super) async fn record_stopped(&self, task: Task) -> Result<(), RunError> {
         let once = self.cx.ledger.results(task.id);
-        if self.cx.desk.answers_of(task.id).is_empty() {
+        // The record of a task that was answered has the answers, and that of an error handler what it is told; both say
+        // that it is to run again.
+        let plain = self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none();
+        if plain {
             self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
         } else if self.cx.ledger.is_ahead(task.id) {
-            // Without anything new: its record has the answers, and says that it is to run again.
             let record = self.started_record(task.id, task.attempt - 1, once);
             self.store_record(task.id.slot, record).await?;
         }
@@ -68,19 +95,23 @@ impl<S: State> Driver<S> {
     /// The record of a failure, with the answers that the task had been given.
     fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
         let (answers, once) = (self.cx.desk.answers_of(task), self.cx.ledger.results(task));
-        if answers.is_empty() {
-            return TaskRecord::Failed { attempts, error, once };
-        }
-        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error), once }
+        let record = if answers.is_empty() {
+            TaskRecord::Failed { attempts, error, once }
+        } else {
+            TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error), once }
+        };
+        record.handled(self.failure_of(task.slot))
     }
 
     /// The record of a task that is at work, with the answers that it had been given.
     fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
         let answers = self.cx.desk.answers_of(task);
-        if answers.is_empty() {
-            return TaskRecord::Started { attempts, once };
-        }
-        TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: None, once }
+        let record = if answers.is_empty() {
+            TaskRecord::Started { attempts, once }
+        } else {
+            TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: None, once }
+        };
+        record.handled(self.failure_of(task.slot))
     }
 
     /// Stores what tasks did once, before they go on.
@@ -123,7 +154,8 @@ impl<S: State> Driver<S> {
                 RecordedTarget::Send { node: name(node), item }
             }
         };
-        TaskRecord::Finished { update, targets: report.targets.iter().map(target).collect() }
+        let targets = report.targets.iter().map(target).collect();
+        TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
     }
 
     pub(super) fn mark_recorded(&mut self, slot: u32) {

@@ -9,8 +9,8 @@ use superstep_graph::{
 use super::{
     cases,
     fixture::{
-        ONE, Store, THREE, TWO, applied, assert_conflict, cancelled, channel, commit, failed, finished,
-        known, line, load, once, plain, record, recorded, started, superstep, task, updates,
+        ONE, Store, THREE, TWO, applied, assert_conflict, cancelled, channel, commit, failed, failure,
+        finished, known, line, load, once, plain, record, recorded, started, superstep, task, updates,
     },
 };
 
@@ -168,7 +168,10 @@ async fn a_record_is_found_again(store: Store) {
     let sent = RecordedTarget::Send { node: "worker".into(), item: "{\"n\": 1}".into() };
     let targets = vec!["a".into(), sent, "a".into()];
     let ends = [
-        (8, TaskRecord::Finished { update: "{}".into(), targets }),
+        (8, TaskRecord::Finished { update: "{}".into(), targets, failure: None }),
+        (9, TaskRecord::Finished { update: "{}".into(), targets: Vec::new(), failure: Some(failure()) }),
+        (10, TaskRecord::Handled { failure: failure(), handler: Box::new(failed(1)) }),
+        (11, TaskRecord::Handled { failure: failure(), handler: Box::new(started(1, 2)) }),
         (7, finished(r#"{"log":["ok"]}"#, &["b", "__end__"])),
         (0, failed(2)),
         (300, cancelled()),
@@ -177,8 +180,9 @@ async fn a_record_is_found_again(store: Store) {
     for (slot, end) in &ends {
         record(&store, &task(&thread, ONE, *slot), end.clone()).await;
     }
-    let [eight, seven, zero, many, most] = ends;
-    assert_eq!(load(&store, &thread, None).await.tasks, [zero, seven, eight, many, most]);
+    let [eight, nine, ten, eleven, seven, zero, many, most] = ends;
+    let ends = [zero, seven, eight, nine, ten, eleven, many, most];
+    assert_eq!(load(&store, &thread, None).await.tasks, ends);
 }
 
 async fn what_a_task_did_once_is_found_again(store: Store) {

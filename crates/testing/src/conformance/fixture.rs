@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Map;
 use superstep_graph::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Control,
-    History, Loaded, Source, TaskKey, TaskRecord, ThreadId,
+    History, Loaded, NodeFailure, Source, TaskKey, TaskRecord, ThreadId,
 };
 
 pub(super) type Store = Arc<dyn Checkpointer>;
@@ -47,7 +47,17 @@ pub(super) fn finished(update: &str, targets: &[&str]) -> TaskRecord {
     TaskRecord::Finished {
         update: update.into(),
         targets: targets.iter().map(|target| (*target).into()).collect(),
+        failure: None,
     }
+}
+
+/// What an error handler is told.
+pub(super) fn failure() -> Box<NodeFailure> {
+    let failure = serde_json::json!({
+        "node": "agent", "attempts": 3, "kind": "timeout", "message": "no \"answer\"", "causes": ["why"],
+        "data": {"status": [503, null]},
+    });
+    Box::new(serde_json::from_value(failure).expect("it is the JSON form of a failure"))
 }
 
 pub(super) fn failed(attempts: u32) -> TaskRecord {

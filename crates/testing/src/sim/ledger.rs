@@ -61,6 +61,10 @@ impl Ledger {
             self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
             head.finished.remove(&slot);
             head.asking.remove(&slot);
+            let record = match record {
+                TaskRecord::Handled { handler, .. } => handler,
+                record => record,
+            };
             match record {
                 TaskRecord::Finished { .. } => drop(head.finished.insert(slot)),
                 TaskRecord::Interrupted { .. } => drop(head.asking.insert(slot)),

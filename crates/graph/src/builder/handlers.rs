@@ -1,0 +1,92 @@
+//! Nodes that take over where another one failed.
+
+use std::{future::Future, panic::Location};
+
+use super::{NodeRef, RoutingRef, StateGraph};
+use crate::{
+    Cx, NodeFailure, NodeOutput, Route, RoutingOutput, State,
+    node::{NodeFn, erase_handler, erase_routing_handler},
+};
+
+impl<S: State> StateGraph<S> {
+    /// Declares a node that runs in place of `node` once that has failed for good: after its retries, when its time is up
+    /// or when it panicked.
+    ///
+    /// It runs in the same superstep, with the state that `node` was given, and what it writes is folded in the place of
+    /// `node`'s update. Then its own edges are followed, and those of `node` are not. It is told a [`NodeFailure`], which is
+    /// stored: after a crash it runs again, and `node` does not. Should it fail itself, so does the run, unless it has a
+    /// handler of its own.
+    ///
+    /// It is a node like others, with [`NodeOptions`](crate::NodeOptions) of its own, except that no edge can lead to it.
+    /// Interrupts are no failures and never reach it.
+    ///
+    /// ```
+    /// # use superstep_graph::{Cx, END, NodeError, NodeFailure, START, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Page { html: String, note: Option<String> }
+    /// # let mut graph = StateGraph::<Page>::new("pages");
+    /// let fetch = graph.add_node("fetch", async |_: Page, _: Cx| Err::<(), _>(NodeError::new("no route to host")));
+    /// let fallback = graph.add_error_handler(fetch, "fallback", async |failure: NodeFailure, _: Page, _: Cx| {
+    ///     Page::update().note(format!("{} failed: {}", failure.node, failure.message))
+    /// });
+    /// graph.add_edge(START, fetch);
+    /// graph.add_edge(fallback, END);
+    /// ```
+    #[track_caller]
+    pub fn add_error_handler<F, Fut>(&mut self, node: impl Into<NodeRef>, name: &str, handler: F) -> NodeRef
+    where
+        F: Fn(NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.handle(node.into(), name, erase_handler(handler))
+    }
+
+    /// Declares an error handler that needs something beside the state; each task gets a clone of it.
+    #[track_caller]
+    pub fn add_error_handler_with<D, F, Fut>(
+        &mut self,
+        node: impl Into<NodeRef>,
+        name: &str,
+        deps: D,
+        handler: F,
+    ) -> NodeRef
+    where
+        D: Clone + Send + Sync + 'static,
+        F: Fn(D, NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.add_error_handler(node, name, move |failure, state, cx| {
+            handler(deps.clone(), failure, state, cx)
+        })
+    }
+
+    /// Declares an error handler that says itself what runs next, as a node of
+    /// [`add_routing_node`](Self::add_routing_node) does.
+    #[track_caller]
+    pub fn add_routing_error_handler<F, Fut>(
+        &mut self,
+        node: impl Into<NodeRef>,
+        name: &str,
+        handler: F,
+    ) -> RoutingRef<<Fut::Output as RoutingOutput<S>>::Route>
+    where
+        F: Fn(NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: RoutingOutput<S>,
+    {
+        let handler = self.handle(node.into(), name, erase_routing_handler(handler));
+        self.chooses(!<Fut::Output as RoutingOutput<S>>::Route::ALL.is_empty());
+        RoutingRef::new(handler)
+    }
+
+    #[track_caller]
+    fn handle(&mut self, node: NodeRef, name: &str, run: NodeFn<S>) -> NodeRef {
+        let (handler, of) = (self.declare(name, run, false), self.endpoint(node));
+        let place = Location::caller();
+        let spec = self.topology.nodes.last_mut().expect("it was just declared");
+        (spec.handles, spec.place) = (Some(of), place);
+        handler
+    }
+}

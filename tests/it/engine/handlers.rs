@@ -1,0 +1,537 @@
+//! Error handlers: nodes that run in place of one that failed for good.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::json;
+use superstep::{
+    Answers, Breakpoints, Command, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions,
+    NodeRef, OnCancel, ProblemKind, RetryPolicy, Route, RunConfig, RunError, START, State, StateGraph,
+    Status, StreamMode,
+};
+
+use crate::support::{
+    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, t, task,
+    text, told,
+};
+
+/// What handlers were told.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<NodeFailure>>>);
+
+impl Heard {
+    fn note(&self, failure: NodeFailure) {
+        self.0.lock().unwrap().push(failure);
+    }
+
+    fn all(&self) -> Vec<NodeFailure> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn broken() -> NodeError {
+    let why = std::io::Error::other("the disk is full");
+    NodeError::new(Broken(why)).with_data(json!({"status": 507}))
+}
+
+#[derive(Debug)]
+struct Broken(std::io::Error);
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it broke")
+    }
+}
+
+impl std::error::Error for Broken {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Adds a node that counts its calls and fails.
+fn breaker(graph: &mut StateGraph<Plain>, name: &str, calls: &Calls) -> NodeRef {
+    graph.add_node_with(name, calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+        calls.add(&cx);
+        Err::<(), _>(broken())
+    })
+}
+
+/// `START → a → b`, where `a` fails and `h` says so.
+fn handled(calls: &Calls, heard: &Heard) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = breaker(&mut graph, "a", calls);
+    let b = sayer(&mut graph, "b");
+    graph.add_error_handler_with(
+        a,
+        "h",
+        heard.clone(),
+        async |heard: Heard, failure: NodeFailure, _: Plain, _: Cx| {
+            heard.note(failure);
+            say("h")
+        },
+    );
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn c11_a_handler_runs_in_the_superstep_of_the_node_that_failed(backend: Backend) {
+        let (calls, heard) = (Calls::default(), Heard::default());
+        let graph = backend.keep(handled(&calls, &heard));
+        let modes = [StreamMode::Updates, StreamMode::Tasks];
+        assert_eq!(
+            told(&graph, Plain::update(), t(), &modes).await,
+            [
+                "start 1 a #1",
+                "end 1 a #1: it broke: the disk is full",
+                "start 1 h #1",
+                r#"update 1 h: {"log":["h"]}"#,
+                "end 1 h #1",
+            ]
+        );
+        let done = head(&graph).await;
+        assert_eq!((done.values.said().as_str(), done.next.len(), calls.all().as_str()), ("h", 0, "a"));
+        assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")]));
+        let told = heard.all();
+        let expected = json!({
+            "node": "a", "attempts": 1, "kind": "error", "message": "it broke", "causes": ["the disk is full"],
+            "data": {"status": 507},
+        });
+        assert_eq!(told.iter().map(|failure| serde_json::to_value(failure).unwrap()).collect::<Vec<_>>(), [expected]);
+    }
+
+    async fn c11_a_handler_that_goes_to_b_is_followed_by_it(backend: Backend) {
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = breaker(&mut graph, "a", &calls);
+        let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+        let handler = graph.add_routing_error_handler(a, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
+            let way = if failure.kind == FailureKind::Error { Way::B } else { Way::End };
+            Command::update(say("h")).goto(way)
+        });
+        graph.add_edge(START, a);
+        graph.add_edge(a, c);
+        graph.add_routes(handler, |way| match way {
+            Way::B => b,
+            Way::End => END,
+        });
+        let graph = backend.keep(graph.compile().unwrap());
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "h b");
+    }
+
+    /// With the better outcome: the handler is told the same typed failure when it runs again.
+    async fn c12_a_handler_that_fails_runs_again_and_its_node_does_not(backend: Backend) {
+        let (calls, heard) = (Calls::default(), Heard::default());
+        let graph = |mends: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = breaker(&mut graph, "a", &calls);
+            let b = sayer(&mut graph, "b");
+            let deps = (calls.clone(), heard.clone());
+            let handler = graph.add_error_handler_with(
+                a,
+                "h",
+                deps,
+                move |(calls, heard): (Calls, Heard), failure: NodeFailure, _: Plain, cx: Cx| async move {
+                    calls.add(&cx);
+                    heard.note(failure);
+                    if mends { Ok(say("h")) } else { Err(NodeError::new("so did I")) }
+                },
+            );
+            graph.add_edge(START, a);
+            graph.add_edge(handler, b);
+            backend.keep(graph.compile().unwrap())
+        };
+        let error = failed(graph(false).invoke(Plain::update(), t()).await);
+        assert_eq!(text(&error), "SS101: superstep 1: node `h` failed after 1 attempt\n  cause: so did I");
+        let now = head(&graph(false)).await;
+        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("a", ""));
+        assert_eq!(task(&now.tasks[0]), ("a".into(), json!(null), "SS101: superstep 1: node `h` failed after 1 attempt: so did I".into()));
+        failed(graph(false).resume(t()).await);
+        let end = graph(true).resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h b", "a h h h"));
+        let told = heard.all();
+        assert_eq!(told.len(), 3);
+        assert!(told.iter().all(|failure| *failure == told[0] && failure.data == Some(json!({"status": 507}))));
+    }
+
+    /// The process ends after the node failed, and before its handler is done.
+    async fn a_crash_does_not_lose_a_failure(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = |hangs: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = breaker(&mut graph, "a", &calls);
+            let deps = (calls.clone(), stuck.clone());
+            graph.add_error_handler_with(
+                a,
+                "h",
+                deps,
+                move |(calls, stuck): (Calls, Stuck), failure: NodeFailure, _: Plain, cx: Cx| async move {
+                    calls.add(&cx);
+                    if hangs {
+                        stuck.here().await;
+                    }
+                    say(&format!("{} {:?}", failure.message, failure.causes))
+                },
+            );
+            graph.add_edge(START, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let first = graph(true);
+        stuck.crash(first.invoke(Plain::update(), t())).await;
+        drop(first);
+        let pending = head(&graph(false)).await;
+        assert_eq!(task(&pending.tasks[0]), ("a".into(), json!(null), "it broke: the disk is full".into()));
+        let end = graph(false).resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), (r#"it broke ["the disk is full"]"#, "a h h"));
+    }
+
+    async fn siblings_of_a_failed_node_go_on_and_are_folded_with_its_handler_by_name(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = |hangs: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let b = breaker(&mut graph, "b", &calls);
+            let handler = graph.add_error_handler(b, "z", async |_: NodeFailure, _: Plain, _: Cx| say("z"));
+            let [a, j] = ["a", "j"].map(|name| sayer(&mut graph, name));
+            let c = graph.add_node_with("c", stuck.clone(), move |stuck: Stuck, _: Plain, cx: Cx| async move {
+                cx.sleep(Duration::from_secs(1)).await;
+                if hangs {
+                    stuck.here().await;
+                }
+                say("c")
+            });
+            for node in [a, b, c] {
+                graph.add_edge(START, node);
+            }
+            graph.add_join([a, handler, c], j);
+            backend.keep(graph.compile().unwrap())
+        };
+        // What the handler did is stored before the sibling is done.
+        let first = graph(true);
+        stuck.crash(first.invoke(Plain::update(), t())).await;
+        drop(first);
+        let now = head(&graph(false)).await;
+        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("c", "a z"));
+        let end = graph(false).resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a z c j", "b"));
+        // The same by hand: what a handler wrote is taken along, and its edges are followed.
+        let config = || RunConfig::thread("u");
+        let second = graph(true);
+        stuck.crash(second.invoke(Plain::update(), config())).await;
+        drop(second);
+        let end = graph(false).resume_with(Command::update(say("U")), config()).await.unwrap();
+        assert_eq!(end.state.said(), "a z U c j");
+    }
+
+    async fn a_handler_that_was_told_is_told_again_beside_a_command(backend: Backend) {
+        let calls = Calls::default();
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = breaker(&mut graph, "a", &calls);
+            graph.add_error_handler(a, "h", async |failure: NodeFailure, _: Plain, cx: Cx| {
+                let answer: String = cx.interrupt("really", &failure.message).await;
+                say(&answer)
+            });
+            let b = sayer(&mut graph, "b");
+            graph.add_edge(START, a);
+            graph.add_edge(b, END);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((asked.status, asked.interrupts[0].id.as_str()), (Status::Interrupted, "h:0:really"));
+        assert_eq!(head(&graph()).await.tasks[0].interrupts, asked.interrupts);
+        let asked = graph().resume_with(Command::update(say("U")).goto("b"), t()).await.unwrap();
+        assert_eq!((asked.interrupts[0].id.as_str(), asked.state.said().as_str()), ("h:0:really", "U"));
+        let answers = Answers::new().answer("h:0:really", "yes");
+        let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("U yes b", "a"));
+        let error = failed(graph().resume_with(Command::new().goto("h"), t()).await);
+        let why = "SS140: a command cannot lead to node `h` of graph `g`: only a failure leads to an error handler";
+        assert_eq!(error.to_string(), why);
+    }
+
+    /// An answer that the node had is none to what its handler asks.
+    async fn interrupts_never_reach_a_handler(backend: Backend) {
+        let calls = Calls::default();
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                let answer: String = cx.interrupt("q", "a asks").await;
+                Err::<(), _>(NodeError::new(answer))
+            });
+            graph.add_error_handler_with(a, "h", calls.clone(), async |calls: Calls, failure: NodeFailure, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                let answer: String = cx.interrupt("q", "h asks").await;
+                say(&format!("{} {answer}", failure.message))
+            });
+            graph.add_edge(START, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let answer = |answer: &str| RunConfig { answers: Answers::new().answer("q", answer), ..t() };
+        graph().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(calls.all(), "a");
+        let asked = graph().resume(answer("one")).await.unwrap();
+        assert_eq!((asked.interrupts[0].question.clone(), calls.all().as_str()), (json!("h asks"), "a a h"));
+        let end = graph().resume(answer("two")).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("one two", "a a h h"));
+    }
+
+    async fn a_cancelled_handler_is_what_runs_on(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = |hangs: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = breaker(&mut graph, "a", &calls);
+            graph.add_error_handler_with(a, "h", stuck.clone(), move |stuck: Stuck, _: NodeFailure, _: Plain, _: Cx| async move {
+                if hangs {
+                    stuck.here().await;
+                }
+                say("h")
+            });
+            graph.add_edge(START, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let config = t();
+        let cancel = config.cancel.clone();
+        let first = graph(true);
+        let (end, ()) = tokio::join!(first.invoke(Plain::update(), config), async {
+            stuck.reached().await;
+            cancel.cancel();
+        });
+        assert_eq!(end.unwrap().status, Status::Cancelled);
+        drop(first);
+        let end = graph(false).resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
+    }
+
+    /// The node may finish after a cancel and fails; its handler may not, and waits.
+    async fn a_handler_that_a_cancel_keeps_from_starting_is_left_to_run(backend: Backend) {
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            cx.cancel().cancelled().await;
+            Err::<(), _>(broken())
+        });
+        graph.configure(a, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+        graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
+        graph.add_edge(START, a);
+        let graph = backend.keep(graph.compile().unwrap());
+        let config = t();
+        config.cancel.cancel();
+        let end = graph.invoke(Plain::update(), config).await.unwrap();
+        assert_eq!((end.status, calls.all().as_str()), (Status::Cancelled, "a"));
+        assert_eq!(task(&head(&graph).await.tasks[0]).2, "it broke: the disk is full");
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
+    }
+
+    async fn what_a_lost_handler_wrote_is_not_folded_as_something_else(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = |handles: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = breaker(&mut graph, "a", &calls);
+            let hang = graph.add_node_with("hang", stuck.clone(), async |stuck: Stuck, _: Plain, cx: Cx| {
+                cx.sleep(Duration::from_secs(1)).await;
+                stuck.here().await;
+            });
+            if handles {
+                graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
+            }
+            graph.add_edge(START, a);
+            graph.add_edge(START, hang);
+            backend.keep(graph.compile().unwrap())
+        };
+        let first = graph(true);
+        stuck.crash(first.invoke(Plain::update(), t())).await;
+        drop(first);
+        let error = failed(graph(false).resume(t()).await);
+        assert!(matches!(&error, RunError::Restore { .. }), "{error}");
+        assert!(error.to_string().contains("the error handler of node `a` wrote it"), "{error}");
+        let error = failed(graph(false).update_state(t(), say("U"), "hang").await);
+        assert!(error.to_string().contains("the error handler of node `a` wrote it"), "{error}");
+    }
+}
+
+#[derive(Route, Clone, Copy)]
+enum Way {
+    B,
+    End,
+}
+
+/// What a handler of `a` is told.
+async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, NodeError>) -> NodeFailure {
+    let heard = Heard::default();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {
+        if cx.attempt() > 9 {
+            cx.sleep(Duration::from_secs(60)).await
+        }
+        let end = node(cx.attempt());
+        cx.sleep(Duration::from_secs(3)).await;
+        end
+    });
+    graph.configure(a, options);
+    graph.add_error_handler_with(
+        a,
+        "h",
+        heard.clone(),
+        async |heard: Heard, failure: NodeFailure, _: Plain, _: Cx| {
+            heard.note(failure);
+        },
+    );
+    graph.add_edge(START, a);
+    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    heard.all().pop().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_told_of_the_last_attempt_of_a_time_out_and_of_a_panic() {
+    let retry = Some(RetryPolicy { max_attempts: 3, ..RetryPolicy::default() });
+    let options = NodeOptions { retry, ..NodeOptions::default() };
+    let failure = failure_of(options, |attempt| Err(NodeError::new(format!("attempt {attempt}")))).await;
+    assert_eq!((failure.attempts, failure.message.as_str()), (3, "attempt 3"));
+    let options = NodeOptions { timeout: Some(Duration::from_secs(1)), ..NodeOptions::default() };
+    let failure = failure_of(options, |_| Ok(say("late"))).await;
+    assert_eq!((failure.kind, failure.attempts), (FailureKind::Timeout, 1));
+    let failure = failure_of(NodeOptions::default(), |_| panic!("boo")).await;
+    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::Panic, "panicked: boo"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_retried_as_its_own_options_say_and_may_have_a_handler() {
+    let calls = Calls::default();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = breaker(&mut graph, "a", &calls);
+    let handler = graph.add_error_handler_with(
+        a,
+        "h",
+        calls.clone(),
+        async |calls: Calls, failure: NodeFailure, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            Err::<(), _>(NodeError::new(format!("{}, attempt {}", failure.node, cx.attempt())))
+        },
+    );
+    graph.configure(handler, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.add_error_handler(handler, "last", async |failure: NodeFailure, _: Plain, _: Cx| {
+        say(&format!("{} {}: {}", failure.node, failure.attempts, failure.message))
+    });
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h 3: a, attempt 3", "a h h h"));
+}
+
+#[tokio::test]
+async fn a_workers_handler_knows_the_item_and_takes_its_place() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let s = sayer(&mut graph, "s");
+    let w = graph.add_worker(
+        "w",
+        async |item: i64, _: Plain, _: Cx| {
+            if item == 2 { Err(broken()) } else { Ok(say(&item.to_string())) }
+        },
+    );
+    let handler = graph.add_error_handler(w, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
+        say(&format!("not {}", failure.item.unwrap()))
+    });
+    let after = sayer(&mut graph, "after");
+    graph.add_edge(START, s);
+    graph.add_fan_out(s, |_: &Plain| [1, 2, 3], w);
+    graph.add_edge(handler, after);
+    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "s 1 not 2 3 after");
+}
+
+#[tokio::test]
+async fn a_handler_names_its_effects_otherwise_than_the_node_that_failed() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let mut graph = StateGraph::<Plain>::new("g");
+    let note = |heard: &Arc<Mutex<Vec<String>>>, cx: &Cx| {
+        let dice: u64 = rand::RngExt::random(&mut cx.rng());
+        heard.lock().unwrap().extend([cx.key(), cx.id("x"), dice.to_string()]);
+    };
+    let a = graph.add_node_with("a", heard.clone(), move |heard, _: Plain, cx: Cx| async move {
+        note(&heard, &cx);
+        Err::<(), _>(broken())
+    });
+    graph.add_error_handler_with(
+        a,
+        "h",
+        heard.clone(),
+        move |heard, _: NodeFailure, _: Plain, cx: Cx| async move {
+            note(&heard, &cx);
+        },
+    );
+    graph.add_edge(START, a);
+    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let mut said = heard.lock().unwrap().clone();
+    assert_eq!(said.len(), 6);
+    said.sort();
+    said.dedup();
+    assert_eq!(said.len(), 6, "{said:?}");
+}
+
+#[tokio::test]
+async fn a_run_stops_after_a_handler_and_after_the_node_it_stands_for() {
+    for node in ["a", "h"] {
+        let (calls, heard) = (Calls::default(), Heard::default());
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = breaker(&mut graph, "a", &calls);
+        let handler =
+            graph.add_error_handler_with(a, "h", heard, async |_: Heard, _: NodeFailure, _: Plain, _: Cx| {
+                say("h")
+            });
+        let b = sayer(&mut graph, "b");
+        graph.add_edge(START, a);
+        graph.add_edge(handler, b);
+        let graph = crate::support::Backend::memory().keep(graph.compile().unwrap());
+        let breakpoints = Breakpoints { before: Vec::new(), after: vec![node.to_owned()] };
+        let stopped = graph.invoke(Plain::update(), RunConfig { breakpoints, ..t() }).await.unwrap();
+        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "h"));
+    }
+}
+
+#[test]
+fn only_a_failure_leads_to_a_handler_and_a_node_has_one() {
+    let handler = async |_: NodeFailure, _: Plain, _: Cx| ();
+    let mut other = StateGraph::<Plain>::new("other");
+    let stranger = sayer(&mut other, "stranger");
+    let mut graph = StateGraph::<Plain>::new("broken");
+    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    let first = line!() + 1;
+    let h = graph.add_error_handler(a, "h", handler);
+    graph.add_error_handler(a, "h2", handler);
+    graph.add_error_handler(START, "h3", handler);
+    graph.add_error_handler(END, "h4", handler);
+    graph.add_error_handler(stranger, "h5", handler);
+    graph.add_edge(b, h);
+    graph.add_join([a, b], h);
+    let error = graph.compile().err().unwrap();
+    let lines: Vec<_> =
+        error.problems.iter().map(|problem| problem.place.line().saturating_sub(first)).collect();
+    assert_eq!(lines[..6], [1, 2, 3, 4, 5, 6], "{error}");
+    let kinds: Vec<_> = error.problems.iter().map(|problem| &problem.kind).collect();
+    assert!(
+        matches!(kinds[0], ProblemKind::TwoHandlers(node, place) if node.as_str() == "a" && place.line() == first)
+    );
+    assert!(
+        matches!(kinds[1], ProblemKind::NothingToHandle(..))
+            && matches!(kinds[2], ProblemKind::NothingToHandle(..))
+    );
+    assert!(matches!(kinds[3], ProblemKind::ForeignNode(_)));
+    assert!(matches!(kinds[4], ProblemKind::EdgeIntoHandler(node) if node.as_str() == "h"));
+    assert!(matches!(kinds[5], ProblemKind::EdgeIntoHandler(node) if node.as_str() == "h"));
+}
+
+#[test]
+fn a_handler_is_drawn_and_is_no_orphan() {
+    let graph = handled(&Calls::default(), &Heard::default());
+    assert_eq!(graph.warnings().len(), 0);
+    assert!(graph.topology().text().contains("a     ┄┄▶ h  (error)"), "{}", graph.topology().text());
+}
