@@ -16,9 +16,9 @@ use std::{
 use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
-    Breakpoints, CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, END, Interrupt, Loaded, Log,
-    MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START, State, StateGraph,
-    ThreadId,
+    Breakpoints, CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Interrupt,
+    Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START, State,
+    StateGraph, ThreadId,
 };
 use superstep_testing::{
     sim::{self, Options, Place, Report, Sim},
@@ -297,6 +297,25 @@ fn breakpoints_do_not_change_the_end() {
     let config = RunConfig { breakpoints, ..RunConfig::default() };
     let options = Options { config, ..Options::seeds(0..200) };
     assert!(sim::check(options, appends, [input("go")]).crashes > 0);
+}
+
+#[test]
+fn a_run_that_stores_as_it_goes_or_at_its_end_ends_alike_after_any_crash() {
+    let answer = |asked: &Interrupt| Some(asked.key.len().into());
+    for durability in [Durability::Async, Durability::Exit] {
+        let config = RunConfig { durability, ..RunConfig::default() };
+        let options = || Options { config: config.clone(), answer, ..Options::seeds(0..300) };
+        let reports = [
+            sim::check(options(), fan_out, [input("one"), input("two")]),
+            sim::check(options(), retrying_loop, [input("go")]),
+            sim::check(options(), joins, [input("go")]),
+            sim::check(options(), asking, [input("go")]),
+        ];
+        assert!(reports.iter().all(|report| report.crashes > report.seeds / 2), "{reports:?}");
+        let breakpoints = Breakpoints { before: vec!["*".to_owned()], ..Breakpoints::default() };
+        let config = RunConfig { breakpoints, ..config.clone() };
+        sim::check(Options { config, ..options() }, appends, [input("go")]);
+    }
 }
 
 #[test]

@@ -22,8 +22,8 @@ use serde_json::{Map, Value};
 use superstep_engine::{NodeName, TaskId};
 
 use crate::{
-    Answers, Breakpoints, CheckpointId, CompiledGraph, Cx, Drain, NodeError, OnUnfinished, Question,
-    RunConfig, Segment, State, Update,
+    Answers, Breakpoints, CheckpointId, CompiledGraph, Cx, Drain, Durability, NodeError, OnUnfinished,
+    Question, RunConfig, Segment, State, Update,
     cx::Standing,
     interrupt::{Asked, Within},
     run::{self, Call, Called, SEEDED, TASK},
@@ -162,6 +162,10 @@ impl Cx {
         seed: Option<T>,
     ) -> Result<(T, Vec<T::Update>), NodeError> {
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
+        if self.run.standing.place.is_some() && self.run.standing.config.durability != Durability::Sync {
+            // The thread is named after the checkpoint: after a crash it must not be found by another task.
+            self.run.settling.settle().await;
+        }
         let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
         let kept = call.standing.place.is_some();
         // Graphs in graphs in graphs would otherwise be one ever larger future.
@@ -236,7 +240,13 @@ impl Cx {
         }
         // What is not kept would only begin anew.
         let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
+        // A graph that begins with this state returns all updates that were made in it, so that all have to be stored.
+        let durability = match run.standing.config.durability {
+            Durability::Exit if seed.is_some() => Durability::Sync,
+            durability => durability,
+        };
         let config = RunConfig {
+            durability,
             drain,
             checkpoint: None,
             on_unfinished: OnUnfinished::default(),

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, Clock, Drain, SystemClock, ThreadId};
+use crate::{Answers, CheckpointId, Clock, Drain, Durability, SystemClock, ThreadId};
 
 /// Settings of one run.
 ///
@@ -46,6 +46,8 @@ pub struct RunConfig {
     /// Store the full state with every so many supersteps, 0 counting as 1; `None` for as rarely as pays, which is the
     /// more rarely the larger the state is. A checkpoint is loaded from the last full state before it.
     pub snapshot_every: Option<usize>,
+    /// When to store what the run does.
+    pub durability: Durability,
     /// What to remember with the input's checkpoint.
     pub metadata: Map<String, Value>,
 }
@@ -94,6 +96,7 @@ impl Default for RunConfig {
             context: Value::Null,
             seed: 0,
             snapshot_every: None,
+            durability: Durability::Sync,
             metadata: Map::new(),
         }
     }

@@ -21,6 +21,7 @@ use crate::{
     ThreadId,
     background::Background,
     call::Calls,
+    durability::Settling,
     interrupt::{Asked, Desk},
     once::Ledger,
     stream::NodeEvents,
@@ -60,6 +61,7 @@ pub(crate) struct RunCx {
     pub(crate) calls: Calls,
     pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
+    pub(crate) settling: Settling,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,

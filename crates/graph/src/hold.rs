@@ -1,13 +1,21 @@
 //! A run's hold on its thread.
 
-use std::{error::Error, sync::Arc};
+use std::{
+    error::Error,
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use serde_json::{Map, Value};
 use superstep_engine::Control;
 
 use crate::{
-    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Lease, RunError,
-    Source, TaskKey, TaskRecord, ThreadId, evolve::Kept, load::SinceSnapshot,
+    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
+    RunError, Source, TaskKey, TaskRecord, ThreadId,
+    durability::{Held, HeldSuperstep, Queue, Write, Writes},
+    evolve::Kept,
+    load::SinceSnapshot,
 };
 
 /// The thread that a run writes: it alone, as long as it lives.
@@ -17,11 +25,15 @@ pub(crate) struct Hold {
     /// `None` for a graph that another one called: the lease of the thread's root is its caller's.
     _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
-    /// The newest checkpoint of the thread.
+    /// Where writes go; to the checkpointer until [`Hold::begin`].
+    writes: Writes,
+    /// The newest checkpoint of the thread, or what it will be once what was written is stored.
     head: Option<CheckpointId>,
-    /// The checkpoint that the run stands at, and when it was made; another one than the head only before the run's
-    /// first commit.
+    /// The checkpoint that the run stands at, and when it was made: another one than the head before the run's first
+    /// commit, and the one after it while supersteps are held.
     at: Option<(CheckpointId, i64)>,
+    /// How many tasks that one has.
+    width: u32,
     since_snapshot: SinceSnapshot,
     /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
@@ -50,12 +62,28 @@ impl Hold {
             thread,
             _lease: lease,
             clock,
+            writes: Writes::Now,
             head: None,
             at: None,
+            width: 0,
             since_snapshot,
             snapshot_every: None,
             kept,
         }
+    }
+
+    /// From now on, nodes run.
+    pub(crate) fn begin(&mut self, durability: Durability) {
+        self.writes = match durability {
+            Durability::Sync => Writes::Now,
+            Durability::Async => Writes::Queued(Queue::default()),
+            Durability::Exit => Writes::Held(Held::default()),
+        };
+    }
+
+    /// Whether supersteps are held until the end.
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.writes, Writes::Held(_))
     }
 
     /// The checkpoint that the run stands at.
@@ -82,21 +110,29 @@ impl Hold {
         kept: Kept,
     ) {
         (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
+        self.width = width(&at.control);
         (self.since_snapshot, self.kept) = (since_snapshot, kept);
     }
 
-    /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns what is known of the
-    /// checkpoint if `describe`.
+    /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns those that are stored now,
+    /// if they are to be described.
     pub(crate) async fn commit(
         &mut self,
         new: NewCheckpoint,
         snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
         describe: bool,
-    ) -> Result<Option<CheckpointMeta>, RunError> {
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
         let NewCheckpoint { source, control, metadata, applied, records } = new;
         let (parent, created_ms) = (self.at(), self.clock.now_ms());
-        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.len()).sum());
+        let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
+        let tasks = width(&control);
         self.kept.commit(source, &applied, &records);
+        if let Writes::Held(held) = &mut self.writes {
+            held.put(HeldSuperstep { parent, width: self.width, control, created_ms, applied });
+            (self.at, self.width) = (Some((after, created_ms)), tasks);
+            return Ok(Vec::new());
+        }
+        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.len()).sum());
         let snapshot = snapshot
             .filter(|_| self.since_snapshot.is_due(self.snapshot_every))
             .map(|make| make())
@@ -104,25 +140,103 @@ impl Hold {
         let snapshot =
             snapshot.map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>());
         let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
-        let describe = describe.then(|| (control.clone(), metadata.clone()));
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
-        let id = self.checkpointer.commit(&self.thread, self.head, commit).await?;
-        (self.head, self.at, self.since_snapshot) = (Some(id), Some((id, created_ms)), since_snapshot);
-        Ok(describe.map(|(control, metadata)| CheckpointMeta {
-            id,
-            parent,
-            parent_pruned: false,
-            source,
-            control,
-            created_ms,
-            metadata,
-        }))
+        let told = describe.then(|| described(after, &commit));
+        let mut stored = Vec::new();
+        match &mut self.writes {
+            Writes::Queued(queue) => {
+                queue.push(Write::Commit { expected: self.head, commit: Box::new(commit), told });
+                while queue.is_full() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+            }
+            _ => {
+                after = self.checkpointer.commit(&self.thread, self.head, commit).await?;
+                stored.extend(told);
+            }
+        }
+        (self.head, self.at, self.since_snapshot) = (Some(after), Some((after, created_ms)), since_snapshot);
+        self.width = tasks;
+        Ok(stored)
     }
 
     /// Stores how a task of the present checkpoint ended.
-    pub(crate) async fn record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+    pub(crate) async fn record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
         let checkpoint = self.at().expect("tasks run only after the input is committed");
         let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
-        Ok(self.checkpointer.record(&key, record).await?)
+        match &mut self.writes {
+            Writes::Now => self.checkpointer.record(&key, record).await?,
+            Writes::Queued(queue) => queue.push(Write::Record(key, record)),
+            Writes::Held(held) => {
+                held.records.insert(slot, record);
+            }
+        }
+        Ok(())
     }
+
+    /// Goes on with what is written while the run goes on. Ready whenever something is stored, with the checkpoint if it
+    /// is to be told.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<CheckpointMeta>, RunError>> {
+        match &mut self.writes {
+            Writes::Queued(queue) => {
+                queue.poll(&self.checkpointer, &self.thread, cx).map(|written| Ok(written?))
+            }
+            Writes::Now | Writes::Held(_) => Poll::Pending,
+        }
+    }
+
+    /// Stores what is not stored yet. `snapshot` makes the full state of the last superstep that is held. Returns the
+    /// checkpoints that are to be told.
+    pub(crate) async fn flush(
+        &mut self,
+        snapshot: impl FnOnce(i64) -> Result<Vec<ChannelValue>, RunError>,
+        describe: bool,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let mut stored = Vec::new();
+        let held = match &mut self.writes {
+            Writes::Now => return Ok(stored),
+            Writes::Queued(queue) => {
+                while !queue.is_idle() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+                return Ok(stored);
+            }
+            Writes::Held(held) => std::mem::take(held),
+        };
+        let Some(HeldSuperstep { parent, control, created_ms, applied, .. }) = held.superstep else {
+            let checkpoint = self.at().expect("tasks run only after the input is committed");
+            for (slot, record) in held.records {
+                let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
+                self.checkpointer.record(&key, record).await?;
+            }
+            return Ok(stored);
+        };
+        let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();
+        self.since_snapshot = SinceSnapshot::taken(&channels);
+        let (source, metadata) = (Source::Loop, Map::new());
+        let (snapshot, records) = (Some(channels), held.records.into_iter().collect());
+        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
+        let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
+        stored.extend(describe.then(|| described(id, &commit)));
+        self.checkpointer.commit(&self.thread, self.head, commit).await?;
+        self.head = Some(id);
+        Ok(stored)
+    }
+}
+
+/// What will be known of a checkpoint.
+fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
+    CheckpointMeta {
+        id,
+        parent: commit.parent,
+        parent_pruned: false,
+        source: commit.source,
+        control: commit.control.clone(),
+        created_ms: commit.created_ms,
+        metadata: commit.metadata.clone(),
+    }
+}
+
+fn width(control: &Control) -> u32 {
+    u32::try_from(control.next.len()).expect("slots are counted in 32 bits")
 }

@@ -40,6 +40,7 @@ mod memory;
 mod namespace;
 pub mod store;
 
+mod durability;
 mod evolve;
 mod hold;
 mod json;
@@ -69,6 +70,7 @@ pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
 pub use config::{Breakpoints, OnUnfinished, RunConfig};
 pub use cx::Cx;
 pub use drain::Drain;
+pub use durability::Durability;
 pub use error::{CompileError, RunError, chain};
 pub use event::{DebugKind, Event};
 pub use failure::{FailureKind, NodeFailure};

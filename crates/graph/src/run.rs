@@ -31,17 +31,21 @@ use superstep_engine::{
     Commit as Plan, Control, Failure, Finished, Input, NodeIndex, NodeName, Output, Records, Report, Run,
     RunLimits, Task, TaskId,
 };
-use tokio::time::{Sleep, sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Sleep, sleep},
+};
 
 use crate::{
-    AppliedTask, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Panicked, RunConfig, RunError,
-    Source, State, Status, StreamMode, TaskRecord, ThreadId,
+    AppliedTask, CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Panicked,
+    RunConfig, RunError, Source, State, Status, StreamMode, TaskRecord, ThreadId,
     background::Background,
     cache::Lookup,
     call::Calls,
     command::Written,
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
+    durability::Settling,
     error::chain,
     hold::{Hold, NewCheckpoint},
     interrupt::{Asking, Desk},
@@ -127,6 +131,9 @@ struct Driver<S: State> {
     events: Option<Events<S>>,
     hold: Option<Hold>,
     state: S,
+    /// The state of the last superstep, if it is held until the run ends. Another one than `state`, which a superstep that
+    /// is not over may have begun to change.
+    held: Option<S>,
     /// The finished tasks of this superstep, by slot.
     done: Vec<Option<Done<S>>>,
     /// See [`encode`].
@@ -185,6 +192,7 @@ impl<S: State> Driver<S> {
             ledger: Ledger::default(),
             background: Background::default(),
             desk: Desk::default(),
+            settling: Settling::default(),
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(config.clock.now_ms()),
             standing,
@@ -199,6 +207,7 @@ impl<S: State> Driver<S> {
             events,
             hold: None,
             state,
+            held: None,
             done: Vec::new(),
             scratch: Vec::new(),
             failure: None,
@@ -228,6 +237,9 @@ impl<S: State> Driver<S> {
         for (slot, record) in answered {
             self.store_record(slot, record).await?;
         }
+        if let Some(hold) = &mut self.hold {
+            hold.begin(config.durability);
+        }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
@@ -238,11 +250,13 @@ impl<S: State> Driver<S> {
         match ended {
             Ok(status) => {
                 self.record_stop(&run, &[], "", &dropped).await?;
+                self.flush().await?;
                 Ok(status)
             }
             Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
             Err(Refused { error, blamed }) => {
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
+                self.flush().await?;
                 Err(error)
             }
         }
@@ -311,6 +325,15 @@ impl<S: State> Driver<S> {
             }
             let mut end = None;
             let woken = poll_fn(|context| {
+                if let Some(hold) = &mut self.hold {
+                    let asked = self.cx.settling.asked(context);
+                    if !asked.is_empty() {
+                        return Poll::Ready(Woken::Settle(asked));
+                    }
+                    if let Poll::Ready(stored) = hold.poll(context) {
+                        return Poll::Ready(Woken::Stored(stored));
+                    }
+                }
                 if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
                     return Poll::Ready(Woken::Again);
                 }
@@ -329,6 +352,14 @@ impl<S: State> Driver<S> {
             match woken.await {
                 Woken::Again => {}
                 Woken::Asked(requests) => self.record_started(run, requests).await?,
+                Woken::Stored(stored) => self.tell(stored?),
+                Woken::Settle(asked) => {
+                    self.flush().await?;
+                    for asked in asked {
+                        // Who does not wait any more need not know.
+                        let _ = asked.send(());
+                    }
+                }
                 Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
             let Some(TaskEnd { task, result }) = end else { continue };
@@ -530,12 +561,26 @@ impl<S: State> Driver<S> {
         };
         // What a graph makes of its caller's state is told by its updates alone.
         let may_snapshot = source == Source::Loop && !seeded;
-        let meta = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
+        let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
+        self.held = hold.holds().then(|| self.state.clone());
         self.show_place();
-        if let Some(meta) = meta {
-            self.tell_checkpoint(meta);
-        }
+        self.tell(stored);
         Ok(())
+    }
+
+    /// Stores what the run has not stored yet.
+    async fn flush(&mut self) -> Result<(), RunError> {
+        let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
+        let Some(hold) = &mut self.hold else { return Ok(()) };
+        let state = self.held.as_ref().unwrap_or(&self.state);
+        let stored = hold.flush(|step| snapshot(state, step), describe).await?;
+        self.tell(stored);
+        Ok(())
+    }
+
+    /// Tells of checkpoints that were stored.
+    fn tell(&self, stored: impl IntoIterator<Item = CheckpointMeta>) {
+        stored.into_iter().for_each(|meta| self.tell_checkpoint(meta));
     }
 
     fn failed(&mut self, failure: Failure, config: &RunConfig) -> Refused {
@@ -614,6 +659,10 @@ enum Woken {
     Asked(Vec<Request>),
     /// A task is over or may begin, or the run is cancelled.
     Again,
+    /// A write of the queue is over.
+    Stored(Result<Option<CheckpointMeta>, RunError>),
+    /// Tasks need their checkpoint stored.
+    Settle(Vec<oneshot::Sender<()>>),
     /// The superstep takes longer than it may.
     TooLong,
 }

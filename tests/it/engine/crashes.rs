@@ -15,7 +15,7 @@ use superstep_testing::wrapped::{Wrapped, Wrapper};
 use crate::support::{Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, t};
 
 /// `a → b → c`; b hangs if it is `stuck`.
-fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Plain> {
+pub(super) fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let mut last = START;
     for name in ["a", "b", "c"] {
@@ -156,19 +156,19 @@ on_every_store! {
 }
 
 /// A store whose commits of supersteps can be made to fail, or whose commits after some number do.
-struct Failing {
+pub(super) struct Failing {
     store: Arc<dyn Checkpointer>,
-    fail_commits: AtomicBool,
+    pub(super) fail_commits: AtomicBool,
     commits_left: std::sync::atomic::AtomicUsize,
 }
 
 impl Failing {
-    fn new(store: Arc<dyn Checkpointer>) -> Arc<Wrapped<Self>> {
+    pub(super) fn new(store: Arc<dyn Checkpointer>) -> Arc<Wrapped<Self>> {
         let (fail_commits, commits_left) = (AtomicBool::new(false), usize::MAX.into());
         Arc::new(Wrapped(Self { store, fail_commits, commits_left }))
     }
 
-    fn fail_after(&self, commits: usize) {
+    pub(super) fn fail_after(&self, commits: usize) {
         self.commits_left.store(commits, Ordering::SeqCst);
     }
 }

@@ -10,6 +10,7 @@ mod control_flow;
 mod crashes;
 mod drain;
 mod drawings;
+mod durability;
 mod errors;
 mod failures;
 mod fan_out;

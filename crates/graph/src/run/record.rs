@@ -68,7 +68,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Stores that a task stopped where it stood.
-    pub(super) async fn record_stopped(&self, task: Task) -> Result<(), RunError> {
+    pub(super) async fn record_stopped(&mut self, task: Task) -> Result<(), RunError> {
         let once = self.cx.ledger.results(task.id);
         // The record of a task that was answered has the answers, and that of an error handler what it is told; both say
         // that it is to run again.
@@ -86,7 +86,8 @@ impl<S: State> Driver<S> {
     /// again.
     pub(super) async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
         if let Some(report) = run.report(slot) {
-            self.store_record(slot, self.record_of(slot, report)).await?;
+            let record = self.record_of(slot, report);
+            self.store_record(slot, record).await?;
             self.mark_recorded(slot);
         }
         Ok(())
@@ -126,6 +127,7 @@ impl<S: State> Driver<S> {
                 let once = self.cx.ledger.results(task);
                 let record = self.started_record(task, failed, once.clone());
                 self.store_record(task.slot, record).await?;
+                self.flush().await?;
                 self.cx.ledger.is_stored(task, &once);
             }
             // Nobody waits any more if the node was dropped meanwhile.
@@ -134,8 +136,8 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    pub(super) async fn store_record(&self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
-        if let Some(hold) = &self.hold {
+    pub(super) async fn store_record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+        if let Some(hold) = &mut self.hold {
             hold.record(slot, record).await?;
         }
         Ok(())

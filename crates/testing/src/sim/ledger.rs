@@ -49,8 +49,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn committed(&mut self, id: CheckpointId, control: Control) {
+    pub(super) fn committed(&mut self, id: CheckpointId, control: Control, records: &[(u32, TaskRecord)]) {
         self.head = Some(Head { id, control, finished: BTreeSet::new(), asking: BTreeSet::new() });
+        for (slot, record) in records {
+            self.recorded(id, *slot, record);
+        }
         self.add_due();
     }
 

@@ -65,11 +65,11 @@ impl Wrapper for CrashingCheckpointer {
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
         let thread = thread.clone();
         Box::pin(async move {
-            let control = next.control.clone();
+            let (control, records) = (next.control.clone(), next.records.clone());
             let step = control.step;
             self.sim.pass(Place::BeforeCommit { step }).await;
             let id = at_once(self.store.commit(&thread, expected, next))?;
-            self.sim.fate().ledger.committed(id, control);
+            self.sim.fate().ledger.committed(id, control, &records);
             self.sim.pass(Place::AfterCommit { step }).await;
             Ok(id)
         })

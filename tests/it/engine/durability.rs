@@ -1,0 +1,289 @@
+//! C2 and C24: runs that store as they go, or at their end.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use superstep::{
+    Answers, Breakpoints, CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability,
+    History, MemoryCheckpointer, NodeError, RunConfig, RunError, START, State, StateGraph, Status,
+    StreamMode, ThreadId,
+};
+use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::sync::Semaphore;
+
+use super::{
+    crashes::{Failing, hanging},
+    failures::ok_and_bad,
+};
+use crate::support::{
+    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, t, told,
+};
+
+fn at(durability: Durability) -> RunConfig {
+    RunConfig { durability, ..t() }
+}
+
+fn exit() -> RunConfig {
+    at(Durability::Exit)
+}
+
+fn before(node: &str, config: RunConfig) -> RunConfig {
+    RunConfig {
+        breakpoints: Breakpoints { before: vec![node.to_owned()], ..Breakpoints::default() },
+        ..config
+    }
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Hinted {
+    #[channel(ephemeral)]
+    hint: Option<String>,
+    #[channel(append)]
+    heard: Vec<String>,
+}
+
+/// `a → b → c`; a leaves a hint for whoever comes next, and all say what hint they got.
+fn hinted() -> CompiledGraph<Hinted> {
+    let mut graph = StateGraph::<Hinted>::new("hinted");
+    let mut last = START;
+    for name in ["a", "b", "c"] {
+        let node = graph.add_node(name, async |state: Hinted, cx: Cx| {
+            let heard = format!("{}: {}", cx.node(), state.hint.unwrap_or_default());
+            let update = Hinted::update().heard([heard]);
+            if cx.node().as_str() == "a" { update.hint(Some("hot".to_owned())) } else { update }
+        });
+        graph.add_edge(last, node);
+        last = node;
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn c2_sync_and_async_store_the_same_checkpoints(backend: Backend) {
+        for durability in [Durability::Sync, Durability::Async] {
+            let graph = backend.keep(line(&["a", "b"]));
+            graph.delete_thread(&"t".into()).await.unwrap();
+            let end = graph.invoke(say("in"), at(durability)).await.unwrap();
+            assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(4))));
+            assert_eq!(
+                h(&graph).await,
+                entries(&[("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "a"), ("input", -1, "__start__")]),
+                "{durability:?}"
+            );
+        }
+    }
+
+    async fn c2_exit_stores_the_input_and_one_checkpoint(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        let end = graph.invoke(say("in"), exit()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(2))));
+        assert_eq!(h(&graph).await, entries(&[("loop", 2, ""), ("input", -1, "__start__")]));
+        assert_eq!(head(&graph).await.values, end.state);
+        let end = graph.invoke(say("2"), exit()).await.unwrap();
+        assert_eq!(end.state.said(), "in a b 2 a b");
+        assert_eq!(head(&backend.keep(line(&["a", "b"]))).await.values, end.state);
+        assert_eq!(h(&graph).await[..2], entries(&[("loop", 6, ""), ("input", 3, "__start__")]));
+    }
+
+    async fn c2_a_pause_in_exit_mode_stores_one_checkpoint_and_its_resume_another(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        let end = graph.invoke(say("in"), before("b", exit())).await.unwrap();
+        assert_eq!((end.status, end.checkpoint), (Status::Interrupted, Some(CheckpointId(2))));
+        assert_eq!(h(&graph).await, entries(&[("loop", 1, "b"), ("input", -1, "__start__")]));
+        let graph = backend.keep(line(&["a", "b"]));
+        assert_eq!(head(&graph).await.values.said(), "in a");
+        assert_eq!(graph.resume(exit()).await.unwrap().state.said(), "in a b");
+        assert_eq!(
+            h(&graph).await,
+            entries(&[("loop", 2, ""), ("loop", 1, "b"), ("input", -1, "__start__")])
+        );
+        // The superstep that a run of one superstep stores is known with what its tasks wrote.
+        let paused = graph.get_state(&"t".into(), Some(CheckpointId(2))).await.unwrap();
+        assert_eq!(paused.tasks[0].result.as_ref().map(json), Some(json(&say("b"))));
+    }
+
+    async fn c2_a_failure_in_exit_mode_keeps_what_was_done_before_it(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(ok_and_bad(false, &calls));
+        let error = failed(graph.invoke(say("in"), exit()).await);
+        assert!(matches!(&error, RunError::Node { node, .. } if node.as_str() == "bad"), "{error}");
+        assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
+        let live = head(&graph).await;
+        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("in ok", "bad"));
+        assert!(live.tasks[0].error.as_ref().unwrap().contains("no luck"));
+        let repaired = backend.keep(ok_and_bad(true, &calls));
+        assert_eq!(repaired.resume(exit()).await.unwrap().state.said(), "in bad ok j");
+        assert_eq!(calls.named("ok"), 1);
+    }
+
+    async fn c24_a_crash_in_async_mode_costs_what_was_not_written(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = backend.keep(hanging(&calls, Some(&stuck)));
+        stuck.crash(graph.invoke(say("in"), at(Durability::Async))).await;
+        drop(graph);
+        let graph = backend.keep(hanging(&calls, None));
+        let found = head(&graph).await;
+        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "in a"));
+        assert_eq!(graph.resume(at(Durability::Async)).await.unwrap().state.said(), "in a b c");
+        assert_eq!(calls.all(), "a b b c");
+    }
+
+    async fn c24_a_crash_in_exit_mode_costs_the_run_and_not_its_input(backend: Backend) {
+        let (calls, stuck) = (Calls::default(), Stuck::default());
+        let graph = backend.keep(hanging(&calls, Some(&stuck)));
+        stuck.crash(graph.invoke(say("in"), exit())).await;
+        drop(graph);
+        let graph = backend.keep(hanging(&calls, None));
+        assert_eq!(h(&graph).await, entries(&[("input", -1, "__start__")]));
+        assert_eq!(graph.resume(exit()).await.unwrap().state.said(), "in a b c");
+        assert_eq!(calls.all(), "a b a b c");
+    }
+
+    async fn a_write_that_fails_in_async_mode_fails_the_run(backend: Backend) {
+        for commits in 1..4 {
+            let store = Failing::new(backend.open());
+            store.0.fail_after(commits);
+            let graph = line(&["a", "b"]).with_checkpointer(store.clone());
+            let error = failed(graph.invoke(say("in"), at(Durability::Async)).await);
+            assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
+            let graph = backend.keep(line(&["a", "b"]));
+            assert_eq!(h(&graph).await.len(), commits);
+            assert_eq!(graph.resume(at(Durability::Async)).await.unwrap().state.said(), "in a b");
+            graph.delete_thread(&"t".into()).await.unwrap();
+        }
+    }
+
+    async fn exit_mode_keeps_what_is_ephemeral_for_the_next_superstep(backend: Backend) {
+        let graph = backend.keep(hinted());
+        graph.invoke(Hinted::update(), before("b", exit())).await.unwrap();
+        let end = backend.keep(hinted()).resume(exit()).await.unwrap();
+        assert_eq!(end.state.heard, ["a: ", "b: hot", "c: "]);
+    }
+
+    async fn exit_mode_keeps_questions_keys_and_who_ran_last(backend: Backend) {
+        let keys = Arc::new(Mutex::new(Vec::new()));
+        let asking = || {
+            let mut graph = StateGraph::<Plain>::new("asking");
+            let before = graph.add_node("before", async |_, _| say("before"));
+            let ask = graph.add_node_with("ask", keys.clone(), async |keys: Arc<Mutex<Vec<_>>>, _: Plain, cx: Cx| {
+                keys.lock().unwrap().push(cx.key());
+                let answer: String = cx.interrupt("q", "well?").await;
+                say(&answer)
+            });
+            graph.add_edge(START, before);
+            graph.add_edge(before, ask);
+            backend.keep(graph.compile().unwrap())
+        };
+        let end = asking().invoke(say("in"), exit()).await.unwrap();
+        assert_eq!((end.status, end.interrupts.len()), (Status::Interrupted, 1));
+        let graph = asking();
+        assert_eq!(head(&graph).await.tasks[0].interrupts, end.interrupts);
+        let answers = Answers::new().answer("q", "yes");
+        let end = graph.resume(RunConfig { answers, ..exit() }).await.unwrap();
+        assert_eq!(end.state.said(), "in before yes");
+        let keys = keys.lock().unwrap().clone();
+        assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
+        // `before` and not the start, which the stored checkpoint follows.
+        let paused = RunConfig { checkpoint: Some(CheckpointId(2)), ..t() };
+        graph.update_state(paused, say("u"), None).await.unwrap();
+        assert_eq!(names(&head(&graph).await.next), "ask");
+    }
+}
+
+on_every_store! {
+    async fn graphs_that_are_called_in_a_loop_begin_anew_in_every_mode(backend: Backend) {
+        let calling = || {
+            let mut inner = StateGraph::<Plain>::new("inner");
+            let ask = inner.add_node("ask", async |state: Plain, cx: Cx| {
+                let answer: String = cx.interrupt("q", state.x).await;
+                say(&answer)
+            });
+            inner.add_edge(START, ask);
+            let inner = inner.compile().unwrap();
+            let mut graph = StateGraph::<Plain>::new("outer");
+            let call = graph.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, state: Plain, cx: Cx| {
+                let said = cx.call("", &inner, Plain::update().x(state.x)).await?.said();
+                Ok::<_, NodeError>(say(&said).x(state.x + 1))
+            });
+            graph.add_edge(START, call);
+            graph.add_edge(call, call);
+            backend.keep(graph.compile().unwrap())
+        };
+        for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
+            calling().delete_thread(&"t".into()).await.unwrap();
+            let mut end = calling().invoke(say("in"), at(durability)).await.unwrap();
+            for answer in ["one", "two", "three"] {
+                assert_eq!(end.interrupts.len(), 1, "{durability:?}");
+                let answers = Answers::new().answer("q", answer);
+                end = calling().resume(RunConfig { answers, ..at(durability) }).await.unwrap();
+            }
+            assert_eq!((end.state.said().as_str(), end.state.x), ("in one two three", 3), "{durability:?}");
+        }
+    }
+}
+
+/// A store whose commits wait for permission, after the first.
+struct Gate {
+    store: MemoryCheckpointer,
+    open: Arc<Semaphore>,
+}
+
+impl Wrapper for Gate {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.store
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            if expected.is_some() {
+                self.open.acquire().await.expect("the gate is not closed for ever").forget();
+            }
+            self.store.commit(&thread, expected, next).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_in_async_mode_waits_for_a_store_that_is_far_behind() {
+    let (calls, open) = (Calls::default(), Arc::new(Semaphore::new(0)));
+    let mut graph = StateGraph::<Plain>::new("long");
+    let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, state: Plain, cx: Cx| {
+        calls.add(&cx);
+        say("x").x(state.x + 1)
+    });
+    graph.add_edge(START, a);
+    graph.add_edge(a, a);
+    let store = Arc::new(Wrapped(Gate { store: MemoryCheckpointer::new(), open: open.clone() }));
+    let graph = graph.compile().unwrap().with_checkpointer(store);
+    let config = RunConfig { step_limit: 300, ..at(Durability::Async) };
+    let mut run = Box::pin(graph.invoke(Plain::update(), config));
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
+    let ahead = calls.named("a");
+    assert!((10..100).contains(&ahead), "{ahead}");
+    open.add_permits(1_000);
+    let error = failed(run.await);
+    assert!(matches!(error, RunError::StepLimit { .. }), "{error}");
+    let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+    assert_eq!((history.len(), calls.named("a")), (302, 300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_told_when_it_is_stored() {
+    for (durability, expected) in [
+        (Durability::Exit, &["checkpoint input -1 -> [__start__]", "checkpoint loop 1 -> []"][..]),
+        (
+            Durability::Async,
+            &["checkpoint input -1 -> [__start__]", "checkpoint loop 0 -> [a]", "checkpoint loop 1 -> []"],
+        ),
+    ] {
+        let graph = line(&["a"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+        let lines = told(&graph, say("in"), at(durability), &[StreamMode::Checkpoints]).await;
+        assert_eq!(lines, expected, "{durability:?}");
+    }
+}
