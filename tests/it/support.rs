@@ -221,6 +221,11 @@ pub(crate) fn line_of(event: &Event<Plain>) -> String {
             let (source, step, next) = entry(meta);
             format!("checkpoint {source} {step} -> [{next}]")
         }
+        Event::Message { step, node, attempt, id, kind, data, .. } => {
+            format!("message {step} {node} #{attempt} {id} {kind:?}: {data}")
+        }
+        Event::Debug { step, kind, .. } => format!("debug {step} {kind:?}"),
+        Event::Lagged { skipped } => format!("lagged {skipped}"),
         Event::Discarded { nodes } => format!("discarded [{}]", names(nodes)),
         other => panic!("an event that no test knows: {other:?}"),
     }

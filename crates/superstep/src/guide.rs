@@ -1,5 +1,8 @@
 //! Guides to read. Their code is compiled and run with the tests.
 
+#[doc = include_str!("../../../docs/streaming.md")]
+pub mod streaming {}
+
 #[doc = include_str!("../../../docs/state.md")]
 pub mod state {}
 

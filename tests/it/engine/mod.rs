@@ -29,6 +29,8 @@ mod retries;
 mod state;
 mod store;
 mod stream;
+mod stream_buffer;
+mod stream_modes;
 mod subgraphs;
 mod threads;
 mod timeouts;

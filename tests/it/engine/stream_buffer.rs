@@ -1,0 +1,265 @@
+//! The run of a stream goes on by itself, and what it tells is bounded.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use superstep::{
+    CompiledGraph, Cx, END, Event, OnUnfinished, Route, RunConfig, RunError, START, State, StateGraph,
+    Status, StreamMode, Streaming,
+};
+use tokio::{
+    runtime::Builder,
+    sync::{Notify, Semaphore},
+};
+
+use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, t};
+
+#[derive(State, Clone, Debug, Default)]
+struct Count {
+    n: u64,
+}
+
+#[derive(Route, Clone, Copy)]
+enum Turn {
+    On,
+    Over,
+}
+
+/// A node that says its number `says` times, `turns` times over; then `last` is told.
+fn counting(turns: u64, says: u64, last: Arc<Notify>) -> CompiledGraph<Count> {
+    let mut graph = StateGraph::<Count>::new("counting");
+    let turn = graph.add_node("turn", move |state: Count, cx: Cx| async move {
+        (0..says).for_each(|say| cx.emit("n", state.n * says + say));
+        Count::update().n(state.n + 1)
+    });
+    let told = graph.add_node("told", move |_, _| {
+        last.notify_one();
+        async {}
+    });
+    graph.add_edge(START, turn);
+    let more = move |state: &Count| if state.n < turns { Turn::On } else { Turn::Over };
+    graph.add_conditional_edges(turn, more, |next| match next {
+        Turn::On => turn,
+        Turn::Over => told,
+    });
+    graph.add_edge(told, END);
+    graph.compile().unwrap()
+}
+
+fn long(config: RunConfig) -> RunConfig {
+    RunConfig { step_limit: 1_000_000, ..config }
+}
+
+#[tokio::test]
+async fn a_consumer_that_stops_listening_does_not_stop_the_run_and_its_events_are_bounded() {
+    let last = Arc::new(Notify::new());
+    let graph = counting(200, 3, last.clone());
+    let streaming = Streaming { buffer: 8, ..StreamMode::Custom.into() };
+    let mut stream = graph.stream(Count::update(), long(RunConfig::default()), streaming);
+    assert!(matches!(stream.next().await, Some(Event::Custom { .. })));
+    last.notified().await;
+
+    let left: Vec<_> = stream.by_ref().collect().await;
+    let Some((Event::Lagged { skipped }, told)) = left.split_first() else { panic!("{left:?}") };
+    assert_eq!((*skipped, told.len()), (600 - 1 - 8, 8), "one was taken, eight wait");
+    let numbers: Vec<_> = told.iter().map(number).collect();
+    assert_eq!(numbers, (592..600).collect::<Vec<_>>(), "the newest are kept, in order");
+    assert_eq!(stream.outcome().await.unwrap().state.n, 200);
+}
+
+fn number(event: &Event<Count>) -> u64 {
+    let Event::Custom { data, .. } = event else { panic!("{event:?}") };
+    data.as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_consumer_that_listens_hears_each_of_100_000_events_of_a_long_run() {
+    let graph = counting(1_000, 100, Arc::default());
+    let stream = graph.stream(Count::update(), long(RunConfig::default()), &[StreamMode::Custom]);
+    let numbers: Vec<_> = stream.map(|event| number(&event)).collect().await;
+    assert!(numbers.into_iter().eq(0..100_000));
+}
+
+#[tokio::test]
+async fn a_consumer_that_listens_hears_each_event_of_a_wide_superstep() {
+    const WIDE: usize = 20_000;
+    let mut graph = StateGraph::<Plain>::new("wide");
+    let work = graph.add_worker("work", async |item: usize, _: Plain, cx: Cx| cx.emit("item", item));
+    graph.add_fan_out(START, |_: &Plain| (0..WIDE).collect::<Vec<_>>(), work);
+    let graph = graph.compile().unwrap();
+    for modes in [
+        vec![StreamMode::Custom],
+        vec![StreamMode::Updates],
+        vec![StreamMode::Tasks, StreamMode::Custom, StreamMode::Updates, StreamMode::Debug],
+    ] {
+        let expected = WIDE * if modes.len() == 1 { 1 } else { 6 };
+        let stream = graph.stream(Plain::update(), RunConfig::default(), modes.clone());
+        let mut heard = 0;
+        let all = stream.for_each(|event| {
+            assert!(!matches!(event, Event::Lagged { .. }), "{event:?} with {modes:?}");
+            heard += 1;
+            std::future::ready(())
+        });
+        all.await;
+        assert_eq!(heard, expected, "{modes:?}");
+    }
+}
+
+on_every_store! {
+    async fn questions_and_discards_are_never_lost(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        for name in ["a", "b", "c"] {
+            let ask = graph.add_node(name, async |_: Plain, cx: Cx| {
+                cx.emit("noise", 1);
+                cx.emit("noise", 2);
+                cx.interrupt::<bool>("ok", "?").await;
+            });
+            graph.add_edge(START, ask);
+        }
+        let graph = backend.keep(graph.compile().unwrap());
+        let streaming = || Streaming { buffer: 0, ..StreamMode::Custom.into() };
+        let mut stream = graph.stream(say("in"), t(), streaming());
+        // What is begun by the first poll goes on without another one.
+        assert!(futures::poll!(stream.next()).is_pending());
+        while head(&graph).await.tasks.iter().filter(|task| !task.interrupts.is_empty()).count() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let told: Vec<_> = stream.by_ref().collect().await;
+        let asked = told.iter().filter(|event| matches!(event, Event::Interrupt(_))).count();
+        let lost: u64 = told.iter().map(|event| if let Event::Lagged { skipped } = event { *skipped } else { 0 }).sum();
+        let noise = told.iter().filter(|event| matches!(event, Event::Custom { .. })).count() as u64;
+        assert_eq!((asked, lost + noise), (3, 6), "{told:?}");
+        assert!(noise <= 1, "{told:?}");
+        assert_eq!(stream.outcome().await.unwrap().status, Status::Interrupted);
+
+        let config = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let told: Vec<_> = graph.stream(say("again"), config, streaming()).collect().await;
+        assert!(told.iter().any(|event| matches!(event, Event::Discarded { nodes } if nodes.len() == 3)), "{told:?}");
+    }
+
+    async fn f5_a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
+        let stuck = Stuck::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = crate::support::sayer(&mut graph, "a");
+        let b = graph.add_node_with("b", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
+        graph.add_edge(START, a);
+        graph.add_edge(a, b);
+        let graph = backend.keep(graph.compile().unwrap());
+        let mut stream = graph.stream(say("in"), t(), &[]);
+        assert!(futures::poll!(stream.next()).is_pending());
+        stuck.reached().await;
+        drop(stream);
+
+        let graph = backend.keep(line(&["a", "b"]));
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!(end.state.said(), "in a b");
+    }
+
+    async fn a_stream_that_nobody_polls_runs_nothing(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        drop(graph.stream(say("in"), t(), &[StreamMode::Updates]));
+        let stream = graph.stream(say("in"), t(), &[StreamMode::Updates]);
+        tokio::task::yield_now().await;
+        assert_eq!(head(&graph).await.checkpoint, None);
+        assert_eq!(names(&head(&graph).await.next), "");
+        assert_eq!(stream.outcome().await.unwrap().state.said(), "in a");
+    }
+}
+
+/// The run may be in the middle of a step on another thread of the machine when its stream is dropped.
+#[test]
+fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for backend in [
+        crate::support::Backend::memory(),
+        #[cfg(feature = "sqlite")]
+        crate::support::Backend::sqlite(),
+    ] {
+        let graph = backend.keep(line(&["a", "b", "c", "d", "e", "f"]));
+        runtime.block_on(async {
+            for turn in 0..200_u64 {
+                let config = || RunConfig::thread(turn);
+                let mut stream = graph.stream(say("in"), config(), &[StreamMode::Updates]);
+                assert!(stream.next().await.is_some());
+                drop(stream);
+                assert_eq!(graph.resume(config()).await.unwrap().state.said(), "in a b c d e f");
+            }
+        });
+    }
+}
+
+/// A value that cannot be cloned once it is armed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Fragile(bool);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        assert!(!self.0, "this cannot be cloned");
+        Self(self.0)
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Brittle {
+    fragile: Fragile,
+}
+
+#[tokio::test]
+async fn a_panic_outside_nodes_reaches_whoever_asks_for_the_outcome() {
+    let mut graph = StateGraph::<Brittle>::new("g");
+    let a = graph.add_node("a", async |_: Brittle, _| ());
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let mut stream =
+        graph.stream(Brittle::update().fragile(Fragile(true)), RunConfig::default(), &[StreamMode::Tasks]);
+    while stream.next().await.is_some() {}
+    let outcome = tokio::spawn(async move { stream.outcome().await.map(drop) });
+    let panic = outcome.await.unwrap_err().into_panic();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"this cannot be cloned"));
+}
+
+#[test]
+fn a_run_ends_with_its_runtime_and_says_so() {
+    let stuck = Stuck::default();
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let mut stream = graph.stream(say("in"), RunConfig::default(), &[StreamMode::Updates]);
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    first.block_on(async {
+        assert!(futures::poll!(stream.next()).is_pending());
+        stuck.reached().await;
+    });
+    drop(first);
+    runtime().block_on(async {
+        assert!(stream.next().await.is_none());
+        let error = stream.outcome().await.err();
+        assert!(matches!(error, Some(RunError::RuntimeGone)), "{error:?}");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_stream_drops_its_nodes_where_they_stand() {
+    let permits = Arc::new(Semaphore::new(1));
+    let mut graph = StateGraph::<Plain>::new("g");
+    let held = permits.clone();
+    let a = graph.add_node("a", move |_, _| {
+        let held = held.clone();
+        async move {
+            let _permit = held.acquire().await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+    });
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    let mut stream = graph.stream(say("in"), RunConfig::default(), &[]);
+    assert!(futures::poll!(stream.next()).is_pending());
+    while permits.available_permits() == 1 {
+        tokio::task::yield_now().await;
+    }
+    drop(stream);
+    assert_eq!(permits.available_permits(), 1, "not a moment later");
+}
