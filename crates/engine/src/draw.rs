@@ -14,7 +14,8 @@ use crate::{NodeIndex, NodeName, Topology};
 /// [`Topology::drawing`] makes one without marks.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// [`START`](crate::START) first, in the order in which a run can first reach them; the end last.
+    /// [`START`](crate::START) first, in the order in which a run can first reach them; then the end, and
+    /// what is in subgraphs if they are expanded.
     pub nodes: Vec<DrawnNode>,
     /// The arrows, by the node that they leave.
     pub arrows: Vec<DrawnArrow>,
@@ -47,6 +48,10 @@ pub enum DrawnKind {
     End,
     /// A node.
     Node(NodeName),
+    /// Where a subgraph that is drawn with what is in it comes to its end.
+    Leaves(NodeName),
+    /// A node of a subgraph.
+    Inside,
 }
 
 /// An arrow of a [`Drawing`].
@@ -126,6 +131,39 @@ impl Topology {
         let (kind, id, label) = (DrawnKind::End, "end_".to_owned(), "END".to_owned());
         nodes.push(DrawnNode { kind, id, label, runs: 0, pending: false });
         Drawing { nodes, arrows, marked: false }
+    }
+
+    /// The same with what is in its subgraphs, and in theirs: a subgraph is drawn as the node that begins it, its own nodes
+    /// under names like `sub/node`, and its end.
+    pub fn expanded(&self) -> Drawing {
+        let mut drawing = self.drawing();
+        for (at, index) in self.order().into_iter().enumerate() {
+            let Some(inside) = self.subgraph(index) else { continue };
+            let inside = inside.expanded();
+            // The first of the inner nodes is where it begins, which is the node itself.
+            let first = drawing.nodes.len() - 1;
+            let place = |inner: usize| if inner == 0 { at } else { first + inner };
+            let end = inside.nodes.iter().position(|node| node.kind == DrawnKind::End);
+            let end = place(end.expect("every drawing has an end"));
+            drawing.arrows.iter_mut().filter(|arrow| arrow.from == at).for_each(|arrow| arrow.from = end);
+            let outer = drawing.nodes[at].clone();
+            drawing.nodes.extend(inside.nodes.into_iter().skip(1).map(|node| DrawnNode {
+                kind: match (node.kind, &outer.kind) {
+                    (DrawnKind::End, DrawnKind::Node(name)) => DrawnKind::Leaves(name.clone()),
+                    _ => DrawnKind::Inside,
+                },
+                id: format!("{}_{}", outer.id, node.id),
+                label: format!("{}/{}", outer.label, node.label),
+                ..node
+            }));
+            let arrows = inside.arrows.into_iter();
+            drawing.arrows.extend(arrows.map(|arrow| DrawnArrow {
+                from: place(arrow.from),
+                to: place(arrow.to),
+                ..arrow
+            }));
+        }
+        drawing
     }
 
     /// The graph in Mermaid's flowchart language; see [`Drawing::mermaid`].

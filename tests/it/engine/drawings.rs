@@ -208,3 +208,39 @@ on_every_store! {
         assert!(matches!(unknown, RunError::UnknownCheckpoint { .. }), "{unknown}");
     }
 }
+
+#[tokio::test]
+async fn subgraphs_are_expanded_on_request() {
+    let inner = crate::support::line(&["one", "two"]);
+    let mut middle = StateGraph::<Plain>::new("middle");
+    let nested = middle.add_subgraph("nested", &inner);
+    middle.add_edge(START, nested);
+    let mut graph = StateGraph::<Plain>::new("outer");
+    let sub = graph.add_subgraph("sub", &middle.compile().unwrap());
+    let after = sayer(&mut graph, "after");
+    graph.add_edge(START, sub);
+    graph.add_edge(sub, after);
+    let graph = graph.compile().unwrap();
+    assert_eq!(graph.topology().text(), "START ──▶ sub\nsub   ──▶ after\n");
+    let mut expanded = graph.topology().expanded();
+    let lines: Vec<String> = expanded.text().lines().map(|line| line.replace(' ', "")).collect();
+    assert_eq!(
+        lines,
+        [
+            "START──▶sub",
+            "sub/END──▶after",
+            "sub──▶sub/nested",
+            "sub/nested──▶sub/nested/one",
+            "sub/nested/one──▶sub/nested/two",
+            "sub/nested/two──▶sub/nested/END",
+        ]
+    );
+    let ids: std::collections::BTreeSet<_> = expanded.nodes.iter().map(|node| &node.id).collect();
+    assert_eq!(ids.len(), expanded.nodes.len(), "each has an id of its own");
+    expanded.superstep(&["sub".into()], &["after".into()]);
+    assert_eq!(marks(&expanded), "sub* sub/END*");
+    assert_well_formed(&expanded.svg());
+    for drawn in [expanded.mermaid(), expanded.dot(), expanded.svg()] {
+        assert!(drawn.contains("sub/nested/two"), "{drawn}");
+    }
+}

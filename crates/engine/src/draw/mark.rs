@@ -11,13 +11,20 @@ impl Drawing {
     /// came next took the one to the end.
     pub fn superstep(&mut self, ran: &[NodeName], next: &[NodeName]) {
         self.marked = true;
-        let is = |kind: &DrawnKind, names: &[NodeName]| match kind {
-            DrawnKind::Start => names.iter().filter(|name| name.as_str() == START).count(),
-            DrawnKind::Node(node) => names.iter().filter(|name| *name == node).count(),
-            DrawnKind::End => 0,
+        let count = |names: &[NodeName], wanted: &dyn Fn(&NodeName) -> bool| {
+            names.iter().filter(|name| wanted(name)).count() as u64
         };
-        let [ran, next] = [ran, next]
-            .map(|names| self.nodes.iter().map(|node| is(&node.kind, names) as u64).collect::<Vec<_>>());
+        let of = |names: &[NodeName], leaving: bool| -> Vec<u64> {
+            let of = |node: &super::DrawnNode| match &node.kind {
+                DrawnKind::Start => count(names, &|name| name.as_str() == START),
+                DrawnKind::Node(node) => count(names, &|name| name == node),
+                // What leaves a subgraph leaves it when its node has run.
+                DrawnKind::Leaves(node) if leaving => count(names, &|name| name == node),
+                DrawnKind::End | DrawnKind::Leaves(_) | DrawnKind::Inside => 0,
+            };
+            self.nodes.iter().map(of).collect()
+        };
+        let (ran, next) = (of(ran, true), of(next, false));
         for (node, runs) in self.nodes.iter_mut().zip(&ran) {
             node.runs += runs;
         }

@@ -120,7 +120,7 @@ impl Drawing {
 }
 
 pub(super) fn is_round(node: &DrawnNode) -> bool {
-    matches!(node.kind, DrawnKind::Start | DrawnKind::End)
+    matches!(node.kind, DrawnKind::Start | DrawnKind::End | DrawnKind::Leaves(_))
 }
 
 fn escape_mermaid(text: &str) -> String {
