@@ -9,6 +9,9 @@ pub mod state {}
 #[doc = include_str!("../../../docs/interrupts.md")]
 pub mod interrupts {}
 
+#[doc = include_str!("../../../docs/limits.md")]
+pub mod limits {}
+
 #[doc = include_str!("../../../docs/store.md")]
 pub mod store {}
 

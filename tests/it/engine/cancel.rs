@@ -1,6 +1,9 @@
 //! Cancellation.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use superstep::{CompiledGraph, Cx, NodeOptions, OnCancel, RunConfig, START, State, StateGraph, Status};
 
@@ -110,6 +113,49 @@ on_every_store! {
         let found = head(&graph).await;
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("hangs", "stop"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_left_behind_ends_with_its_run() {
+    let (begun, gone) = (Stuck::default(), Arc::new(()));
+    let mut graph = StateGraph::<Plain>::new("g");
+    let (leaves, held) = (begun.clone(), gone.clone());
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+        let (leaves, held, later) = (leaves.clone(), held.clone(), cx.clone());
+        cx.spawn(async move {
+            // It holds on to the run itself.
+            let _held = (held, &later);
+            leaves.here().await;
+        });
+        async { say("a") }
+    });
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap();
+    begun.crash(graph.invoke(Plain::update(), RunConfig::default())).await;
+    tokio::task::yield_now().await;
+    // One is held here, one by the node's function.
+    assert_eq!(Arc::strong_count(&gone), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_when_what_its_nodes_left_behind_is_over() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let after = Arc::new(Mutex::new(None));
+    let keep = after.clone();
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+        *keep.lock().unwrap() = Some(cx.clone());
+        let later = cx.clone();
+        cx.spawn(async move { later.sleep(Duration::from_secs(3)).await });
+        async { say("a") }
+    });
+    graph.add_edge(START, a);
+    let begun = tokio::time::Instant::now();
+    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    // Nobody would wait for it any more, so it is not begun.
+    let cx = after.lock().unwrap().take().unwrap();
+    cx.spawn(async { panic!("it is too late") });
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
