@@ -25,3 +25,6 @@ pub mod budgets {}
 
 #[doc = include_str!("../../../docs/drawing.md")]
 pub mod drawing {}
+
+#[doc = include_str!("../../../docs/checkpoints.md")]
+pub mod checkpoints {}
