@@ -6,6 +6,9 @@ pub mod streaming {}
 #[doc = include_str!("../../../docs/state.md")]
 pub mod state {}
 
+#[doc = include_str!("../../../docs/nodes.md")]
+pub mod nodes {}
+
 #[doc = include_str!("../../../docs/interrupts.md")]
 pub mod interrupts {}
 
