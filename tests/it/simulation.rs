@@ -17,8 +17,8 @@ use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
     Breakpoints, CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Interrupt,
-    Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, RunConfig, START, State,
-    StateGraph, ThreadId,
+    Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, Persistence, RetryPolicy, Route, RunConfig,
+    START, State, StateGraph, ThreadId,
 };
 use superstep_testing::{
     sim::{self, Options, Place, Report, Sim},
@@ -275,6 +275,64 @@ fn an_effect_that_is_done_again_is_found_out() {
     });
     let panic = *found.unwrap_err().downcast::<String>().unwrap();
     assert!(panic.contains("was done again, although its result is stored"), "{panic}");
+}
+
+/// `begin → sub → worker × 2`: a subgraph of the same state which loops, draws, and has another one inside that asks; and
+/// workers that call a graph which is kept for good, for a task, or not at all.
+fn nested(sim: &Sim) -> CompiledGraph<Work> {
+    let asks = |sim: &Sim| {
+        let mut graph = StateGraph::<Work>::new("asks");
+        let first = graph.add_node_with("first", sim.clone(), draw);
+        let ask = graph.add_node_with("ask", sim.clone(), async |sim: Sim, state: Work, cx: Cx| {
+            let answer: i64 = cx.interrupt("how many", state.log.len()).await;
+            sim.pause("ask").await;
+            Work::update().log([format!("{answer} by {}", cx.id("answer"))]).done(answer)
+        });
+        graph.add_edge(START, first);
+        graph.add_edge(first, ask);
+        graph.compile().unwrap()
+    };
+    let mut sub = StateGraph::<Work>::new("sub");
+    let (left, right) =
+        (sub.add_node_with("left", sim.clone(), draw), sub.add_node_with("right", sim.clone(), draw));
+    let inner = sub.add_subgraph("inner", &asks(sim));
+    sub.add_edge(START, left);
+    sub.add_edge(START, right);
+    sub.add_edge(left, inner);
+    sub.add_edge(inner, END);
+    let kept = asks(sim);
+    let anew = asks(sim).with_persistence(Persistence::None);
+    let mut graph = StateGraph::<Work>::new("nested");
+    let begin = graph.add_node_with("begin", sim.clone(), draw);
+    let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
+    let worker = graph.add_worker("worker", move |item: i64, _: Work, cx: Cx| {
+        let (kept, anew) = (kept.clone(), anew.clone());
+        async move {
+            let graph = if item == 0 { &kept } else { &anew };
+            let ended = cx.call("k", graph, input("called")).await?;
+            Ok::<_, NodeError>(
+                Work::update().log(ended.log.iter().cloned().collect::<Vec<_>>()).done(ended.done),
+            )
+        }
+    });
+    let own = graph.add_subgraph_with(
+        "own",
+        &asks(sim).with_persistence(Persistence::Own),
+        |state: &Work| Work::update().round(state.done),
+        |own: &Work| Work::update().text(format!("{} of {}; ", own.done, own.log.len())),
+    );
+    graph.add_edge(START, begin);
+    graph.add_edge(begin, sub);
+    graph.add_fan_out(sub, |_: &Work| [0, 1], worker);
+    graph.add_edge(sub, own);
+    graph.add_edge(own, END);
+    graph.compile().unwrap()
+}
+
+#[test]
+fn nested_subgraphs_end_alike_after_any_crash() {
+    let answer = |asked: &Interrupt| Some(asked.id.len().into());
+    crashed_everywhere(&sim::check(Options { answer, ..many() }, nested, [input("one"), input("two")]));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod checks;
 mod handlers;
 mod routing;
+mod subgraphs;
 
 pub use routing::RoutingRef;
 
@@ -20,16 +21,15 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
-    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, OnCancel, Problem, ProblemKind, RouterSpec,
-    Target, Topology, TopologyBuilder,
+    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
 };
 
 use crate::{
-    CachePolicy, CompileError, CompiledGraph, Cx, NodeError, NodeOptions, NodeOutput, Persistence, Route,
-    Routes, State,
+    CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
     cache::NodeCache,
     compiled::Inner,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
+    subgraph::Subgraph,
 };
 
 /// A node of a [`StateGraph`], as its `add_node` returned it. Valid in that graph only.
@@ -78,6 +78,8 @@ pub struct StateGraph<S: State> {
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
     caches: Vec<(usize, CachePolicy<S>)>,
+    /// By the position of their declaration.
+    subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
 }
 
 impl<S: State> StateGraph<S> {
@@ -101,6 +103,7 @@ impl<S: State> StateGraph<S> {
             routers: Vec::new(),
             fan_outs: Vec::new(),
             caches: Vec::new(),
+            subgraphs: Vec::new(),
         }
     }
 
@@ -157,65 +160,6 @@ impl<S: State> StateGraph<S> {
         Fut::Output: NodeOutput<S>,
     {
         self.add_node(name, move |state, cx| node(deps.clone(), state, cx))
-    }
-
-    /// Declares a node that runs a graph of the same state, from the state that the node is given. What was written in
-    /// it is the node's update, so that nothing which was there before is folded twice.
-    ///
-    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled. A task's own writes to ephemeral channels end
-    /// with the superstep after them there, too.
-    #[track_caller]
-    pub fn add_subgraph(&mut self, name: &str, graph: &CompiledGraph<S>) -> NodeRef {
-        if graph.persistence() == Persistence::Own {
-            let kind = ProblemKind::OwnSameState(name.into());
-            self.topology.problems.push(Problem { kind, place: Location::caller() });
-        }
-        let (called, topology) = (graph.clone(), graph.inner().topology.clone());
-        let run = move |state, cx: Cx| {
-            let called = called.clone();
-            async move { cx.call_from("", &called, state).await }
-        };
-        self.declare_subgraph(name, erase(run), topology)
-    }
-
-    /// Declares a node that runs a graph of another state: `input` makes its input of the state that the node is given,
-    /// `output` makes the node's update of the state with which it ends.
-    ///
-    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
-    #[track_caller]
-    pub fn add_subgraph_with<T, I, O>(
-        &mut self,
-        name: &str,
-        graph: &CompiledGraph<T>,
-        input: I,
-        output: O,
-    ) -> NodeRef
-    where
-        T: State,
-        I: Fn(&S) -> T::Update + Send + Sync + 'static,
-        O: Fn(&T) -> S::Update + Send + Sync + 'static,
-    {
-        let topology = graph.inner().topology.clone();
-        let shared = Arc::new((graph.clone(), input, output));
-        let run = move |state: S, cx: Cx| {
-            let shared = shared.clone();
-            async move {
-                let (called, input, output) = &*shared;
-                let ended = cx.call("", called, input(&state)).await?;
-                Ok::<_, NodeError>(output(&ended))
-            }
-        };
-        self.declare_subgraph(name, erase(run), topology)
-    }
-
-    #[track_caller]
-    fn declare_subgraph(&mut self, name: &str, run: NodeFn<S>, topology: Arc<Topology>) -> NodeRef {
-        let node = self.declare(name, run, false);
-        if let Some(spec) = self.topology.nodes.last_mut() {
-            // It is told of a cancel, and decides for each of its nodes.
-            (spec.subgraph, spec.on_cancel) = (Some(topology), OnCancel::Finish);
-        }
-        node
     }
 
     /// Sets how a node is run. A subgraph is always told of a cancel: its own nodes decide what becomes of them.
@@ -325,8 +269,18 @@ impl<S: State> StateGraph<S> {
     pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
         self.topology.channels = checks::channels(&self.initial);
         let written = checks::written(&self.topology);
-        let Self { name, initial, stamp, topology, nodes: declared, routes, routers, fan_outs, caches } =
-            self;
+        let Self {
+            name,
+            initial,
+            stamp,
+            topology,
+            nodes: declared,
+            routes,
+            routers,
+            fan_outs,
+            caches,
+            subgraphs,
+        } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
@@ -343,6 +297,10 @@ impl<S: State> StateGraph<S> {
             node.retry_on = options.retry_on;
             (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
             limits.extend(options.max_concurrency.map(|most| (index, most.max(1))));
+        }
+        for (position, subgraph) in subgraphs {
+            let index = topology.declared(position).expect("every node is in the topology");
+            nodes[index.position()].subgraph = Some(subgraph);
         }
         let target = |node: &NodeRef| match endpoint(stamp, *node) {
             Endpoint::Node(declared) => {

@@ -10,6 +10,7 @@
 //! Start at [`Cx::call`].
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     future::pending,
     sync::{
@@ -22,8 +23,8 @@ use serde_json::{Map, Value};
 use superstep_engine::{NodeName, TaskId};
 
 use crate::{
-    Answers, Breakpoints, CheckpointId, CompiledGraph, Cx, Drain, Durability, NodeError, OnUnfinished,
-    Question, RunConfig, Segment, State, Update,
+    Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
+    OnUnfinished, Question, Route, RunConfig, Segment, State, Update,
     cx::Standing,
     interrupt::{Asked, Within},
     run::{self, Call, Called, SEEDED, TASK},
@@ -41,6 +42,25 @@ pub enum Persistence {
     Own,
     /// Nowhere. A task that runs again has it begin anew, with the answers that were given so far.
     None,
+}
+
+/// How a graph ended that was called with [`Cx::call_or_left`].
+#[derive(Clone, Debug)]
+pub enum Returned<T, S: State, R> {
+    /// It came to its end, with this state.
+    State(T),
+    /// One of its nodes left it, with this command.
+    Command(Command<S, R>),
+}
+
+/// The same, before types are looked at.
+enum Ran<T: State> {
+    Completed {
+        state: T,
+        /// The updates that were made in it, if it began with its caller's state.
+        made: Vec<T::Update>,
+    },
+    Left(Box<dyn Any + Send + Sync>),
 }
 
 /// A call that cannot be made.
@@ -83,6 +103,15 @@ pub enum CallError {
     )]
     Breakpoint {
         /// The node.
+        node: NodeName,
+    },
+    /// A node of the graph left it with a command that the caller does not take.
+    #[error(
+        "SS157: the graph that node `{node}` calls was left with a command that it does not take; use \
+         `add_routing_subgraph` or `call_or_left`, with the state and the routes of the command"
+    )]
+    Left {
+        /// The node that called.
         node: NodeName,
     },
 }
@@ -139,28 +168,94 @@ impl Cx {
         graph: &CompiledGraph<T>,
         input: T::Update,
     ) -> Result<T, NodeError> {
-        Ok(self.run_graph(key, graph, input, None).await?.0)
+        match self.run_graph(key, graph, input, None).await? {
+            Ran::Completed { state, .. } => Ok(state),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
+    }
+
+    /// Like [`call`](Self::call), for a graph whose nodes may [`leave`](Self::leave) it with a command for this one.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call); [`CallError::Left`] if the command is one on another state, or with other routes.
+    pub async fn call_or_left<T: State, S: State, R: Route>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+    ) -> Result<Returned<T, S, R>, NodeError> {
+        match self.run_graph(key, graph, input, None).await? {
+            Ran::Completed { state, .. } => Ok(Returned::State(state)),
+            Ran::Left(command) => self.command(command).map(Returned::Command),
+        }
+    }
+
+    /// Ends the graph that this node is in, and hands its caller a command: an update of the caller's state, and where the
+    /// caller goes on. Nothing else that was written in this graph reaches the caller. Never returns.
+    ///
+    /// The caller is the next graph outwards, and takes commands if it has this one as a
+    /// [routing subgraph](crate::StateGraph::add_routing_subgraph) or calls it with [`call_or_left`](Self::call_or_left).
+    /// In a graph that nobody called the run fails with [`RunError::NoCaller`](crate::RunError::NoCaller).
+    ///
+    /// ```
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { #[channel(append)] log: Log<String> }
+    /// # #[derive(Route, Clone, Copy)]
+    /// # enum Next { Human }
+    /// async fn guard(_: Chat, cx: Cx) -> ChatUpdate {
+    ///     cx.leave(Command::update(Chat::update().log(["help".to_owned()])).goto(Next::Human)).await
+    /// }
+    /// # let mut graph = StateGraph::<Chat>::new("guarded");
+    /// # graph.add_node("guard", guard);
+    /// ```
+    pub async fn leave<S: State, R: Route, O>(&self, command: Command<S, R>) -> O {
+        self.run.desk.ask(self.task, Asked::Left(Box::new(command)));
+        pending().await
     }
 
     /// Runs a graph of the same state inside this task, from this state, and returns what it wrote.
     pub(crate) async fn call_from<S: State>(
         &self,
-        key: &str,
         graph: &CompiledGraph<S>,
         state: S,
     ) -> Result<S::Update, NodeError> {
-        let (_, made) = self.run_graph(key, graph, S::update(), Some(state)).await?;
-        Ok(made.into_iter().reduce(Update::then).unwrap_or_default())
+        match self.run_graph("", graph, S::update(), Some(state)).await? {
+            Ran::Completed { made, .. } => Ok(made.into_iter().reduce(Update::then).unwrap_or_default()),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
     }
 
-    /// The state that a graph ends with, and the updates that were made in it if it began with `seed`.
+    /// Like [`call_from`](Self::call_from), for a graph that may be left with a command.
+    pub(crate) async fn call_from_or_left<S: State, R: Route>(
+        &self,
+        graph: &CompiledGraph<S>,
+        state: S,
+    ) -> Result<Command<S, R>, NodeError> {
+        match self.run_graph("", graph, S::update(), Some(state)).await? {
+            Ran::Completed { made, .. } => {
+                Ok(Command::update(made.into_iter().reduce(Update::then).unwrap_or_default()))
+            }
+            Ran::Left(command) => self.command(command),
+        }
+    }
+
+    fn command<S: State, R: Route>(
+        &self,
+        left: Box<dyn Any + Send + Sync>,
+    ) -> Result<Command<S, R>, NodeError> {
+        let command = left.downcast::<Command<S, R>>();
+        command.map(|command| *command).map_err(|_| fatal(CallError::Left { node: self.node().clone() }))
+    }
+
+    /// Runs a graph, and waits or stops with it.
     async fn run_graph<T: State>(
         &self,
         key: &str,
         graph: &CompiledGraph<T>,
         input: T::Update,
         seed: Option<T>,
-    ) -> Result<(T, Vec<T::Update>), NodeError> {
+    ) -> Result<Ran<T>, NodeError> {
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
         if self.run.standing.place.is_some() && self.run.standing.config.durability != Durability::Sync {
             // The thread is named after the checkpoint: after a crash it must not be found by another task.
@@ -172,7 +267,8 @@ impl Cx {
         let called = Box::pin(run::call(call)).await;
         drop(at_work);
         match called {
-            Called::Completed { state, made } => return Ok((state, made)),
+            Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
+            Called::Left(command) => return Ok(Ran::Left(command)),
             Called::Failed { error, fatal } => {
                 let error = NodeError::from(error);
                 return Err(if fatal { error.fatal() } else { error });
@@ -257,7 +353,7 @@ impl Cx {
             ..(*run.standing.config).clone()
         };
         let mut namespace = run.standing.namespace.clone();
-        namespace.0.push(segment);
+        namespace.0.push(segment.clone());
         let colon = if key.is_empty() { "" } else { ":" };
         let TaskId { step, slot } = self.task;
         let standing = Standing {
@@ -270,8 +366,9 @@ impl Cx {
             drain: run.drain.clone(),
         };
         let answers = run.desk.given(self.task, key);
+        let events = run.events.as_ref().and_then(|events| events.below()).map(|below| (below, segment));
         let graph = graph.inner().clone();
-        Ok(Call { graph, own, input, seed, answers, standing })
+        Ok(Call { graph, own, input, seed, answers, standing, events })
     }
 
     /// Those that are in graphs which this node calls.

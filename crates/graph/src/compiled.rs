@@ -100,6 +100,10 @@ pub struct TaskSnapshot<S: State> {
     pub error: Option<String>,
     /// What it waits for.
     pub interrupts: Vec<Interrupt>,
+    /// The threads of the graphs that it called, as far as it is to run and they are kept. Those that have no type of their
+    /// own here: [`CompiledGraph::get_subgraph_state`] looks into a subgraph, [`CompiledGraph::get_state`] of the called
+    /// graph into one that a node called.
+    pub subgraphs: Vec<ThreadId>,
 }
 
 impl<S: State> CompiledGraph<S> {
@@ -241,14 +245,20 @@ impl<S: State> CompiledGraph<S> {
     /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], or what the checkpointer or the state reports.
+    /// [`RunError::UnknownCheckpoint`], or what the checkpointer or the state reports; [`RunError::NoSubgraph`] for the
+    /// thread of a subgraph that can be read from its caller only.
     pub async fn get_state(
         &self,
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> Result<StateSnapshot<S>, RunError> {
-        match load(&self.inner.initial, self.checkpointer()?, thread, at, ChannelSet::EMPTY).await? {
-            Some(restored) => restored.into_snapshot(at.is_none(), &self.inner.topology),
+        let checkpointer = self.checkpointer()?;
+        self.refuse_seeded(thread).await?;
+        match load(&self.inner.initial, checkpointer, thread, at, ChannelSet::EMPTY).await? {
+            Some(restored) => {
+                let snapshot = restored.into_snapshot(at.is_none(), &self.inner.topology)?;
+                snapshot.with_subgraphs(&**checkpointer, thread).await
+            }
             None => Ok(StateSnapshot {
                 values: self.inner.initial.clone(),
                 next: Vec::new(),
@@ -320,7 +330,8 @@ impl<S: State> CompiledGraph<S> {
         supersteps: Vec<Vec<(S::Update, AsNode)>>,
     ) -> Result<CheckpointId, RunError> {
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
-        update_states(&self.inner, checkpointer, thread, &config, supersteps).await
+        let _lease = checkpointer.lease(thread).await?;
+        update_states(&self.inner, checkpointer, thread, &config, supersteps, None).await
     }
 
     /// Makes a checkpoint that is like `config`'s, or like the head, and becomes the head: what was to run there is to
@@ -333,7 +344,12 @@ impl<S: State> CompiledGraph<S> {
     }
 
     pub(crate) fn thread_of<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
-        config.thread.as_ref().ok_or_else(|| RunError::NoThread { graph: self.inner.name.clone() })
+        let missing = || RunError::NoThread { graph: self.inner.name.clone() };
+        let thread = config.thread.as_ref().ok_or_else(missing)?;
+        if thread.is_child() {
+            return Err(RunError::ChildThread { thread: thread.clone() });
+        }
+        Ok(thread)
     }
 
     pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
@@ -351,7 +367,7 @@ impl<S: State> Clone for CompiledGraph<S> {
 
 impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
-    fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
+    pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: records, kept, .. } = self;
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control
@@ -362,6 +378,7 @@ impl<S: State> Restored<S> {
                 result: None,
                 error: None,
                 interrupts: Vec::new(),
+                subgraphs: Vec::new(),
             })
             .collect();
         let mut next = meta.control.next.clone();

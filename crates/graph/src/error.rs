@@ -398,6 +398,27 @@ pub enum RunError {
         /// The thread.
         thread: ThreadId,
     },
+    /// A subgraph that cannot be looked into.
+    #[error("SS155: graph `{graph}` has no subgraph `{node}` to look into: {why}")]
+    NoSubgraph {
+        /// The graph.
+        graph: String,
+        /// The node, or the path from the outermost graph.
+        node: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A node left a graph that nobody called.
+    #[error(
+        "SS156: superstep {step}: node `{node}` left the graph with a command for its caller, and nobody called it; return a \
+         `Command` from a routing node instead, or run the graph that has this one as a subgraph"
+    )]
+    NoCaller {
+        /// The node.
+        node: NodeName,
+        /// The superstep.
+        step: i64,
+    },
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Value, value::RawValue, value::to_raw_value};
 use superstep_engine::{ChannelSet, NodeName};
 
-use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, State, Update};
+use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, State, Update};
 
 /// Something that happened in a run.
 ///
@@ -129,6 +129,14 @@ pub enum Event<S: State> {
     },
     /// A node asks someone outside. Sent in every mode, and never lost.
     Interrupt(Interrupt),
+    /// Something that happened in a graph which a task called. Sent in the modes of the stream, if
+    /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) asks for it.
+    Subgraph {
+        /// The way to it.
+        namespace: Namespace,
+        /// The event, in its JSON form: the types of that graph are its own.
+        event: Value,
+    },
     /// A new input took the place of unfinished tasks. Sent in every mode, and never lost.
     Discarded {
         /// The tasks that will not run.

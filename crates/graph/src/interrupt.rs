@@ -3,6 +3,7 @@
 //! Start at [`Cx::interrupt`](crate::Cx::interrupt).
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     fmt,
     sync::{
@@ -219,6 +220,8 @@ pub(crate) enum Asked {
     Question(Question),
     /// An answer that is not of the type the node wants.
     BadAnswer { question: Question, error: serde_json::Error },
+    /// Nothing: it leaves the graph, with this command for the caller.
+    Left(Box<dyn Any + Send + Sync>),
     /// Nothing: a graph that it called came to a breakpoint.
     Breakpoint,
     /// Nothing: a graph that it called stopped, because the run is cancelled.

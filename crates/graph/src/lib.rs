@@ -47,6 +47,7 @@ mod json;
 mod json_state;
 mod load;
 mod run;
+mod subgraph;
 mod task;
 mod threads;
 mod timeout;
@@ -57,7 +58,7 @@ pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use cache::CachePolicy;
-pub use call::{CallError, Persistence};
+pub use call::{CallError, Persistence, Returned};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Lease, Loaded,

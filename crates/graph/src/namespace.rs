@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
 use superstep_engine::NodeName;
 
 use crate::{CheckpointId, ThreadId};
@@ -134,6 +135,13 @@ impl fmt::Display for Segment {
             None => write!(f, "{node}")?,
         }
         if key.is_empty() { Ok(()) } else { write!(f, ":{key}") }
+    }
+}
+
+/// Its text.
+impl Serialize for Namespace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

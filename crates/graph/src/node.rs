@@ -14,7 +14,7 @@ use superstep_engine::{ChannelSet, NodeIndex, OnCancel, RetryPolicy, Target};
 
 use crate::{
     Cx, NodeError, NodeFailure, Panicked, Route, RoutingOutput, State, Update, cache::NodeCache,
-    command::Written,
+    command::Written, subgraph::Subgraph,
 };
 
 /// What a node may return: an update, nothing, or a `Result` of either.
@@ -141,6 +141,8 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
+    /// The graph that it runs, if it was added as a subgraph.
+    pub(crate) subgraph: Option<Arc<dyn Subgraph<S>>>,
 }
 
 impl<S: State> Default for CompiledNode<S> {
@@ -148,6 +150,7 @@ impl<S: State> Default for CompiledNode<S> {
         let NodeOptions { retry_on, timeout, idle_timeout, .. } = NodeOptions::default();
         Self {
             run: None,
+            subgraph: None,
             writes: None,
             routes: Vec::new(),
             routers: Vec::new(),

@@ -15,6 +15,7 @@ use call::{Inside, begin_fold, note};
 use interrupts::breakpoints;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     future::{Future as _, poll_fn},
     pin::{Pin, pin},
@@ -144,6 +145,8 @@ struct Driver<S: State> {
     failures: BTreeMap<u32, Arc<NodeFailure>>,
     /// What the tasks of this superstep wait for, by slot.
     waiting: BTreeMap<u32, Vec<Asking>>,
+    /// The command with which a node left the graph.
+    left: Option<Box<dyn Any + Send + Sync>>,
     /// The interrupt whose answer was of the wrong type.
     refused: Option<String>,
     /// Whether the last failure can be mended by no other attempt.
@@ -213,6 +216,7 @@ impl<S: State> Driver<S> {
             failure: None,
             failures: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            left: None,
             refused: None,
             fatal: false,
             last_step: 0,

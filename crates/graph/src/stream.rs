@@ -15,7 +15,7 @@ mod events;
 mod messages;
 mod streaming;
 
-pub(crate) use events::{Events, NodeEvents};
+pub(crate) use events::{Below, Events, NodeEvents};
 pub use messages::MessageKind;
 pub use streaming::{StreamMode, Streaming};
 

@@ -11,7 +11,7 @@ use crate::{
     ThreadId,
     compiled::Inner,
     json,
-    load::{Restored, RestoredTask, load, require},
+    load::{Restored, RestoredTask, load, load_seeded, require},
     node::Targets,
     run,
     state::fold,
@@ -62,13 +62,15 @@ impl From<Option<&str>> for AsNode {
     }
 }
 
-/// See [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state).
+/// See [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state). The caller has the lease. `seed` is the
+/// state that a subgraph began with.
 pub(crate) async fn update_states<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     config: &RunConfig,
     supersteps: Vec<Vec<(S::Update, AsNode)>>,
+    seed: Option<&S>,
 ) -> Result<CheckpointId, RunError> {
     if supersteps.is_empty() || supersteps.iter().any(Vec::is_empty) {
         return Err(RunError::NoUpdates { thread: thread.clone() });
@@ -78,8 +80,10 @@ pub(crate) async fn update_states<S: State>(
         written.fold(ChannelSet::EMPTY, ChannelSet::union)
     };
     let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
-    let _lease = checkpointer.lease(thread).await?;
-    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, given).await?;
+    let restored = match seed {
+        Some(seed) => load_seeded(seed, checkpointer, thread).await?,
+        None => load(&graph.initial, checkpointer, thread, config.checkpoint, given).await?,
+    };
     if restored.is_none() {
         require(&graph.initial, given, None)?;
     }

@@ -15,6 +15,9 @@ pub mod interrupts {}
 #[doc = include_str!("../../../docs/limits.md")]
 pub mod limits {}
 
+#[doc = include_str!("../../../docs/subgraphs.md")]
+pub mod subgraphs {}
+
 #[doc = include_str!("../../../docs/store.md")]
 pub mod store {}
 

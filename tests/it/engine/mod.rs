@@ -32,6 +32,7 @@ mod stream;
 mod stream_buffer;
 mod stream_modes;
 mod subgraphs;
+mod subgraphs_outside;
 mod threads;
 mod timeouts;
 mod unfinished;

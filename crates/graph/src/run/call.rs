@@ -1,18 +1,19 @@
 //! A run inside a task of another.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use serde_json::Value;
 use superstep_engine::Control;
 
 use super::{Begin, Driver, limits};
 use crate::{
-    Checkpointer, Event, History, RunConfig, RunError, Source, State, Status, ThreadId,
+    Checkpointer, Event, History, RunConfig, RunError, Segment, Source, State, Status, ThreadId,
     compiled::Inner,
     cx::Standing,
     hold::Hold,
     interrupt::{Asking, Given, Resolved},
     load::{Made, Restored, load, load_seeded, require},
+    stream::{Below, Events},
 };
 
 /// The entry in the metadata of a called graph's input that says for which task it was accepted.
@@ -30,6 +31,8 @@ pub(crate) struct Call<T: State> {
     pub(crate) seed: Option<T>,
     /// All that was answered so far.
     pub(crate) answers: Vec<Given>,
+    /// Where its events go, and under which name.
+    pub(crate) events: Option<(Arc<dyn Below>, Segment)>,
     /// Its place is its own, and none if it is kept nowhere.
     pub(crate) standing: Standing,
 }
@@ -58,6 +61,8 @@ pub(crate) enum Called<T: State> {
     Suspended,
     Cancelled,
     Drained,
+    /// A node left it, with this command for the caller.
+    Left(Box<dyn Any + Send + Sync>),
 }
 
 /// What is different in a run that another graph called.
@@ -69,13 +74,14 @@ pub(super) struct Inside<S: State> {
 
 /// See [`Cx::call`](crate::Cx::call).
 pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
-    let Call { graph, own, input, seed, answers, standing } = call;
+    let Call { graph, own, input, seed, answers, standing, events } = call;
     let (config, place) = (standing.config.clone(), standing.place.clone());
     let limits = match limits(&graph, &config) {
         Ok(limits) => limits,
         Err(error) => return Called::Failed { error, fatal: true },
     };
-    let mut driver: Driver<T> = Driver::new(graph, standing, None);
+    let mut driver: Driver<T> =
+        Driver::new(graph, standing, events.map(|(below, segment)| Events::inside(below, segment)));
     let made = seed.is_some().then(Made::default);
     driver.inside = Some(Inside { answers, made });
     let begin = match place {
@@ -167,6 +173,9 @@ impl<S: State> Driver<S> {
             .into_iter()
             .flat_map(|(slot, asked)| asked.into_iter().map(move |asking| (slot, asking)))
             .collect();
+        if let Some(command) = self.left {
+            return Called::Left(command);
+        }
         match ended {
             Ok(Status::Completed) => {
                 let made = self.inside.and_then(|inside| inside.made);

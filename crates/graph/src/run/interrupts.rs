@@ -42,6 +42,12 @@ impl<S: State> Driver<S> {
                         (Some(id), Some(RunError::BadAnswer { node, step, key, source }));
                     question
                 }
+                Asked::Left(command) => {
+                    let error = RunError::NoCaller { node, step };
+                    let blamed = if self.inside.is_some() { Vec::new() } else { vec![slot] };
+                    self.left = Some(command);
+                    return Err(Refused { error, blamed });
+                }
                 Asked::Breakpoint => {
                     stopped = Input::Interrupted(task.id);
                     continue;

@@ -7,7 +7,7 @@ use superstep_engine::{ChannelSet, NodeName};
 use tokio::task::yield_now;
 
 use super::messages::{Said, Sent};
-use crate::{Channel, Event, RunError, State, StreamMode, Streaming};
+use crate::{Channel, Event, Namespace, RunError, Segment, State, StreamMode, Streaming};
 
 /// Where events go.
 pub(crate) trait Sink<S: State>: Send + Sync {
@@ -34,6 +34,78 @@ pub(crate) trait NodeEvents: Send + Sync {
     fn custom(&self, node: &NodeName, name: &'static str, data: Value);
 
     fn message(&self, said: Said<'_>);
+
+    /// Where the events of graphs go that nodes call, if anyone wants them.
+    fn below(&self) -> Option<Arc<dyn Below>>;
+}
+
+/// Takes the events of a graph that a task called, whatever the state of the caller is.
+pub(crate) trait Below: Send + Sync {
+    fn modes(&self) -> Arc<[StreamMode]>;
+
+    fn is_open(&self) -> bool;
+
+    fn crowd(&self) -> Option<u64>;
+
+    fn capacity(&self) -> usize;
+
+    fn tell(&self, namespace: Namespace, event: Value);
+}
+
+/// The sink of a graph that a task called: it ends in that of its caller.
+struct Inside {
+    below: Arc<dyn Below>,
+    segment: Segment,
+}
+
+impl<T: State> Sink<T> for Inside {
+    fn is_open(&self) -> bool {
+        self.below.is_open()
+    }
+
+    fn send(&self, event: Event<T>) {
+        let mut namespace = Namespace(vec![self.segment.clone()]);
+        let event = match event {
+            Event::Subgraph { namespace: further, event } => {
+                namespace.0.extend(further.0);
+                event
+            }
+            // A graph that is not kept may have values that have no JSON form.
+            event => serde_json::to_value(&event)
+                .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}"))),
+        };
+        self.below.tell(namespace, event);
+    }
+
+    fn crowd(&self) -> Option<u64> {
+        self.below.crowd()
+    }
+
+    fn capacity(&self) -> usize {
+        self.below.capacity()
+    }
+}
+
+impl<S: State> Below for Events<S> {
+    fn modes(&self) -> Arc<[StreamMode]> {
+        self.modes.clone()
+    }
+
+    fn is_open(&self) -> bool {
+        self.sink.is_open()
+    }
+
+    fn crowd(&self) -> Option<u64> {
+        self.sink.crowd()
+    }
+
+    fn capacity(&self) -> usize {
+        self.sink.capacity()
+    }
+
+    fn tell(&self, namespace: Namespace, event: Value) {
+        self.send(Event::Subgraph { namespace, event });
+    }
 }
 
 /// The events of a run on their way to whoever streams it. Cheap to clone.
@@ -42,21 +114,30 @@ pub(crate) struct Events<S: State> {
     modes: Arc<[StreamMode]>,
     /// The channels that were asked for; `None` for all.
     keys: Option<Arc<[String]>>,
+    /// Whether those of graphs that tasks call are told as well.
+    subgraphs: bool,
     sent: Arc<Mutex<Sent>>,
 }
 
 impl<S: State> Clone for Events<S> {
     fn clone(&self) -> Self {
-        let Self { sink, modes, keys, sent } = self;
-        Self { sink: sink.clone(), modes: modes.clone(), keys: keys.clone(), sent: sent.clone() }
+        let Self { sink, modes, keys, subgraphs, sent } = self;
+        let (sink, modes, keys, sent) = (sink.clone(), modes.clone(), keys.clone(), sent.clone());
+        Self { sink, modes, keys, subgraphs: *subgraphs, sent }
     }
 }
 
 impl<S: State> Events<S> {
     pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
-        let Streaming { modes, output_keys, .. } = streaming;
+        let Streaming { modes, output_keys, subgraphs, .. } = streaming;
         let (keys, sent) = (output_keys.map(Into::into), Arc::default());
-        Self { sink, modes: modes.into(), keys, sent }
+        Self { sink, modes: modes.into(), keys, subgraphs, sent }
+    }
+
+    /// Those of a graph that a task called.
+    pub(crate) fn inside(below: Arc<dyn Below>, segment: Segment) -> Self {
+        let (modes, sent) = (below.modes(), Arc::default());
+        Self { sink: Arc::new(Inside { below, segment }), modes, keys: None, subgraphs: true, sent }
     }
 
     /// # Errors
@@ -150,5 +231,9 @@ impl<S: State> NodeEvents for Events<S> {
         let (step, slot) = (task.step, task.slot);
         let (node, id) = (node.clone(), id.to_owned());
         self.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
+    }
+
+    fn below(&self) -> Option<Arc<dyn Below>> {
+        (self.subgraphs && self.sink.is_open()).then(|| Arc::new(self.clone()) as Arc<dyn Below>)
     }
 }

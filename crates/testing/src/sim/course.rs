@@ -18,6 +18,8 @@ pub(super) struct Course {
     folded: Vec<Vec<String>>,
     /// That state, if there is one.
     snapshot: Vec<String>,
+    /// The same of each subgraph, with its namespace in front.
+    subgraphs: Vec<String>,
 }
 
 impl Course {
@@ -44,7 +46,20 @@ impl Course {
         {
             return Err(lost);
         }
+        let mut subgraphs = Vec::new();
+        for child in at_once(store.children(thread)).map_err(|error| chain(&error))? {
+            let history =
+                at_once(store.history(&child, History::default())).map_err(|error| chain(&error))?;
+            check_ids(&history)?;
+            let loaded = at_once(store.load(&child, None)).map_err(|error| chain(&error))?;
+            let commits = loaded.map(|loaded| loaded.commits).unwrap_or_default();
+            let commits: Vec<Vec<String>> =
+                commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect();
+            let checkpoints: Vec<_> = history.iter().rev().map(|meta| (meta.source, &meta.control)).collect();
+            subgraphs.push(format!("{}: {checkpoints:?}, {commits:?}", child.namespace()));
+        }
         Ok(Self {
+            subgraphs,
             state,
             checkpoints: history.into_iter().rev().map(|meta| (meta.source, meta.control)).collect(),
             folded: commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect(),
@@ -63,6 +78,7 @@ impl Course {
             first("checkpoint", &self.checkpoints, &plain.checkpoints, show)
                 .or_else(|| first("commit", &self.folded, &plain.folded, folded))
                 .or_else(|| first("stored channel", &self.snapshot, &plain.snapshot, String::clone))
+                .or_else(|| first("subgraph", &self.subgraphs, &plain.subgraphs, String::clone))
         })
     }
 }

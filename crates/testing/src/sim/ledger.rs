@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::life::NOW_MS;
-use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskRecord};
+use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskKey, TaskRecord, ThreadId};
 
-type Counts = BTreeMap<(i64, NodeName), u64>;
+/// By namespace, superstep and node.
+type Counts = BTreeMap<(String, i64, NodeName), u64>;
 
 /// What a thread has stored, and what its present run does.
 #[derive(Default)]
 pub(super) struct Ledger {
-    head: Option<Head>,
+    /// The heads of the thread and of those of its subgraphs, by namespace.
+    heads: BTreeMap<String, Head>,
     /// What this run may begin, and what it began.
     due: Counts,
     begun: Counts,
@@ -31,46 +33,62 @@ struct Head {
     asking: BTreeSet<u32>,
 }
 
+impl Head {
+    fn add_due(&self, namespace: &str, due: &mut Counts) {
+        for (slot, node) in (0..).zip(&self.control.next) {
+            if !self.finished.contains(&slot) {
+                *due.entry((namespace.to_owned(), self.control.step + 1, node.clone())).or_default() += 1;
+            }
+        }
+    }
+}
+
 impl Ledger {
     /// A new run: what is not stored as finished may run, once.
     pub(super) fn begin_run(&mut self) {
         self.begun.clear();
         self.failed.clear();
         self.due.clear();
-        self.add_due();
-    }
-
-    fn add_due(&mut self) {
-        let Some(head) = &self.head else { return };
-        for (slot, node) in (0..).zip(&head.control.next) {
-            if !head.finished.contains(&slot) {
-                *self.due.entry((head.control.step + 1, node.clone())).or_default() += 1;
-            }
+        for (namespace, head) in &self.heads {
+            head.add_due(namespace, &mut self.due);
         }
     }
 
-    pub(super) fn committed(&mut self, id: CheckpointId, control: Control, records: &[(u32, TaskRecord)]) {
-        self.head = Some(Head { id, control, finished: BTreeSet::new(), asking: BTreeSet::new() });
+    pub(super) fn committed(
+        &mut self,
+        thread: &ThreadId,
+        checkpoint: CheckpointId,
+        control: Control,
+        records: &[(u32, TaskRecord)],
+    ) {
+        let namespace = thread.namespace().to_string();
+        let head = Head { id: checkpoint, control, finished: BTreeSet::new(), asking: BTreeSet::new() };
+        self.heads.insert(namespace.clone(), head);
         for (slot, record) in records {
-            self.recorded(id, *slot, record);
+            self.recorded(&TaskKey { thread: thread.clone(), checkpoint, slot: *slot }, record);
         }
-        self.add_due();
+        self.heads[&namespace].add_due(&namespace, &mut self.due);
     }
 
-    pub(super) fn recorded(&mut self, checkpoint: CheckpointId, slot: u32, record: &TaskRecord) {
-        if let Some(head) = self.head.as_mut().filter(|head| head.id == checkpoint) {
+    pub(super) fn recorded(&mut self, task: &TaskKey, record: &TaskRecord) {
+        let TaskKey { thread, checkpoint, slot } = task;
+        let namespace = thread.namespace().to_string();
+        if let Some(head) = self.heads.get_mut(&namespace).filter(|head| head.id == *checkpoint) {
             let step = head.control.step + 1;
-            let names = record.once().into_iter().flat_map(BTreeMap::keys);
-            self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
-            head.finished.remove(&slot);
-            head.asking.remove(&slot);
+            // The keys of a subgraph's tasks begin with that of its caller's.
+            if namespace.is_empty() {
+                let names = record.once().into_iter().flat_map(BTreeMap::keys);
+                self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
+            }
+            head.finished.remove(slot);
+            head.asking.remove(slot);
             let record = match record {
                 TaskRecord::Handled { handler, .. } => handler,
                 record => record,
             };
             match record {
-                TaskRecord::Finished { .. } => drop(head.finished.insert(slot)),
-                TaskRecord::Interrupted { .. } => drop(head.asking.insert(slot)),
+                TaskRecord::Finished { .. } => drop(head.finished.insert(*slot)),
+                TaskRecord::Interrupted { .. } => drop(head.asking.insert(*slot)),
                 _ => {}
             }
         }
@@ -87,25 +105,44 @@ impl Ledger {
 
     /// Whether a task of the head asked someone outside.
     pub(super) fn asks(&self) -> bool {
-        self.head.as_ref().is_some_and(|head| !head.asking.is_empty())
+        self.heads.get("").is_some_and(|head| !head.asking.is_empty())
     }
 
-    /// The superstep whose tasks are running.
-    pub(super) fn step(&self) -> i64 {
-        self.head.as_ref().map_or(0, |head| head.control.step + 1)
+    /// The superstep whose tasks are running on a thread.
+    pub(super) fn step(&self, thread: &ThreadId) -> i64 {
+        self.heads.get(&thread.namespace().to_string()).map_or(0, |head| head.control.step + 1)
     }
 
     pub(super) fn watch<S: State>(&mut self, event: Event<S>) {
         match event {
-            Event::TaskStart { step, node, .. } => {
-                self.executions += 1;
-                *self.begun.entry((step, node)).or_default() += 1;
-            }
-            Event::TaskEnd { step, node, error: Some(_), .. } => {
-                *self.failed.entry((step, node)).or_default() += 1;
+            Event::TaskStart { step, node, .. } => self.begins(String::new(), step, node),
+            Event::TaskEnd { step, node, error: Some(_), .. } => self.fails(String::new(), step, node),
+            Event::Subgraph { namespace, event } => {
+                let data = &event["data"];
+                let (step, node) = (data["step"].as_i64(), data["node"].as_str());
+                let (Some(step), Some(node)) = (step, node) else { return };
+                match event["event"].as_str() {
+                    Some("task_start") => self.begins(namespace.to_string(), step, node.into()),
+                    Some("task_end") if !data["error"].is_null() => {
+                        self.fails(namespace.to_string(), step, node.into());
+                    }
+                    _ => {}
+                }
             }
             _ => {}
         }
+    }
+
+    fn begins(&mut self, namespace: String, step: i64, node: NodeName) {
+        self.executions += 1;
+        // What is kept nowhere begins anew with its caller.
+        if self.heads.contains_key(&namespace) {
+            *self.begun.entry((namespace, step, node)).or_default() += 1;
+        }
+    }
+
+    fn fails(&mut self, namespace: String, step: i64, node: NodeName) {
+        *self.failed.entry((namespace, step, node)).or_default() += 1;
     }
 
     /// What this run did that it had no reason to. A failed attempt is a reason for another one.
@@ -117,10 +154,11 @@ impl Ledger {
         self.begun.iter().find_map(|(task, &begun)| {
             let due = self.due.get(task).copied().unwrap_or_default();
             let failed = self.failed.get(task).copied().unwrap_or_default();
-            let (step, node) = task;
+            let (namespace, step, node) = task;
+            let inside = if namespace.is_empty() { String::new() } else { format!("`{namespace}`, ") };
             (begun > due + failed).then(|| {
                 format!(
-                    "superstep {step}: node `{node}` began {begun} times in one run, with {due} tasks not stored as \
+                    "{inside}superstep {step}: node `{node}` began {begun} times in one run, with {due} tasks not stored as \
                      finished and {failed} failed attempts"
                 )
             })

@@ -11,6 +11,7 @@ use std::{
 
 use futures::{future::BoxFuture, task::AtomicWaker};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use superstep_graph::ThreadId;
 use tokio::time::sleep;
 
 use super::{Passes, ledger::Ledger};
@@ -58,6 +59,23 @@ pub enum Place {
         /// The superstep.
         step: i64,
     },
+    /// One of these in a subgraph.
+    Subgraph {
+        /// The way to it.
+        namespace: String,
+        /// Where in it.
+        place: Box<Place>,
+    },
+}
+
+impl Place {
+    /// The same place, in the subgraph whose thread this is.
+    pub(super) fn on(self, thread: &ThreadId) -> Self {
+        if !thread.is_child() {
+            return self;
+        }
+        Self::Subgraph { namespace: thread.namespace().to_string(), place: Box::new(self) }
+    }
 }
 
 impl fmt::Display for Place {
@@ -72,6 +90,7 @@ impl fmt::Display for Place {
             }
             Self::BeforeCommit { step } => write!(f, "before the commit of superstep {step}"),
             Self::AfterCommit { step } => write!(f, "after the commit of superstep {step}"),
+            Self::Subgraph { namespace, place } => write!(f, "in subgraph `{namespace}`, {place}"),
         }
     }
 }

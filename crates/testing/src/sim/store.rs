@@ -48,11 +48,11 @@ impl Wrapper for CrashingCheckpointer {
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let task = task.clone();
         Box::pin(async move {
-            let (step, slot) = (self.sim.fate().ledger.step(), task.slot);
-            self.sim.pass(Place::BeforeRecord { step, slot }).await;
+            let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
+            self.sim.pass(Place::BeforeRecord { step, slot }.on(&task.thread)).await;
             at_once(self.store.record(&task, record.clone()))?;
-            self.sim.fate().ledger.recorded(task.checkpoint, slot, &record);
-            self.sim.pass(Place::AfterRecord { step, slot }).await;
+            self.sim.fate().ledger.recorded(&task, &record);
+            self.sim.pass(Place::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(())
         })
     }
@@ -67,10 +67,10 @@ impl Wrapper for CrashingCheckpointer {
         Box::pin(async move {
             let (control, records) = (next.control.clone(), next.records.clone());
             let step = control.step;
-            self.sim.pass(Place::BeforeCommit { step }).await;
+            self.sim.pass(Place::BeforeCommit { step }.on(&thread)).await;
             let id = at_once(self.store.commit(&thread, expected, next))?;
-            self.sim.fate().ledger.committed(id, control, &records);
-            self.sim.pass(Place::AfterCommit { step }).await;
+            self.sim.fate().ledger.committed(&thread, id, control, &records);
+            self.sim.pass(Place::AfterCommit { step }.on(&thread)).await;
             Ok(id)
         })
     }

@@ -1,0 +1,137 @@
+//! Subgraphs: nodes that run another graph.
+
+use std::{panic::Location, sync::Arc};
+
+use superstep_engine::{OnCancel, Problem, ProblemKind, Topology};
+
+use super::{NodeRef, RoutingRef, StateGraph};
+use crate::{
+    Command, CompiledGraph, Cx, NodeError, Persistence, Returned, Route, State,
+    node::{NodeFn, erase, erase_routing},
+    subgraph::{Mapped, Same, Subgraph},
+};
+
+impl<S: State> StateGraph<S> {
+    /// Declares a node that runs a graph of the same state, from the state that the node is given. What was written in
+    /// it is the node's update, so that nothing which was there before is folded twice.
+    ///
+    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
+    #[track_caller]
+    pub fn add_subgraph(&mut self, name: &str, graph: &CompiledGraph<S>) -> NodeRef {
+        let called = graph.clone();
+        let run = move |state, cx: Cx| {
+            let called = called.clone();
+            async move { cx.call_from(&called, state).await }
+        };
+        self.declare_same(name, graph, erase(run))
+    }
+
+    /// Declares a node that runs a graph of another state: `input` makes its input of the state that the node is given,
+    /// `output` makes the node's update of the state with which it ends.
+    ///
+    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
+    #[track_caller]
+    pub fn add_subgraph_with<T, I, O>(
+        &mut self,
+        name: &str,
+        graph: &CompiledGraph<T>,
+        input: I,
+        output: O,
+    ) -> NodeRef
+    where
+        T: State,
+        I: Fn(&S) -> T::Update + Send + Sync + 'static,
+        O: Fn(&T) -> S::Update + Send + Sync + 'static,
+    {
+        let shared = Arc::new((graph.clone(), input, output));
+        let run = move |state: S, cx: Cx| {
+            let shared = shared.clone();
+            async move {
+                let (called, input, output) = &*shared;
+                let ended = cx.call("", called, input(&state)).await?;
+                Ok::<_, NodeError>(output(&ended))
+            }
+        };
+        self.declare_mapped(name, graph, erase(run))
+    }
+
+    /// Like [`add_subgraph`](Self::add_subgraph), for a graph whose nodes may [`leave`](Cx::leave) it with a command for
+    /// this one. [`add_routes`](Self::add_routes) says where the routes `R` lead; plain edges are followed as well, and
+    /// alone if the graph comes to its end.
+    #[track_caller]
+    pub fn add_routing_subgraph<R: Route>(&mut self, name: &str, graph: &CompiledGraph<S>) -> RoutingRef<R> {
+        let called = graph.clone();
+        let run = move |state, cx: Cx| {
+            let called = called.clone();
+            async move { cx.call_from_or_left::<S, R>(&called, state).await }
+        };
+        let node = self.declare_same(name, graph, erase_routing(run));
+        self.routing::<R>(node)
+    }
+
+    /// Like [`add_subgraph_with`](Self::add_subgraph_with), for a graph whose nodes may [`leave`](Cx::leave) it with a
+    /// command for this one; see [`add_routing_subgraph`](Self::add_routing_subgraph).
+    #[track_caller]
+    pub fn add_routing_subgraph_with<R, T, I, O>(
+        &mut self,
+        name: &str,
+        graph: &CompiledGraph<T>,
+        input: I,
+        output: O,
+    ) -> RoutingRef<R>
+    where
+        R: Route,
+        T: State,
+        I: Fn(&S) -> T::Update + Send + Sync + 'static,
+        O: Fn(&T) -> S::Update + Send + Sync + 'static,
+    {
+        let shared = Arc::new((graph.clone(), input, output));
+        let run = move |state: S, cx: Cx| {
+            let shared = shared.clone();
+            async move {
+                let (called, input, output) = &*shared;
+                Ok::<_, NodeError>(match cx.call_or_left("", called, input(&state)).await? {
+                    Returned::State(ended) => Command::<S, R>::update(output(&ended)),
+                    Returned::Command(command) => command,
+                })
+            }
+        };
+        let node = self.declare_mapped(name, graph, erase_routing(run));
+        self.routing::<R>(node)
+    }
+
+    #[track_caller]
+    fn declare_same(&mut self, name: &str, graph: &CompiledGraph<S>, run: NodeFn<S>) -> NodeRef {
+        if graph.persistence() == Persistence::Own {
+            let kind = ProblemKind::OwnSameState(name.into());
+            self.topology.problems.push(Problem { kind, place: Location::caller() });
+        }
+        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(Same(graph.clone())))
+    }
+
+    #[track_caller]
+    fn declare_mapped<T: State>(&mut self, name: &str, graph: &CompiledGraph<T>, run: NodeFn<S>) -> NodeRef {
+        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(Mapped(graph.clone())))
+    }
+
+    #[track_caller]
+    fn declare_subgraph(
+        &mut self,
+        name: &str,
+        run: NodeFn<S>,
+        topology: Arc<Topology>,
+        subgraph: Arc<dyn Subgraph<S>>,
+    ) -> NodeRef {
+        self.subgraphs.push((self.nodes.len(), subgraph));
+        let node = self.declare(name, run, false);
+        let spec = self.topology.nodes.last_mut().expect("it was just declared");
+        // It is told of a cancel, and decides for each of its nodes.
+        (spec.subgraph, spec.on_cancel) = (Some(topology), OnCancel::Finish);
+        node
+    }
+
+    fn routing<R: Route>(&mut self, node: NodeRef) -> RoutingRef<R> {
+        self.topology.nodes.last_mut().expect("it was just declared").routing = !R::ALL.is_empty();
+        RoutingRef::new(node)
+    }
+}

@@ -1,0 +1,63 @@
+//! A graph inside a node of another: it asks, the run waits, and the answer finds its way down.
+//!
+//! `cargo run --example subgraph`
+
+use std::sync::Arc;
+
+use superstep::{Answers, Cx, END, Log, MemoryCheckpointer, RunConfig, START, State, StateGraph, Status};
+
+/// What the outer graph works on.
+#[derive(State, Clone, Debug, Default)]
+struct Order {
+    item: String,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+/// What the inner one works on.
+#[derive(State, Clone, Debug, Default)]
+struct Approval {
+    what: String,
+    granted: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut approval = StateGraph::<Approval>::new("approval");
+    let ask = approval.add_node("ask", async |state: Approval, cx: Cx| {
+        let granted: bool = cx.interrupt("grant", format!("order {}?", state.what)).await;
+        Approval::update().granted(granted)
+    });
+    approval.add_edge(START, ask);
+    approval.add_edge(ask, END);
+    let approval = approval.compile()?;
+
+    let mut order = StateGraph::<Order>::new("order");
+    let approve = order.add_subgraph_with(
+        "approve",
+        &approval,
+        |order: &Order| Approval::update().what(order.item.clone()),
+        |approval: &Approval| {
+            let verdict = if approval.granted { "granted" } else { "refused" };
+            Order::update().log([verdict.to_owned()])
+        },
+    );
+    let send = order
+        .add_node("send", async |state: Order, _: Cx| Order::update().log([format!("sent {}", state.item)]));
+    order.add_edge(START, approve);
+    order.add_edge(approve, send);
+    order.add_edge(send, END);
+    let order = order.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+
+    let asked = order.invoke(Order::update().item("a kettle".to_owned()), RunConfig::thread("7")).await?;
+    let [question] = &asked.interrupts[..] else { return Err("one question is asked".into()) };
+    println!("{} asks: {}", question.id, question.question);
+
+    let answers = Answers::new().answer("grant", true);
+    let end = order.resume(RunConfig { answers, ..RunConfig::thread("7") }).await?;
+    assert_eq!(end.status, Status::Completed);
+    for line in end.state.log.iter() {
+        println!("{line}");
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! E, B6: subgraphs as they are seen and reached from outside: events, state, commands, breakpoints, cancel.
+
+use futures::StreamExt;
+use serde_json::json;
+use superstep::{
+    Breakpoints, Command, CompiledGraph, Cx, END, Event, NodeError, Persistence, Route, RunConfig, RunError,
+    START, State, StateGraph, Status, StreamMode, Streaming,
+};
+
+use super::subgraphs::{Inner, answer, asking, parent};
+use crate::support::{
+    Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, say, sayer, t,
+};
+
+/// An event as `(namespace) what node`.
+fn short(event: &Event<Plain>) -> String {
+    let short = |event: serde_json::Value| {
+        let data = &event["data"];
+        let node = data["node"].as_str().unwrap_or_default().to_owned();
+        format!("{} {node}", event["event"].as_str().unwrap_or_default())
+    };
+    match event {
+        Event::Subgraph { namespace, event } => format!("({namespace}) {}", short(event.clone())),
+        event => format!("() {}", short(serde_json::to_value(event).unwrap())),
+    }
+}
+
+#[derive(Route, Clone, Copy)]
+enum Next {
+    P2,
+}
+
+/// `sub → p3`, and `p2` if a node of the subgraph says so: `i1` writes and `i2` leaves.
+fn left(sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("parent");
+    let sub = graph.add_routing_subgraph::<Next>("sub", sub);
+    let (p2, p3) = (sayer(&mut graph, "p2"), sayer(&mut graph, "p3"));
+    graph.add_edge(START, sub);
+    graph.add_edge(sub, p3);
+    graph.add_routes(sub, |Next::P2| p2);
+    graph.compile().unwrap()
+}
+
+fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
+    let mut sub = StateGraph::<Plain>::new("sub");
+    let i1 = sayer(&mut sub, "i1");
+    let i2 =
+        sub.add_node_with("i2", calls.clone(), async |calls: Calls, state: Plain, cx: Cx| -> PlainUpdate {
+            calls.add(&cx);
+            if state.said().contains("stay") {
+                return say("stayed");
+            }
+            cx.leave(Command::<Plain, Next>::update(say("fromsub")).goto(Next::P2)).await
+        });
+    sub.add_edge(START, i1);
+    sub.add_edge(i1, i2);
+    sub.compile().unwrap()
+}
+
+on_every_store! {
+    async fn e1_the_events_of_a_subgraph_come_with_its_namespace(backend: Backend) {
+        let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
+        let streaming = || Streaming { subgraphs: true, ..Streaming::from(StreamMode::Updates) };
+        let told: Vec<String> = graph.stream(say("in"), t(), streaming()).map(|event| short(&event)).collect().await;
+        assert_eq!(told, ["() update p", "(sub:0@3) update s1", "(sub:0@3) interrupt s2", "() interrupt s2"]);
+        let told: Vec<String> =
+            graph.stream_resume(answer("q", "R"), streaming()).map(|event| short(&event)).collect().await;
+        assert_eq!(told, ["(sub:0@3) update s2", "() update sub"]);
+        let other = RunConfig::thread("other");
+        let told: Vec<String> =
+            graph.stream(say("in"), other, StreamMode::Updates).map(|event| short(&event)).collect().await;
+        assert_eq!(told, ["() update p", "() interrupt s2"], "nobody asked for those of subgraphs");
+    }
+
+    async fn e1_the_state_of_a_subgraph_is_seen_while_its_task_is_to_run(backend: Backend) {
+        let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
+        graph.invoke(say("in"), t()).await.unwrap();
+        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1", "s2"));
+        assert_eq!(sub.tasks[0].interrupts[0].id, "s2:0:q");
+        let [child] = &head(&graph).await.tasks[0].subgraphs[..] else { panic!("one subgraph") };
+        assert_eq!(child.to_string(), "t/sub:0@3");
+        let refused = |path: &'static [&str]| {
+            let graph = graph.clone();
+            async move { failed(graph.get_subgraph_state::<Plain>(&"t".into(), path).await).to_string() }
+        };
+        assert_eq!(
+            refused(&["sub", "x"]).await,
+            "SS155: graph `sub` has no subgraph `x` to look into: it has no such node"
+        );
+        assert_eq!(
+            refused(&["p"]).await,
+            "SS155: graph `parent` has no subgraph `p` to look into: the node was not added as a subgraph"
+        );
+        let wrong = failed(graph.get_subgraph_state::<Inner>(&"t".into(), &["sub"]).await).to_string();
+        assert_eq!(wrong, "SS155: graph `parent` has no subgraph `sub` to look into: its state is of another type");
+        let seeded = failed(graph.get_state(child, None).await).to_string();
+        assert!(seeded.starts_with("SS155: "), "{seeded}");
+        graph.resume(answer("q", "R")).await.unwrap();
+        assert_eq!(
+            refused(&["sub"]).await,
+            "SS155: graph `parent` has no subgraph `sub` to look into: the node is not what runs next"
+        );
+    }
+
+    async fn e9_the_state_of_a_subgraph_is_changed_from_outside(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(parent(&calls, &asking(&calls)));
+        graph.invoke(say("in"), t()).await.unwrap();
+        graph.update_subgraph_state::<Plain>(t(), &["sub"], say("EDIT"), "s2").await.unwrap();
+        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1 EDIT", ""));
+        assert_eq!(head(&graph).await.tasks[0].interrupts, []);
+        let late = failed(graph.resume(answer("q", "R")).await);
+        assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 EDIT"));
+        assert_eq!(calls.all(), "p s1 s2");
+    }
+
+    async fn b6_a_node_leaves_its_graph_with_a_command_for_the_caller(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(left(&leaving(&calls)));
+        let end = graph.invoke(say("in"), t()).await.unwrap();
+        // What the subgraph wrote before is not merged; the plain edge is followed beside the command.
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in fromsub p2 p3"));
+        let end = graph.invoke(say("stay"), RunConfig::thread("u")).await.unwrap();
+        assert_eq!(end.state.said(), "stay i1 stayed p3");
+    }
+
+    async fn b6_a_command_reaches_the_next_graph_only(backend: Backend) {
+        let mut mid = StateGraph::<Plain>::new("mid");
+        let sub = mid.add_routing_subgraph::<Next>("sub", &leaving(&Calls::default()));
+        let m2 = sayer(&mut mid, "m2");
+        mid.add_edge(START, sub);
+        mid.add_routes(sub, |Next::P2| m2);
+        let mut outer = StateGraph::<Plain>::new("outer");
+        let mid = outer.add_subgraph("mid", &mid.compile().unwrap());
+        let o = sayer(&mut outer, "o");
+        outer.add_edge(START, mid);
+        outer.add_edge(mid, o);
+        let outer = backend.keep(outer.compile().unwrap());
+        assert_eq!(outer.invoke(say("in"), t()).await.unwrap().state.said(), "in fromsub m2 o");
+    }
+
+    async fn b6_a_command_that_nobody_takes_is_an_error(backend: Backend) {
+        let alone = failed(backend.keep(leaving(&Calls::default())).invoke(say("in"), t()).await);
+        assert_eq!(
+            alone.to_string(),
+            "SS156: superstep 2: node `i2` left the graph with a command for its caller, and nobody called it; return a \
+             `Command` from a routing node instead, or run the graph that has this one as a subgraph"
+        );
+        let graph = backend.keep(parent(&Calls::default(), &leaving(&Calls::default())));
+        let error = failed(graph.invoke(say("in"), RunConfig::thread("u")).await);
+        assert_eq!(
+            superstep::chain(&error),
+            "SS101: superstep 2: node `sub` failed after 1 attempt: SS157: the graph that node `sub` calls was left with a \
+             command that it does not take; use `add_routing_subgraph` or `call_or_left`, with the state and the routes of \
+             the command"
+        );
+    }
+
+    async fn a_run_stops_at_a_breakpoint_in_a_subgraph_and_passes_it(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(parent(&calls, &line(&["a", "b"])));
+        let stop = |name: &str| {
+            let breakpoints = Breakpoints { before: vec![name.to_owned()], after: Vec::new() };
+            RunConfig { breakpoints, ..t() }
+        };
+        let unknown = failed(graph.invoke(say("in"), stop("sub/x")).await);
+        assert!(matches!(unknown, RunError::UnknownNode { .. }), "{unknown}");
+        let stopped = graph.invoke(say("in"), stop("sub/b")).await.unwrap();
+        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in p"));
+        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p a", "b"));
+        let end = graph.resume(stop("sub/b")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p a b"));
+        let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::None));
+        let config = RunConfig { thread: Some("u".into()), ..stop("sub/b") };
+        let error = failed(backend.keep(nowhere).invoke(say("in"), config).await);
+        assert!(superstep::chain(&error).contains("SS154"), "{error}");
+    }
+
+    async fn a_cancelled_run_cancels_its_subgraph_which_goes_on_later(backend: Backend) {
+        let (stuck, calls) = (Stuck::default(), Calls::default());
+        let make = |stuck: Option<Stuck>| {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let a = sub.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                say("a")
+            });
+            let b = sub.add_node_with("b", stuck, async |stuck: Option<Stuck>, _: Plain, _: Cx| {
+                if let Some(stuck) = stuck {
+                    stuck.here().await
+                }
+                say("b")
+            });
+            sub.add_edge(START, a);
+            sub.add_edge(a, b);
+            backend.keep(parent(&calls, &sub.compile().unwrap()))
+        };
+        let config = t();
+        let (graph, cancel) = (make(Some(stuck.clone())), config.cancel.clone());
+        let run = graph.invoke(say("in"), config);
+        let stop = async {
+            stuck.reached().await;
+            cancel.cancel();
+        };
+        let (ended, ()) = tokio::join!(run, stop);
+        let ended = ended.unwrap();
+        assert_eq!((ended.status, ended.state.said().as_str()), (Status::Cancelled, "in p"));
+        assert_eq!(head(&graph).await.tasks[0].error.as_deref(), Some("cancelled"));
+        assert_eq!(make(None).resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(calls.all(), "p a");
+    }
+
+    async fn a_drained_run_stops_inside_its_subgraph(backend: Backend) {
+        let calls = Calls::default();
+        let make = || {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let a = sub.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                cx.drain("enough");
+                say("a")
+            });
+            let b = sayer(&mut sub, "b");
+            sub.add_edge(START, a);
+            sub.add_edge(a, b);
+            backend.keep(parent(&calls, &sub.compile().unwrap()))
+        };
+        let drained = make().invoke(say("in"), t()).await.unwrap();
+        assert_eq!((drained.status, drained.drained.as_deref()), (Status::Drained, Some("enough")));
+        assert_eq!(make().resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(calls.all(), "p a");
+    }
+
+    async fn a_failure_in_a_subgraph_is_its_nodes_and_it_goes_on_after_what_was_done(backend: Backend) {
+        let calls = Calls::default();
+        let make = |works: bool| {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let a = sub.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                say("a")
+            });
+            let b = sub.add_node_with("b", works, async |works: bool, _: Plain, _: Cx| {
+                if works { Ok(say("b")) } else { Err(NodeError::new("no luck")) }
+            });
+            sub.add_edge(START, a);
+            sub.add_edge(a, b);
+            backend.keep(parent(&calls, &sub.compile().unwrap()))
+        };
+        let error = failed(make(false).invoke(say("in"), t()).await);
+        assert_eq!(
+            superstep::chain(&error),
+            "SS101: superstep 2: node `sub` failed after 1 attempt: SS101: superstep 2: node `b` failed after 1 attempt: no \
+             luck"
+        );
+        assert_eq!(make(true).resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(calls.all(), "p a");
+    }
+
+    async fn ids_and_keys_of_a_subgraph_are_its_own(backend: Backend) {
+        let mut sub = StateGraph::<Inner>::new("sub");
+        let a = sub.add_node("a", async |_: Inner, cx: Cx| {
+            let thread = cx.thread().unwrap().to_string();
+            Inner::update().said([cx.id("m"), thread, cx.namespace().to_string(), json!(cx.key()).to_string()])
+        });
+        sub.add_edge(START, a);
+        let sub = sub.compile().unwrap();
+        let mut graph = StateGraph::<Plain>::new("parent");
+        let node = graph.add_node_with("n", sub, async |sub, _: Plain, cx: Cx| {
+            let ended: Inner = cx.call("k", &sub, Inner::update()).await?;
+            let mut said: Vec<String> = ended.said.iter().cloned().collect();
+            assert_eq!(said.pop(), Some(json!(format!("{}:k/1.0", cx.key())).to_string()));
+            Ok::<_, NodeError>(Plain::update().log(said))
+        });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+        let end = backend.keep(graph.compile().unwrap()).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(end.state.said(), "1.0:k/1.0.m t n:0@2:k");
+    }
+}
