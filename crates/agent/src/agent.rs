@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use superstep_graph::{
-    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, NodeName, Outcome, RunConfig, RunError,
-    RunStream, State, Status, Streaming, ThreadId,
+    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
+    RunConfig, RunError, RunStream, State, Status, Streaming, ThreadId,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage, seeded_jitter,
 };
 
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approver, DenyAll, MemoryTrigger, Metadata,
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, MemoryTrigger, Metadata,
     ReactConfig, react_graph,
 };
 
@@ -50,13 +50,15 @@ pub struct Reply {
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
     pub checkpoint: Option<CheckpointId>,
+    /// The calls that wait to be approved, each with its [`ApprovalRequest`](crate::ApprovalRequest) as the question.
+    pub interrupts: Vec<Interrupt>,
 }
 
 /// Collects what an [`Agent`] is made of.
 pub struct AgentBuilder {
     model: Arc<dyn ChatModel>,
     tools: Vec<Arc<dyn Tool>>,
-    approver: Arc<dyn Approver>,
+    approvals: Approvals,
     memory: Option<MemoryTrigger>,
     config: ReactConfig,
     checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -73,6 +75,14 @@ pub enum AgentError {
     /// The graph does not compile.
     #[error(transparent)]
     Graph(#[from] CompileError),
+    /// A permission rule has a pattern that is none.
+    #[error("a permission rule for `{tool}` has a pattern that is none: {problem}")]
+    Permission {
+        /// The rule's pattern for tools.
+        tool: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A budget of money without the prices of the model.
     #[error(
         "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
@@ -91,7 +101,14 @@ impl AgentBuilder {
     /// Sets who is asked before tools that want it. Without, they are denied.
     #[must_use]
     pub fn approver(self, approver: Arc<dyn Approver>) -> Self {
-        Self { approver, ..self }
+        Self { approvals: Approvals::Ask(approver), ..self }
+    }
+
+    /// Has the turn stop before tools that want it, until the run is resumed with an [`Approval`](crate::Approval) as the
+    /// answer to each call's interrupt, whose key is the call's id. Needs a checkpointer.
+    #[must_use]
+    pub fn approve_by_interrupt(self) -> Self {
+        Self { approvals: Approvals::Interrupt, ..self }
     }
 
     /// Sets what happens to what users want remembered.
@@ -124,9 +141,14 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { model, tools, approver, memory, config, checkpointer, jitter } = self;
+        let Self { model, tools, approvals, memory, config, checkpointer, jitter } = self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
+        }
+        for rule in &config.permissions {
+            if let Some(problem) = rule.problem() {
+                return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
+            }
         }
         let mut registry = ToolRegistry::new();
         for tool in tools {
@@ -134,7 +156,7 @@ impl AgentBuilder {
         }
         let most_supersteps = config.most_supersteps();
         let model = Arc::new(Retrying::new(model, config.retry).with_jitter(jitter));
-        let deps = AgentDeps { approver, memory, ..AgentDeps::new(model, registry, config) };
+        let deps = AgentDeps { approvals, memory, ..AgentDeps::new(model, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
@@ -150,7 +172,7 @@ impl Agent {
         AgentBuilder {
             model,
             tools: Vec::new(),
-            approver: Arc::new(DenyAll),
+            approvals: Approvals::Deny,
             memory: None,
             config: ReactConfig::default(),
             checkpointer: None,
@@ -245,7 +267,12 @@ fn input(text: &str) -> AgentStateUpdate {
 impl From<Outcome<AgentState>> for Reply {
     fn from(end: Outcome<AgentState>) -> Self {
         let AgentState { final_reply, metadata, outcome, usage, .. } = end.state;
-        let outcome = outcome.filter(|_| end.status == Status::Completed);
-        Self { final_reply, metadata, outcome, usage, checkpoint: end.checkpoint }
+        let outcome = match end.status {
+            Status::Completed => outcome,
+            Status::Interrupted if !end.interrupts.is_empty() => Some(AgentOutcome::AwaitingApproval),
+            _ => None,
+        };
+        let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
+        Self { final_reply, metadata, outcome, usage, checkpoint, interrupts }
     }
 }

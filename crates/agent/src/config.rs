@@ -6,6 +6,7 @@ mod answers;
 mod budget;
 mod limit;
 mod loops;
+mod permissions;
 mod presets;
 mod tools;
 
@@ -19,6 +20,7 @@ pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
 pub use budget::{Budget, Cost};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
+pub use permissions::{PermissionRule, Permit};
 pub use presets::{PRESETS, Preset};
 pub use tools::{ResultOrder, ToolMode, Truncate};
 
@@ -51,6 +53,8 @@ pub struct ReactConfig {
     pub tool_mode: ToolMode,
     /// In which order their results are stored.
     pub result_order: ResultOrder,
+    /// Which calls may run, and about which somebody is asked; the last rule that is about a call counts.
+    pub permissions: Vec<PermissionRule>,
     /// How long one tool call may take, in milliseconds; `None` for any time.
     #[serde(rename = "tool_timeout_ms", with = "optional_ms")]
     pub tool_timeout: Option<Duration>,

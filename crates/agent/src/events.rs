@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use superstep_graph::Cx;
 
+use crate::ApprovalRequest;
+
 /// Events that every design has. An event's data is an object.
 pub(crate) fn node_start(cx: &Cx) {
     cx.emit("node_start", json!({ "node": cx.node() }));
@@ -70,6 +72,13 @@ pub(crate) fn args_repaired(cx: &Cx, id: &str, tool: &str) {
 /// The text of the answer was taken for this many tool calls; the text that was streamed is void, its reasoning is not.
 pub(crate) fn text_calls(cx: &Cx, n: usize) {
     cx.emit("text_calls", json!({ "n": n }));
+}
+
+/// A call waits until somebody decides about it; the request stands in the interrupt as well.
+pub(crate) fn approval_requested(cx: &Cx, request: &ApprovalRequest) {
+    let allowed = ["approve", "deny", "edit", "respond", "always"];
+    let ApprovalRequest { call_id, tool, args, .. } = request;
+    cx.emit("approval_requested", json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed }));
 }
 
 pub(crate) fn memory_stored(cx: &Cx) {

@@ -6,7 +6,7 @@ use superstep_graph::{END, NodeOptions, OnCancel, Route, START, StateGraph};
 use superstep_llm::{ChatModel, Role, ToolRegistry};
 
 use crate::{
-    AgentState, Approver, DenyAll, MemoryTrigger, ReactConfig,
+    AgentState, Approvals, MemoryTrigger, ReactConfig,
     nodes::{
         agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
         tools::tools,
@@ -21,7 +21,7 @@ pub struct AgentDeps {
     /// What the model may call.
     pub tools: Arc<ToolRegistry>,
     /// Who is asked before a tool that wants it.
-    pub approver: Arc<dyn Approver>,
+    pub approvals: Approvals,
     /// What to do with what users want remembered.
     pub memory: Option<MemoryTrigger>,
     /// Everything else.
@@ -32,7 +32,7 @@ impl AgentDeps {
     /// A model with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
     pub fn new(model: Arc<dyn ChatModel>, tools: ToolRegistry, config: ReactConfig) -> Self {
         let (tools, config) = (Arc::new(tools), Arc::new(config));
-        Self { model, tools, approver: Arc::new(DenyAll), memory: None, config }
+        Self { model, tools, approvals: Approvals::Deny, memory: None, config }
     }
 }
 

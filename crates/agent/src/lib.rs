@@ -24,11 +24,12 @@ pub mod workspace;
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use config::{
     AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit,
-    LoopAction, LoopRule, PRESETS, Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    LoopAction, LoopRule, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat, ResultOrder,
+    ToolMode, Truncate,
 };
 pub use graph::{AgentDeps, Next, react_graph, should_continue};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
-pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approver, DenyAll};
+pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
     Refusal, ToolCallRecord,

@@ -5,6 +5,8 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
+use crate::PermissionRule;
+
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
 pub enum MessageIds {}
@@ -24,7 +26,7 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages` lasts as long as the thread; every other channel but `user_id` belongs to one turn and is reset when the
+/// `messages` and `permissions` last as long as the thread; every other channel but `user_id` belongs to one turn and is reset when the
 /// next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
@@ -59,6 +61,9 @@ pub struct AgentState {
     pub ignored_tool_calls: Log<ToolCall>,
     /// What is known of the model's last answer beside its message.
     pub answer: LastAnswer,
+    /// What was permitted for good on this thread.
+    #[channel(append)]
+    pub permissions: Log<PermissionRule>,
     /// Whether the turn is to end now.
     pub stop: bool,
     /// Why the turn ended before the model was done; empty if it was done.
@@ -166,6 +171,8 @@ pub enum AgentOutcome {
     Length,
     /// The budget was exhausted.
     Budget,
+    /// It has not ended: calls wait to be approved.
+    AwaitingApproval,
 }
 
 impl AgentOutcome {
@@ -180,6 +187,7 @@ impl AgentOutcome {
             Self::Empty => "empty_response",
             Self::Length => "length_limit",
             Self::Budget => "budget",
+            Self::AwaitingApproval => "awaiting_approval",
         }
     }
 }

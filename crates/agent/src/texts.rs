@@ -2,6 +2,8 @@
 
 use std::any::Any;
 
+use serde_json::Value;
+
 /// A call of a tool that is not there. `names` stands in the order of the names.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names = names.collect::<Vec<_>>().join(", ");
@@ -45,6 +47,15 @@ pub(crate) fn tool_panicked(payload: &(dyn Any + Send)) -> String {
 }
 
 pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
+
+/// What the model reads of a call that began before the process stopped.
+pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
+    repeating it.";
+
+/// What the model reads before the result of a call that ran with other arguments than it wrote.
+pub(crate) fn edited(args: &Value) -> String {
+    format!("[The user changed the arguments to {args}.]")
+}
 
 pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";
 

@@ -36,4 +36,4 @@ pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, Retrying, seeded_jitter};
 pub use text_calls::text_calls;
-pub use tool::{Behaviour, FnTool, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};
+pub use tool::{Behaviour, FnTool, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

@@ -84,6 +84,9 @@ impl ToolError {
 /// The future of one tool call: the text the model reads, or why there is none.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + Send + 'a>>;
 
+/// The future of [`Tool::reconcile`].
+pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Option<Result<String, ToolError>>> + Send + 'a>>;
+
 /// Something a model may call.
 pub trait Tool: Send + Sync {
     /// Name, description and argument schema.
@@ -100,6 +103,13 @@ pub trait Tool: Send + Sync {
     fn approval(&self, args: &Value) -> Option<String> {
         let _ = args;
         None
+    }
+
+    /// What came of the call with this idempotency key, if the tool can tell: it was begun, and the process stopped before
+    /// its result was stored. `None` if not; then the model is told that nobody knows.
+    fn reconcile<'a>(&'a self, idempotency_key: &'a str) -> ReconcileFuture<'a> {
+        let _ = idempotency_key;
+        Box::pin(std::future::ready(None))
     }
 
     /// Runs one call. `args` has been checked against the schema of [`Tool::spec`].

@@ -34,3 +34,7 @@ pub mod drawing {}
 
 #[doc = include_str!("../../../docs/checkpoints.md")]
 pub mod checkpoints {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/tools.md")]
+pub mod tools {}

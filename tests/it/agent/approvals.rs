@@ -22,7 +22,8 @@ fn an_approved_call_runs() {
             call_id: "c1".into(),
             tool: "send".into(),
             args: json!({"to": "a"}),
-            question: "Send to a?".into()
+            question: "Send to a?".into(),
+            problem: None
         }]
     );
 }

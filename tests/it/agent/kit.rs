@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{Approval, ApprovalFuture, ApprovalRequest, Approver, MemoryError, MemoryFuture, MemoryStore},
-    llm::{Behaviour, Message, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
+    llm::{Behaviour, Message, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
 
 /// What one run of a scenario works with, and what it saw. Clones are the same kit.
@@ -101,7 +101,7 @@ impl Scripted {
             "big" | "accents" => vec![("n", number)],
             "send" => vec![("to", text)],
             "search" | "find" => vec![("q", text)],
-            "boom" | "unsure" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
+            "again" | "known" | "boom" | "unsure" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
             name => panic!("no scenario has a tool `{name}`"),
         };
         let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
@@ -122,8 +122,13 @@ impl Tool for Scripted {
             exclusive: name == "solo",
             poll: name == "poll",
             answers: name == "tell",
-            ..Behaviour::default()
+            idempotent: name == "again",
         }
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        let known = self.spec.name == "known" && self.kit.keys().iter().any(|seen| seen == key);
+        Box::pin(async move { known.then(|| Ok("it was done".to_owned())) })
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
@@ -141,6 +146,7 @@ impl Tool for Scripted {
             let repeat = |what: &str| what.repeat(usize::try_from(args["n"].as_u64().unwrap()).unwrap());
             match name {
                 "echo" => Ok(format!("r:{}", text("x"))),
+                "again" if kit.n("again") > 1 => Ok("done at last".to_owned()),
                 "tell" => Ok(text("x")),
                 "poll" => Ok("pending".to_owned()),
                 "slow" | "solo" => {

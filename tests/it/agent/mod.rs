@@ -9,6 +9,7 @@ mod kit;
 mod show;
 
 mod approvals;
+mod asked_outside;
 mod budget;
 mod cancel;
 mod faults;

@@ -40,6 +40,9 @@ impl Told {
             "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
             "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),
             "text_calls" => format!("+text_calls{{{}}}", data["n"]),
+            "approval_requested" => {
+                format!("+approval_requested{{{},{},{}}}", self.text("id"), self.text("tool"), data["args"])
+            }
             "budget_warning" => format!("+budget_warning{{{},{}}}", self.text("budget"), data["percent"]),
             "tool_repaired" => {
                 format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))

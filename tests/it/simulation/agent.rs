@@ -12,8 +12,8 @@ use superstep::{
     CompiledGraph, State,
     agent::{AgentDeps, AgentState, AgentStateUpdate, ReactConfig, ToolMode, react_graph},
     llm::{
-        ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolCx, ToolRegistry,
-        ToolSpec, Usage, tool_fn,
+        Behaviour, ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolCx,
+        ToolRegistry, ToolSpec, Usage, tool_fn,
     },
 };
 use superstep_testing::sim::{self, Sim};
@@ -81,6 +81,8 @@ fn agent(sim: &Sim, effects: &Effects) -> CompiledGraph<AgentState> {
         }
     });
     let mut tools = ToolRegistry::new();
+    // Repeating it is harmless, so a call that was cut short by a crash is made again.
+    let note = note.with_behaviour(Behaviour { idempotent: true, ..Behaviour::default() });
     tools.insert(Arc::new(note)).unwrap();
     let config =
         ReactConfig { tool_mode: ToolMode::Parallel { max: 3 }, loops: Vec::new(), ..ReactConfig::graph(5) };

@@ -187,6 +187,7 @@ impl ReactConfig {
             empty: EmptyPolicy::Accept,
             tool_mode: ToolMode::Sequential,
             result_order: ResultOrder::Call,
+            permissions: Vec::new(),
             tool_timeout: None,
             cancel_grace: Duration::from_millis(250),
             truncate: None,

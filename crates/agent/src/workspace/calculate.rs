@@ -8,7 +8,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cancelled, crashed, grouped,
+    REPEATABLE, cancelled, crashed, grouped,
     rounding::{APPROXIMATELY, places, repair},
     stop_signal,
 };
@@ -45,7 +45,7 @@ pub fn calculate() -> impl Tool {
          above 2^64.",
     );
     let tool: FnTool<Calculate, _> = tool_fn(spec, |args: Calculate, cx: ToolCx| run(args.expression, cx));
-    tool
+    tool.with_behaviour(REPEATABLE)
 }
 
 async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {

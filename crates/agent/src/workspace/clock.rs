@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 
+use super::REPEATABLE;
+
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CurrentTime {}
@@ -25,7 +27,7 @@ fn in_zone(clock: impl Fn() -> i64 + Send + Sync + 'static, zone: Option<TimeZon
         let now = tell(clock(), zone.as_ref());
         async { now }
     });
-    tool
+    tool.with_behaviour(REPEATABLE)
 }
 
 fn tell(now_ms: i64, zone: Option<&TimeZone>) -> Result<String, ToolError> {

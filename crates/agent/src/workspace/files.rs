@@ -7,7 +7,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    grouped, look,
+    REPEATABLE, grouped, look,
     root::{Found, Workspace},
     walk::{Item, Walk},
 };
@@ -37,7 +37,7 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| list(&workspace, &args, stop))
     });
-    tool
+    tool.with_behaviour(REPEATABLE)
 }
 
 fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Result<String, ToolError> {

@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep_llm::{Tool, ToolCx, ToolError};
+use superstep_llm::{Behaviour, Tool, ToolCx, ToolError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::{
@@ -56,6 +56,9 @@ pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io
         Arc::new(current_time(clock)),
     ])
 }
+
+/// Of tools that change nothing: what a process left undone may be done again.
+const REPEATABLE: Behaviour = Behaviour { exclusive: false, poll: false, answers: false, idempotent: true };
 
 /// Says "stop" to the blocking half of a call when the call is cancelled and when its future is dropped.
 fn stop_signal(cx: &ToolCx) -> (CancellationToken, DropGuard) {

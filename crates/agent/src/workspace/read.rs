@@ -11,7 +11,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Stoppable, check_stop, grouped, look,
+    REPEATABLE, Stoppable, check_stop, grouped, look,
     root::{Found, Workspace},
 };
 
@@ -47,7 +47,7 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| read(&workspace, &args, stop))
     });
-    tool
+    tool.with_behaviour(REPEATABLE)
 }
 
 fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Result<String, ToolError> {

@@ -12,7 +12,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Stoppable, check_stop, grouped, look,
+    REPEATABLE, Stoppable, check_stop, grouped, look,
     read::binary,
     root::{Found, Workspace},
     walk::Walk,
@@ -50,7 +50,7 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| search(&workspace, &args, stop))
     });
-    tool
+    tool.with_behaviour(REPEATABLE)
 }
 
 fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -> Result<String, ToolError> {

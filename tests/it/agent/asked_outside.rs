@@ -1,0 +1,219 @@
+//! G40 and E35: calls that wait for a decision from outside, and calls whose outcome is unknown.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use superstep::{
+    Answers, RunConfig, RunError,
+    agent::{Agent, AgentOutcome, Approval, PermissionRule, Permit, ReactConfig, Reply},
+    llm::Message,
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Kit, Scenario, check};
+use crate::support::{Backend, head, on_every_store, t};
+
+const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
+const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
+
+/// A program that was just started on a store.
+fn program(
+    scenario: &Scenario,
+    kit: &Kit,
+    backend: &Backend,
+    answers: Vec<Answer>,
+) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new(Script::new(answers));
+    let agent = scenario.agent(Arc::new(model.clone()), kit).checkpointer(backend.open());
+    (agent.approve_by_interrupt().build().unwrap(), model)
+}
+
+fn sending() -> Scenario {
+    Scenario::new([]).tools(&["echo", "send", "add"])
+}
+
+fn two() -> Answer {
+    calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)])
+}
+
+fn decided(call: &str, approval: Approval) -> RunConfig {
+    RunConfig { answers: Answers::new().answer(call, approval), ..t() }
+}
+
+async fn messages(agent: &Agent) -> Vec<Message> {
+    let messages: Vec<_> = head(agent.graph()).await.values.messages.iter().cloned().collect();
+    check::calls_are_answered(&messages);
+    messages
+}
+
+async fn result(agent: &Agent, call: &str) -> String {
+    let answers = messages(agent).await;
+    answers.iter().find(|message| message.tool_call_id == call).unwrap().content.clone()
+}
+
+/// Runs up to the question about `c1` and decides it in another process.
+async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Reply) {
+    let (agent, _) = program(&sending(), kit, backend, vec![two()]);
+    let asked = agent.process_message("go", t()).await.unwrap();
+    assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!((asked.interrupts[0].key.as_str(), asked.interrupts.len()), ("c1", 1));
+    assert_eq!(asked.interrupts[0].question["question"], json!("Send to a?"));
+    assert!(asked.interrupts[0].schema.is_some());
+    // What needs nobody has run, and does not run again.
+    assert_eq!((kit.n("send"), kit.n("echo")), (0, 1));
+    drop(agent);
+    let (agent, model) = program(&sending(), kit, backend, vec![txt("ok")]);
+    let reply = agent.resume(decided("c1", approval)).await.unwrap();
+    if reply.outcome == Some(AgentOutcome::Completed) {
+        model.check().unwrap();
+        assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 1));
+        assert_eq!(result(&agent, "c2").await, "r:1");
+    }
+    (agent, reply)
+}
+
+on_every_store! {
+    async fn g40_an_approved_call_runs_in_another_process(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = after(&backend, &kit, Approval::Approve).await;
+        assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (1, "sent"));
+    }
+
+    async fn g40_a_denied_call_does_not_run(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = after(&backend, &kit, Approval::Deny("no mail".into())).await;
+        let denied = "Error: Permission denied: no mail";
+        assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, denied));
+    }
+
+    async fn g40_an_answer_in_its_place_is_the_result(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = after(&backend, &kit, Approval::Respond("already sent".into())).await;
+        assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, "already sent"));
+    }
+
+    async fn g40_edited_arguments_are_checked_and_told(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, reply) = after(&backend, &kit, Approval::Edit(json!({ "to": 1 }))).await;
+        // Asked again, with what is wrong.
+        assert_eq!((reply.outcome, reply.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1.2"));
+        let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
+        assert!(problem.contains("`to`"), "{problem}");
+        agent.resume(decided("c1.2", Approval::Edit(json!({ "to": "b" })))).await.unwrap();
+        let told = "[The user changed the arguments to {\"to\":\"b\"}.]\nsent";
+        assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (1, told));
+        assert_eq!(messages(&agent).await[1].tool_calls[0].arguments, r#"{"to":"a"}"#);
+    }
+
+    async fn g40_what_is_permitted_for_good_is_not_asked_again(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = after(&backend, &kit, Approval::Always).await;
+        drop(agent);
+        let again = vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")];
+        let (agent, _) = program(&sending(), &kit, &backend, again);
+        let reply = agent.process_message("once more", t()).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+    }
+
+    async fn g40_several_calls_are_decided_in_any_order(backend: Backend) {
+        let kit = Kit::default();
+        let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
+        let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
+        let asked = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 2);
+        let half = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
+        assert_eq!((half.interrupts.len(), half.interrupts[0].key.as_str()), (1, "c1"));
+        for late in ["c2", "c9"] {
+            let error = agent.resume(decided(late, Approval::Approve)).await.unwrap_err();
+            assert!(matches!(error, RunError::UnknownInterrupt { .. }), "{error}");
+        }
+        agent.resume(decided("c1", Approval::Deny("no".into()))).await.unwrap();
+        assert_eq!((kit.n("send"), result(&agent, "c2").await.as_str()), (1, "sent"));
+    }
+
+    async fn g40_nobody_is_asked_about_arguments_that_cannot_be_used(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", "{}"), txt("ok")]);
+        let reply = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+        assert!(result(&agent, "c1").await.starts_with("Error: invalid args for 'send'"));
+    }
+
+    async fn the_last_rule_about_a_call_decides(backend: Backend) {
+        let to_b = |then| PermissionRule {
+            arguments: [("to".to_owned(), "b*".to_owned())].into(),
+            ..PermissionRule::new("se*", then)
+        };
+        let rules = vec![PermissionRule::new("*", Permit::Allow), to_b(Permit::Deny), PermissionRule::new("echo", Permit::Ask)];
+        let scenario = sending().config(|config| ReactConfig { permissions: rules, ..config });
+        let round = calls([
+            ("c1", "send", r#"{"to":"a"}"#),
+            ("c2", "send", r#"{"to":"bob"}"#),
+            ("c3", "echo", r#"{"x":"1"}"#),
+        ]);
+        let kit = Kit::default();
+        let (agent, _) = program(&scenario, &kit, &backend, vec![round, txt("ok")]);
+        let asked = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(asked.interrupts[0].question["question"], json!(r#"Run echo with {"x":"1"}?"#));
+        agent.resume(decided("c3", Approval::Approve)).await.unwrap();
+        assert_eq!((kit.n("send"), kit.n("echo")), (1, 1));
+        assert_eq!(result(&agent, "c2").await, "Error: Permission denied: a rule forbids it");
+    }
+
+    async fn e35_a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {
+        for (stuck, ran, wanted) in
+            [("deaf", 1, IN_DOUBT), ("again", 2, "done at last"), ("known", 1, "it was done")]
+        {
+            let kit = Kit::default();
+            let rules = vec![PermissionRule::new("*", Permit::Allow)];
+            let scenario = Scenario::new([]).tools(&["send", "add", stuck]);
+            let scenario = scenario.config(|config| ReactConfig { permissions: rules, ..config });
+            let batch =
+                calls([("c0", "send", r#"{"to":"a"}"#), ("c1", stuck, "{}"), ("c2", "add", r#"{"a":1,"b":2}"#)]);
+            let on = RunConfig::thread(stuck);
+            let (agent, _) = program(&scenario, &kit, &backend, vec![batch]);
+            let begun = async {
+                while kit.n(stuck) == 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                () = begun => {}
+            }
+            assert_eq!((kit.n("send"), kit.n(stuck), kit.n("add")), (1, 1, 0));
+            drop(agent);
+
+            let (agent, _) = program(&scenario, &kit, &backend, vec![txt("ok")]);
+            agent.resume(on).await.unwrap();
+            assert_eq!((kit.n("send"), kit.n(stuck), kit.n("add")), (1, ran, 1), "{stuck}");
+            let state = agent.graph().get_state(&stuck.into(), None).await.unwrap().values;
+            let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+            assert_eq!(results, ["sent", wanted, "3"]);
+            let keys = kit.keys();
+            assert!(ran == 1 || keys[1] == keys[2], "{keys:?}");
+            assert_ne!(keys[0], keys[1]);
+        }
+    }
+}
+
+#[test]
+fn without_anybody_calls_that_ask_are_denied() {
+    let ran = Scenario::new([call("c1", "send", r#"{"to":"a"}"#), txt("ok")]).tools(&["send"]).play();
+    assert_eq!(ran.result("c1"), NOBODY);
+}
+
+#[test]
+fn a_pattern_that_is_none_is_refused_when_the_agent_is_built() {
+    let model = Arc::new(ScriptedModel::new(Script::new([])));
+    let config =
+        ReactConfig { permissions: vec![PermissionRule::new("[", Permit::Allow)], ..ReactConfig::default() };
+    let refused = Agent::builder(model).config(config).build().err().unwrap();
+    assert!(
+        refused.to_string().starts_with("a permission rule for `[` has a pattern that is none:"),
+        "{refused}"
+    );
+}
