@@ -204,7 +204,7 @@ impl Cx {
     /// # #[derive(Route, Clone, Copy)]
     /// # enum Next { Human }
     /// async fn guard(_: Chat, cx: Cx) -> ChatUpdate {
-    ///     cx.leave(Command::update(Chat::update().log(["help".to_owned()])).goto(Next::Human)).await
+    ///     cx.leave(Command::<Chat, Next>::update(Chat::update().log(["help".to_owned()])).goto(Next::Human)).await
     /// }
     /// # let mut graph = StateGraph::<Chat>::new("guarded");
     /// # graph.add_node("guard", guard);
