@@ -1,0 +1,232 @@
+//! Finding what is wrong with a graph that is to be built.
+//!
+//! Start at [`TopologyBuilder::build`].
+
+use std::collections::BTreeMap;
+
+use petgraph::{graph::DiGraph, visit::Dfs};
+
+use super::{EdgeKind, Endpoint, JoinSpec, Place, Problem, ProblemKind, Topology, TopologyBuilder};
+use crate::{END, Level, START, lint};
+
+impl TopologyBuilder {
+    /// Checks everything and numbers the nodes. Returns the warnings beside the topology.
+    ///
+    /// `place` is where the user asked for it; it is blamed for what is missing.
+    ///
+    /// # Errors
+    /// All problems at once, warnings among them, in the order of their places in the builder.
+    pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
+        let mut problems = self.problems.clone();
+        problems.extend(self.name_problems());
+        problems.extend(self.handler_problems());
+        problems.extend(self.route_problems());
+        problems.extend(self.edge_problems(place));
+        problems.extend(self.channel_problems());
+        if problems.iter().all(|problem| problem.kind.is_warning()) {
+            problems.extend(lint::look(&self));
+        }
+        let level = |problem: &Problem| match problem.kind.lint() {
+            Some(lint) => self.levels.get(&lint).copied().unwrap_or_default(),
+            None => Level::Deny,
+        };
+        problems.retain(|problem| level(problem) != Level::Allow);
+        let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(|problem| level(problem) == Level::Deny);
+        if !errors.is_empty() {
+            errors.append(&mut warnings);
+            return Err(errors);
+        }
+        Ok((self.number(), warnings))
+    }
+
+    fn name_problems(&self) -> Vec<Problem> {
+        let mut first = BTreeMap::new();
+        let mut problems = Vec::new();
+        for node in &self.nodes {
+            let text = node.name.as_str();
+            let kind = if text == START || text == END || text == "START" || text == "END" {
+                ProblemKind::ReservedName(node.name.clone())
+            } else if text.is_empty() || text.contains(['|', ':']) || text.contains(char::is_control) {
+                ProblemKind::BadName(node.name.clone())
+            } else if let Some(&place) = first.get(&node.name) {
+                ProblemKind::DuplicateNode(node.name.clone(), place)
+            } else {
+                first.insert(&node.name, node.place);
+                continue;
+            };
+            problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    /// Channels that are said to be written and do not exist.
+    fn channel_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for said in &self.writes {
+            let known = |channel: &&String| self.channels.iter().any(|(name, _)| name == *channel);
+            for channel in said.channels.iter().filter(|channel| !known(channel)) {
+                let names = self.channels.iter().map(|(name, _)| format!("`{name}`"));
+                let kind = ProblemKind::UnknownChannel {
+                    node: self.show(said.node).to_owned(),
+                    channel: channel.clone(),
+                    known: names.collect::<Vec<_>>().join(", "),
+                };
+                problems.push(Problem { kind, place: said.place });
+            }
+        }
+        problems
+    }
+
+    /// What is wrong with error handlers, but for the edges that lead to them.
+    fn handler_problems(&self) -> Vec<Problem> {
+        let (mut problems, mut first) = (Vec::new(), BTreeMap::new());
+        for node in &self.nodes {
+            let kind = match node.handles {
+                None => continue,
+                Some(Endpoint::Start) => ProblemKind::NothingToHandle(node.name.clone(), "START"),
+                Some(Endpoint::End) => ProblemKind::NothingToHandle(node.name.clone(), "END"),
+                Some(Endpoint::Foreign) => ProblemKind::ForeignNode(format!("? -> {}", node.name)),
+                Some(Endpoint::Node(of)) => match first.get(&of) {
+                    Some(&place) => ProblemKind::TwoHandlers(self.nodes[of].name.clone(), place),
+                    None => {
+                        first.insert(of, node.place);
+                        continue;
+                    }
+                },
+            };
+            problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    /// What is wrong with the routes that nodes take themselves.
+    fn route_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (declared, node) in self.nodes.iter().enumerate() {
+            let from = Endpoint::Node(declared);
+            let mut said =
+                self.edges.iter().filter(|edge| edge.from == from && matches!(edge.kind, EdgeKind::Goto(_)));
+            match said.next() {
+                None if node.routing => {
+                    problems
+                        .push(Problem { kind: ProblemKind::NoRoutes(node.name.clone()), place: node.place });
+                }
+                // The first route again: routes of one enum have names of their own.
+                Some(first) => problems.extend(said.filter(|edge| edge.kind == first.kind).map(|again| {
+                    let kind = ProblemKind::RoutesTwice(node.name.clone(), first.place);
+                    Problem { kind, place: again.place }
+                })),
+                None => {}
+            }
+        }
+        problems
+    }
+
+    fn edge_problems(&self, place: Place) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut graph = DiGraph::<usize, ()>::new();
+        let start = graph.add_node(usize::MAX);
+        let nodes: Vec<_> = (0..self.nodes.len()).map(|declared| graph.add_node(declared)).collect();
+        for (handler, node) in nodes.iter().zip(&self.nodes) {
+            if let Some(Endpoint::Node(of)) = node.handles {
+                graph.add_edge(nodes[of], *handler, ());
+            }
+        }
+        for edge in &self.edges {
+            let mut blame = |kind| problems.push(Problem { kind, place: edge.place });
+            if let Endpoint::Node(to) = edge.to
+                && self.nodes[to].handles.is_some()
+            {
+                blame(ProblemKind::EdgeIntoHandler(self.nodes[to].name.clone()));
+            }
+            if let Endpoint::Node(to) = edge.to
+                && self.nodes[to].worker
+                && edge.kind != EdgeKind::FanOut
+            {
+                blame(ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone()));
+            }
+            match (edge.from, edge.to) {
+                (Endpoint::Foreign, _) | (_, Endpoint::Foreign) => {
+                    blame(ProblemKind::ForeignNode(format!(
+                        "{} -> {}",
+                        self.show(edge.from),
+                        self.show(edge.to)
+                    )));
+                }
+                (Endpoint::End, _) => blame(ProblemKind::OutOfEnd),
+                (_, Endpoint::Start) => blame(ProblemKind::IntoStart),
+                (Endpoint::Start, Endpoint::Node(to)) => {
+                    graph.add_edge(start, nodes[to], ());
+                }
+                (Endpoint::Node(from), Endpoint::Node(to)) => {
+                    graph.add_edge(nodes[from], nodes[to], ());
+                }
+                (_, Endpoint::End) => {}
+            }
+        }
+        for join in &self.joins {
+            problems.extend(self.join_problems(join));
+            if let Endpoint::Node(to) = join.to {
+                for source in &join.sources {
+                    match *source {
+                        Endpoint::Start => graph.add_edge(start, nodes[to], ()),
+                        Endpoint::Node(from) => graph.add_edge(nodes[from], nodes[to], ()),
+                        Endpoint::End | Endpoint::Foreign => continue,
+                    };
+                }
+            }
+        }
+        if !self.edges.iter().any(|edge| edge.from == Endpoint::Start) {
+            problems.push(Problem { kind: ProblemKind::NoStart, place });
+            return problems;
+        }
+        let mut reached = vec![false; self.nodes.len()];
+        let mut walk = Dfs::new(&graph, start);
+        while let Some(node) = walk.next(&graph) {
+            if let Some(reached) = reached.get_mut(graph[node]) {
+                *reached = true;
+            }
+        }
+        for (node, _) in self.nodes.iter().zip(&reached).filter(|(_, reached)| !**reached) {
+            problems.push(Problem { kind: ProblemKind::Unreachable(node.name.clone()), place: node.place });
+        }
+        problems
+    }
+
+    fn join_problems(&self, join: &JoinSpec) -> Option<Problem> {
+        let foreign = |end: &&Endpoint| **end == Endpoint::Foreign;
+        let mut sources = join.sources.clone();
+        sources.sort();
+        sources.dedup();
+        let kind = if join.sources.iter().chain([&join.to]).any(|end| foreign(&end)) {
+            ProblemKind::ForeignNode(format!("join -> {}", self.show(join.to)))
+        } else if join.sources.contains(&Endpoint::End) {
+            ProblemKind::OutOfEnd
+        } else if join.to == Endpoint::Start {
+            ProblemKind::IntoStart
+        } else if join.to == Endpoint::End || sources.len() < 2 {
+            ProblemKind::LonelyJoin(self.show(join.to).to_owned())
+        } else if let Endpoint::Node(to) = join.to
+            && self.nodes[to].worker
+        {
+            ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone())
+        } else if let Endpoint::Node(to) = join.to
+            && self.nodes[to].handles.is_some()
+        {
+            ProblemKind::EdgeIntoHandler(self.nodes[to].name.clone())
+        } else {
+            return None;
+        };
+        Some(Problem { kind, place: join.place })
+    }
+
+    fn show(&self, end: Endpoint) -> &str {
+        match end {
+            Endpoint::Start => "START",
+            Endpoint::End => "END",
+            Endpoint::Foreign => "?",
+            Endpoint::Node(declared) => self.nodes[declared].name.as_str(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! From what was declared to the shape that runs.
+
+use super::{EdgeKind, Endpoint, Join, OnCancel, Topology, TopologyBuilder, TopologyNode};
+use crate::{NodeIndex, NodeName, START};
+
+impl TopologyBuilder {
+    /// Sorts the nodes by name, so that comparing indexes compares names.
+    pub(super) fn number(self) -> Topology {
+        let mut order: Vec<usize> = (0..=self.nodes.len()).collect();
+        let names: Vec<NodeName> =
+            self.nodes.iter().map(|node| node.name.clone()).chain([START.into()]).collect();
+        order.sort_by(|&a, &b| names[a].cmp(&names[b]));
+        let mut index = vec![NodeIndex(0); order.len()];
+        for (position, &declared) in order.iter().enumerate() {
+            index[declared] = NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes"));
+        }
+        let of = |end| match end {
+            Endpoint::Start => Some(index[self.nodes.len()]),
+            Endpoint::Node(declared) => Some(index[declared]),
+            Endpoint::End | Endpoint::Foreign => None,
+        };
+        let mut nodes: Vec<TopologyNode> = order
+            .iter()
+            .map(|&declared| {
+                let spec = self.nodes.get(declared);
+                TopologyNode {
+                    name: names[declared].clone(),
+                    retry: spec.and_then(|node| node.retry),
+                    on_cancel: spec.map_or(OnCancel::Finish, |node| node.on_cancel),
+                    edges: Vec::new(),
+                    ends: false,
+                    routes: Vec::new(),
+                    gotos: Vec::new(),
+                    fan_outs: Vec::new(),
+                    joins: Vec::new(),
+                    deferred: spec.is_some_and(|node| node.deferred),
+                    worker: spec.is_some_and(|node| node.worker),
+                    subgraph: spec.and_then(|node| node.subgraph.clone()),
+                    handler: None,
+                    handles: spec.is_some_and(|node| node.handles.is_some()),
+                }
+            })
+            .collect();
+        for (declared, spec) in self.nodes.iter().enumerate() {
+            if let Some(of) = spec.handles.and_then(of) {
+                nodes[of.position()].handler = Some(index[declared]);
+            }
+        }
+        for edge in self.edges {
+            let from = of(edge.from).expect("checked: no edge leaves the end");
+            let (node, to) = (&mut nodes[from.position()], of(edge.to));
+            match (edge.kind, to) {
+                (EdgeKind::Route(route), to) => node.routes.push((route, to)),
+                (EdgeKind::Goto(route), to) => node.gotos.push((route, to)),
+                (EdgeKind::FanOut, to) => node.fan_outs.extend(to),
+                (EdgeKind::Plain, None) => node.ends = true,
+                (EdgeKind::Plain, Some(to)) if node.edges.contains(&to) => {}
+                (EdgeKind::Plain, Some(to)) => node.edges.push(to),
+            }
+        }
+        let mut joins = Vec::new();
+        for join in self.joins {
+            let mut sources: Vec<NodeIndex> = join.sources.into_iter().filter_map(of).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            let to = of(join.to).expect("checked: a join leads to a node");
+            let name = |node: &NodeIndex| nodes[node.position()].name.as_str();
+            let name = format!("{}:{}", sources.iter().map(name).collect::<Vec<_>>().join("|"), name(&to));
+            for source in &sources {
+                nodes[source.position()].joins.push(joins.len());
+            }
+            joins.push(Join { name, sources, to });
+        }
+        let start = index[index.len() - 1];
+        index.pop();
+        Topology { nodes, joins, start, declared: index }
+    }
+}

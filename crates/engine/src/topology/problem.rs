@@ -1,0 +1,190 @@
+//! What is wrong with a graph.
+//!
+//! Start at [`Problem`].
+
+use std::fmt;
+
+use super::Place;
+use crate::{Lint, NodeName, WhyDead};
+
+/// Something wrong with a graph, found when it is compiled.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What is wrong.
+    pub kind: ProblemKind,
+    /// Where in the user's code.
+    pub place: Place,
+}
+
+/// Kinds of [`Problem`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// Two nodes have one name.
+    #[error("SS001: node `{0}` is declared twice, first at {1}; give one of them another name")]
+    DuplicateNode(NodeName, Place),
+    /// A name that the engine keeps for itself.
+    #[error("SS002: `{0}` is a reserved name; choose another")]
+    ReservedName(NodeName),
+    /// A name that cannot stand in checkpoints and drawings.
+    #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
+    BadName(NodeName),
+    /// No edge leaves [`START`].
+    #[error(
+        "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
+    )]
+    NoStart,
+    /// An edge uses a node of another graph.
+    #[error(
+        "SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned"
+    )]
+    ForeignNode(String),
+    /// An edge leaves [`END`].
+    #[error("SS006: an edge leaves END, where a branch is over; remove it")]
+    OutOfEnd,
+    /// An edge enters [`START`].
+    #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
+    IntoStart,
+    /// A join of less than two nodes.
+    #[error("SS010: a join to `{0}` waits for less than two nodes; use `add_edge`, or add its other sources")]
+    LonelyJoin(String),
+    /// A plain edge or a route leads to a worker.
+    #[error(
+        "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
+    )]
+    WorkerWithoutItem(NodeName),
+    /// A node that chooses among routes, and no one said where they lead.
+    #[error(
+        "SS011: node `{0}` chooses where to go, and its routes lead nowhere yet; say where with `add_routes`"
+    )]
+    NoRoutes(NodeName),
+    /// Two maps for the routes of a node.
+    #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
+    RoutesTwice(NodeName, Place),
+    /// An edge leads to an error handler.
+    #[error(
+        "SS013: node `{0}` handles the failures of another, so only these can lead to it; remove the edge, or lead it to a \
+         node of `add_node`"
+    )]
+    EdgeIntoHandler(NodeName),
+    /// A second error handler for a node.
+    #[error("SS014: node `{0}` has two error handlers, the first declared at {1}; remove one of the two")]
+    TwoHandlers(NodeName, Place),
+    /// An error handler for START or END.
+    #[error("SS014: node `{0}` handles the failures of {1}, which runs nothing that could fail; name a node")]
+    NothingToHandle(NodeName, &'static str),
+    /// A subgraph that works on its caller's state and is to keep a state of its own.
+    #[error(
+        "SS015: subgraph `{0}` works on the state of the graph that it is in, so it has none to keep over several tasks; \
+         use `add_subgraph_with`, or another `Persistence`"
+    )]
+    OwnSameState(NodeName),
+    /// Nothing leads to a node. A warning.
+    #[error(
+        "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
+    )]
+    Unreachable(NodeName),
+    /// A node's plain edges are taken in different supersteps, so that it runs more than once.
+    #[error(
+        "SS020: node `{node}` runs more than once: `{late}` leads to it in a later superstep than `{early}`; use \
+         `add_join` to run it once after both, or defer it"
+    )]
+    RunsTwice {
+        /// The node.
+        node: NodeName,
+        /// A node that leads to it.
+        early: NodeName,
+        /// Another one, which does so later.
+        late: NodeName,
+    },
+    /// A join waits for nodes that never all run.
+    #[error("SS021: the join to `{join}` never completes: {}", match .why {
+        WhyDead::Unreachable(source) => format!("no edge leads to `{source}`; add one, or remove it from the join"),
+        WhyDead::Exclusive { router, first, second } => format!(
+            "a conditional edge of `{router}` leads to `{first}` or to `{second}`, never to both; use an edge from each \
+             instead of the join, or let the router return several routes"
+        ),
+    })]
+    DeadJoin {
+        /// The node that would run once all of them have.
+        join: NodeName,
+        /// Why they never do.
+        why: WhyDead,
+    },
+    /// Nodes run in a circle that nothing leads out of.
+    #[error(
+        "SS022: {} for ever: nothing leads out of the circle; add a conditional edge with a route to END or to another \
+         node", match &.0[..] {
+            [one] => format!("node `{one}` runs"),
+            many => format!("nodes {} run", many.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")),
+        }
+    )]
+    Endless(Vec<NodeName>),
+    /// Nodes that can run in one superstep say that they write a channel that takes one write.
+    #[error("SS023: {} `{channel}`, which takes one write per superstep; use a merging reducer or order the nodes with \
+             an edge", if .first == .second {
+        format!("the tasks of worker `{first}` run in the same superstep and all write channel")
+    } else {
+        format!("nodes `{first}` and `{second}` can run in the same superstep, and both write channel")
+    })]
+    ConcurrentWrites {
+        /// One node.
+        first: NodeName,
+        /// The other; the same if it is a worker.
+        second: NodeName,
+        /// The channel.
+        channel: String,
+    },
+    /// A node says that it writes a channel that the state does not have.
+    #[error(
+        "SS024: node `{node}` cannot write channel `{channel}`, which the state does not have; it has {known}"
+    )]
+    UnknownChannel {
+        /// The node.
+        node: String,
+        /// What it says.
+        channel: String,
+        /// The channels that there are.
+        known: String,
+    },
+}
+
+impl ProblemKind {
+    /// Whether the graph could run all the same.
+    pub fn is_warning(&self) -> bool {
+        self.lint().is_some()
+    }
+
+    /// The kind of suspicion, if the graph could run all the same.
+    pub fn lint(&self) -> Option<Lint> {
+        match self {
+            Self::Unreachable(_) => Some(Lint::Unreachable),
+            Self::RunsTwice { .. } => Some(Lint::RunsTwice),
+            Self::DeadJoin { .. } => Some(Lint::DeadJoin),
+            Self::Endless(_) => Some(Lint::Cycle),
+            Self::ConcurrentWrites { .. } => Some(Lint::ConcurrentWrites),
+            Self::DuplicateNode(..)
+            | Self::ReservedName(_)
+            | Self::BadName(_)
+            | Self::NoStart
+            | Self::ForeignNode(_)
+            | Self::OutOfEnd
+            | Self::LonelyJoin(_)
+            | Self::WorkerWithoutItem(_)
+            | Self::NoRoutes(_)
+            | Self::RoutesTwice(..)
+            | Self::UnknownChannel { .. }
+            | Self::OwnSameState(_)
+            | Self::EdgeIntoHandler(_)
+            | Self::TwoHandlers(..)
+            | Self::NothingToHandle(..)
+            | Self::IntoStart => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.place.file(), self.place.line(), self.kind)
+    }
+}
