@@ -1,0 +1,70 @@
+//! Storing supersteps, now or when the run ends.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::Map;
+use superstep_engine::Control;
+
+use super::{Done, Driver};
+use crate::{
+    AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
+    hold::{Hold, NewCheckpoint},
+    json::snapshot,
+};
+
+impl<S: State> Driver<S> {
+    /// Stores a superstep that is folded.
+    pub(super) async fn store_superstep(&mut self, mut control: Control) -> Result<(), RunError> {
+        control.items.clone_from(&self.items);
+        let mut applied = Vec::with_capacity(self.done.len());
+        for (slot, done) in (0..).zip(self.done.drain(..)) {
+            let Some(Done { node, json, recorded, .. }) = done else { continue };
+            let node = self.graph.topology.name(node).clone();
+            applied.push(AppliedTask { slot, recorded, node, update: json });
+        }
+        let (metadata, records) = (Map::new(), Vec::new());
+        self.checkpoint(NewCheckpoint { source: Source::Loop, control, metadata, applied, records }).await
+    }
+
+    /// Stores a checkpoint and tells of it.
+    pub(super) async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
+        let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
+        let seeded = self.is_seeded();
+        let (state, control) = (&self.state, &new.control);
+        let (source, step) = (new.source, control.step);
+        let snapshot = || snapshot(state, step);
+        let Some(hold) = &mut self.hold else {
+            return Ok(());
+        };
+        // What a graph makes of its caller's state is told by its updates alone.
+        let may_snapshot = source == Source::Loop && !seeded;
+        let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
+        self.held = hold.holds().then(|| self.state.clone());
+        self.show_place();
+        self.tell(stored);
+        Ok(())
+    }
+
+    /// Stores what the run has not stored yet.
+    pub(super) async fn flush(&mut self) -> Result<(), RunError> {
+        let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
+        let Some(hold) = &mut self.hold else { return Ok(()) };
+        let state = self.held.as_ref().unwrap_or(&self.state);
+        let stored = hold.flush(|step| snapshot(state, step), describe).await?;
+        self.tell(stored);
+        Ok(())
+    }
+
+    /// Tells of checkpoints that were stored.
+    pub(super) fn tell(&self, stored: impl IntoIterator<Item = CheckpointMeta>) {
+        stored.into_iter().for_each(|meta| self.tell_checkpoint(meta));
+    }
+
+    /// Tells the tasks which checkpoint they belong to.
+    pub(super) fn show_place(&self) {
+        if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {
+            self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);
+            self.cx.since_ms.store(since_ms, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Failed tasks, and supersteps that cannot end.
+
+use std::collections::BTreeSet;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use superstep_engine::{Failure, Input, NodeIndex, Run, Task, TaskId};
+
+use super::Driver;
+use crate::{NodeError, RunConfig, RunError, State, task::Tasks};
+
+/// A superstep that will not be committed, and the tasks that are to blame, by slot.
+pub(super) struct Refused {
+    pub(super) error: RunError,
+    pub(super) blamed: Vec<u32>,
+}
+
+impl From<RunError> for Refused {
+    fn from(error: RunError) -> Self {
+        Self { error, blamed: Vec::new() }
+    }
+}
+
+impl<S: State> Driver<S> {
+    /// Has the engine decide about a failure.
+    pub(super) async fn fail_task(
+        &mut self,
+        run: &mut Run,
+        task: Task,
+        error: NodeError,
+    ) -> Result<(), RunError> {
+        let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
+        self.fatal = error.is_fatal();
+        let (source, data) = error.into_parts();
+        self.tell_failure(task, &*source);
+        let chance = self.chance(task);
+        run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
+        if run.node(task.id.slot) != Some(task.node) {
+            return self.hand_over(task, source, data).await;
+        }
+        self.failure = Some((task, source));
+        Ok(())
+    }
+
+    pub(super) fn failed(&mut self, failure: Failure, config: &RunConfig) -> Refused {
+        match failure {
+            Failure::Task(id) => {
+                let (task, source) = self.failure.take().expect("the engine gives up only after a failure");
+                let node = self.graph.topology.name(task.node).clone();
+                let error = RunError::Node { node, step: id.step, attempts: task.attempt, source };
+                Refused { error, blamed: vec![id.slot] }
+            }
+            Failure::Conflict { channel, first, second } => {
+                let node = |task: TaskId| {
+                    let done = self.done[task.slot as usize].as_ref().expect("both tasks are finished");
+                    self.graph.topology.name(done.node).clone()
+                };
+                let channel = self.state.channels()[channel].name.clone();
+                let error = RunError::Conflict {
+                    channel,
+                    step: first.step,
+                    first: node(first),
+                    second: node(second),
+                };
+                Refused { error, blamed: vec![first.slot, second.slot] }
+            }
+            Failure::StepLimit { next } => {
+                Refused { error: RunError::StepLimit { limit: config.step_limit, next }, blamed: Vec::new() }
+            }
+        }
+    }
+
+    pub(super) fn too_long(&self, run: &Run, tasks: &Tasks<S>, config: &RunConfig) -> RunError {
+        let unfinished: BTreeSet<NodeIndex> = tasks.at_work().map(|task| task.node).collect();
+        let name = |node| self.graph.topology.name(node).clone();
+        RunError::StepTimeout {
+            step: run.task(0).step,
+            limit: config.step_timeout.unwrap_or_default(),
+            unfinished: unfinished.into_iter().map(name).collect(),
+        }
+    }
+
+    /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.
+    pub(super) fn chance(&self, task: Task) -> f64 {
+        let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
+        // Spread over all bits, so that seeds and attempts that are close to each other do not meet.
+        StdRng::seed_from_u64(self.cx.seed ^ attempt.wrapping_mul(0xD1B5_4A32_D192_ED03)).random()
+    }
+}

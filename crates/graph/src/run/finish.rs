@@ -1,0 +1,189 @@
+//! Finished tasks: what they wrote is folded, and where they lead is found.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
+
+use super::{
+    Done, Driver,
+    call::{begin_fold, note},
+    fail::Refused,
+};
+use crate::{
+    Panicked, RunError, State,
+    cache::Lookup,
+    command::Written,
+    json::{check, encode},
+    node::{CompiledNode, Targets},
+    reduce,
+    state::fold,
+};
+
+impl<S: State> Driver<S> {
+    /// Looks for what a task would give. One that was answered, and an error handler, is not to be
+    /// found, nor kept: its answer, and what it is told, is in no key.
+    pub(super) fn look_up(
+        &self,
+        task: Task,
+        node: &CompiledNode<S>,
+        item: Option<Arc<str>>,
+    ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
+        match &node.cache {
+            Some(cache)
+                if self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none() =>
+            {
+                cache.find(&self.state, item, self.cx.clock.now_ms())
+            }
+            _ => Ok((None, Lookup::None)),
+        }
+    }
+
+    /// Keeps what a task wrote.
+    pub(super) fn finish_task(
+        &mut self,
+        run: &mut Run,
+        task: Task,
+        written: Written<S>,
+        lookup: Lookup,
+    ) -> Result<(), Refused> {
+        let (step, slot) = (task.id.step, task.id.slot);
+        let blame = |error| Refused { error, blamed: vec![slot] };
+        let (cached, missing) = match lookup {
+            Lookup::None => (false, None),
+            Lookup::Hit => (true, None),
+            Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
+        };
+        let Written { update, goto } = written;
+        let json = self.encode(&update, task.node, step).map_err(blame)?;
+        self.tell_update(task, &update, cached);
+        let gotos = if goto.is_empty() {
+            Targets::default()
+        } else {
+            let gotos = self.graph.gotos(task.node, goto);
+            gotos.map_err(|error| blame(RunError::Route { step, error }))?
+        };
+        let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
+        let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
+        finished.map_err(|error| blame(RunError::Route { step, error }))?;
+        // Only what was accepted, or it would be refused again and again.
+        let cache = self.graph.nodes[task.node.position()].cache.as_ref();
+        if let (Some(cache), Some((missing, written))) = (cache, missing) {
+            cache.keep(missing, written, self.cx.clock.now_ms());
+        }
+        Ok(())
+    }
+
+    /// Keeps a finished task for the end of its superstep and asks its routers, which add to where it `goes` itself.
+    ///
+    /// A task that is `alone` in its superstep is folded at once: nothing can come before or between.
+    pub(super) fn finish(
+        &mut self,
+        task: TaskId,
+        node: NodeIndex,
+        update: S::Update,
+        json: Vec<u8>,
+        goes: Targets,
+        alone: bool,
+    ) -> Result<Report, RunError> {
+        let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
+        let name = self.graph.topology.name(node);
+        let compiled = &self.graph.nodes[node.position()];
+        if let Some(other) = compiled.undeclared(written) {
+            let channel = self.state.channels()[other].name.clone();
+            return Err(RunError::Undeclared { node: name.clone(), step: task.step, channel });
+        }
+        let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
+        let (update, targets) = if alone {
+            begin_fold(&mut self.state, self.inside.as_mut());
+            note(self.inside.as_mut(), &update);
+            fold(&mut self.state, update).map_err(refuse)?;
+            (None, targets(compiled, &self.state, task.step, name)?)
+        } else if !compiled.decides() {
+            (Some(update), Targets::default())
+        } else {
+            let left_behind = reduce(&self.state, [update.clone()]).map_err(refuse)?;
+            (Some(update), targets(compiled, &left_behind, task.step, name)?)
+        };
+        let Targets { ends, items } = goes.followed_by(targets);
+        if update.is_some() || !items.is_empty() || self.hold.is_some() {
+            self.put(task.slot, Done { node, update, json, items, recorded: false });
+        }
+        Ok(Report { written, exclusive, targets: ends })
+    }
+
+    /// Folds what the tasks of a superstep wrote, in the order of the plan, and keeps the items of the next one.
+    pub(super) fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
+        if self.done.iter().flatten().any(|done| done.update.is_some()) {
+            begin_fold(&mut self.state, self.inside.as_mut());
+        }
+        for (task, done) in plan.order().zip(&mut self.done) {
+            let Some(Done { node, update, .. }) = done else { continue };
+            let Some(update) = update.take() else { continue };
+            note(self.inside.as_mut(), &update);
+            fold(&mut self.state, update).map_err(|source| {
+                let node = self.graph.topology.name(*node).clone();
+                Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
+            })?;
+        }
+        // Nearly always both are empty, and clearing an empty map is not for nothing.
+        if !self.items.is_empty() {
+            self.items.clear();
+        }
+        debug_assert!(self.waiting.is_empty(), "a superstep with a task that asks is not over");
+        if !self.failures.is_empty() {
+            self.failures.clear();
+        }
+        if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
+            let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
+            self.items = items(plan.next as usize, sent);
+        }
+        if let Some(events) = &self.events {
+            events.values(plan.step, &self.state);
+        }
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, slot: u32, done: Done<S>) {
+        let slot = slot as usize;
+        if self.done.len() <= slot {
+            self.done.resize_with(slot + 1, || None);
+        }
+        self.done[slot] = Some(done);
+    }
+
+    pub(super) fn encode(
+        &mut self,
+        update: &S::Update,
+        node: NodeIndex,
+        step: i64,
+    ) -> Result<Vec<u8>, RunError> {
+        let name = self.graph.topology.name(node);
+        if self.hold.is_none() {
+            return check(&self.state, update, step, name).map(|()| Vec::new());
+        }
+        encode(&self.state, update, step, name, &mut self.scratch)
+    }
+}
+
+/// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
+pub(crate) fn targets<S: State>(
+    node: &CompiledNode<S>,
+    state: &S,
+    step: i64,
+    name: &NodeName,
+) -> Result<Targets, RunError> {
+    if !node.decides() {
+        return Ok(Targets::default());
+    }
+    node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
+}
+
+/// The items of the last of `next` tasks, by slot: those that were sent, in the order in which they were.
+pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
+    let first = next - sent.len();
+    (first..).map(slot_number).zip(sent).collect()
+}
+
+fn slot_number(slot: usize) -> u32 {
+    u32::try_from(slot).expect("slots are counted in 32 bits")
+}
