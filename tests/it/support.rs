@@ -250,6 +250,20 @@ impl Stuck {
         }
     }
 
+    /// The same, once what is to be stored before is: another thread may write it.
+    pub(crate) async fn crash_once<T>(&self, run: impl Future<Output = T>, stored: impl AsyncFn() -> bool) {
+        let waits = async {
+            self.reached().await;
+            while !stored().await {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = run => panic!("the run ends before its node is stuck"),
+            () = waits => {}
+        }
+    }
+
     /// Waits until the node is at work.
     pub(crate) async fn reached(&self) {
         self.0.notified().await;
