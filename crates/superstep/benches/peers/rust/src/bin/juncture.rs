@@ -30,7 +30,7 @@ fn up() -> SUpdate {
 }
 fn inc(
     s: &S,
-) -> impl std::future::Future<Output = Result<SUpdate, juncture_core::JunctureError>> + Send + 'static {
+) -> impl std::future::Future<Output = Result<SUpdate, juncture_core::JunctureError>> + Send + 'static + use<> {
     let n = s.n;
     async move { Ok(SUpdate { n: Some(n + 1), ..up() }) }
 }
