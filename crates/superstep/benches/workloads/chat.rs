@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep::{Cx, END, RunConfig, START, State, StateGraph};
+use superstep::{Cx, END, START, State, StateGraph};
 
 use crate::{
     Run, Saver,
@@ -22,17 +22,15 @@ pub(crate) fn run(turns: usize, saver: Saver) -> Run {
     graph.add_edge(reply, END);
     let graph = graph.compile().expect("the graph is whole");
     // Without a saver each turn begins with nothing.
-    let (kept, graph) = match saver {
-        Some(saver) => (2 * turns, graph.with_checkpointer(saver)),
-        None => (2, graph),
-    };
+    let kept = if saver.checkpointer.is_some() { 2 * turns } else { 2 };
+    let graph = saver.keep(graph);
     Arc::new(move |thread| {
-        let graph = graph.clone();
+        let (graph, config) = (graph.clone(), saver.config(thread));
         Box::pin(async move {
             let mut messages = 0;
             for turn in 0..turns {
                 let said = message(&turn.to_string(), "human", "h");
-                let outcome = graph.invoke(said, RunConfig::thread(thread.clone())).await;
+                let outcome = graph.invoke(said, config.clone()).await;
                 messages = outcome.expect("the run does not fail").state.messages.len();
             }
             assert_eq!(messages, kept);

@@ -19,7 +19,8 @@ use futures::{StreamExt as _, future::BoxFuture};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use superstep::{
-    Checkpointer, CompiledGraph, MemoryCheckpointer, RunConfig, State, Status, StreamMode, ThreadId,
+    Checkpointer, CompiledGraph, Durability, MemoryCheckpointer, RunConfig, State, Status, StreamMode,
+    ThreadId,
 };
 use tempfile::TempDir;
 use tokio::{
@@ -53,8 +54,25 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("chat_200", |saver| chat::run(200, saver)),
 ];
 
-/// Where checkpoints go.
-type Saver = Option<Arc<dyn Checkpointer>>;
+/// Where checkpoints go, and when.
+#[derive(Clone)]
+struct Saver {
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+    durability: Durability,
+}
+
+impl Saver {
+    fn keep<S: State>(&self, graph: CompiledGraph<S>) -> CompiledGraph<S> {
+        match &self.checkpointer {
+            Some(checkpointer) => graph.with_checkpointer(checkpointer.clone()),
+            None => graph,
+        }
+    }
+
+    fn config(&self, thread: ThreadId) -> RunConfig {
+        RunConfig { step_limit: 10_000, durability: self.durability, ..RunConfig::thread(thread) }
+    }
+}
 
 /// A saver, and the folder of its database if it has one.
 struct Opened {
@@ -64,14 +82,14 @@ struct Opened {
 }
 
 impl Opened {
-    const NAMES: &[&str] = &["none", "memory", "sqlite"];
+    const NAMES: &[&str] = &["none", "memory", "sqlite", "sqlite-async"];
 
     fn open(name: &'static str) -> Option<Self> {
-        let (saver, folder): (Saver, _) = match name {
+        let (checkpointer, folder): (Option<Arc<dyn Checkpointer>>, _) = match name {
             "none" => (None, None),
             "memory" => (Some(Arc::new(MemoryCheckpointer::new())), None),
             #[cfg(feature = "sqlite")]
-            "sqlite" => {
+            "sqlite" | "sqlite-async" => {
                 let folder = tempfile::tempdir().expect("a folder can be made");
                 let database =
                     superstep::checkpoint::SqliteCheckpointer::open(folder.path().join("bench.db"));
@@ -79,20 +97,17 @@ impl Opened {
             }
             _ => return None,
         };
-        Some(Self { name, saver, folder })
+        let durability = if name == "sqlite-async" { Durability::Async } else { Durability::Sync };
+        Some(Self { name, saver: Saver { checkpointer, durability }, folder })
     }
 }
 
 /// Runs `graph` to its end on a new thread, taking each update as it comes.
 fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, check: fn(&S) -> bool) -> Run {
-    let graph = match saver {
-        Some(saver) => graph.with_checkpointer(saver),
-        None => graph,
-    };
+    let graph = saver.keep(graph);
     Arc::new(move |thread| {
-        let (graph, input) = (graph.clone(), input.clone());
+        let (graph, input, config) = (graph.clone(), input.clone(), saver.config(thread));
         Box::pin(async move {
-            let config = RunConfig { step_limit: 10_000, ..RunConfig::thread(thread) };
             let mut events = graph.stream(input, config, [StreamMode::Updates]);
             while events.next().await.is_some() {}
             let outcome = events.outcome().await.expect("the run does not fail");

@@ -4,8 +4,7 @@ use graph_flow::{
     SessionStorage, Task, TaskResult, fanout::FanOutTask,
 };
 use peers::*;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const E: &str = "graph-flow 0.8.1";
 struct Inc {
