@@ -28,8 +28,9 @@ use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, Sta
 /// # use superstep_graph::{Event, State};
 /// # #[derive(State, Clone, Debug, Default)]
 /// # struct Chat { answer: String }
-/// let event = Event::<Chat>::Update { step: 1, node: "agent".into(), update: Chat::update().answer("5") };
-/// let json = r#"{"event":"update","data":{"step":1,"node":"agent","update":{"answer":"5"}}}"#;
+/// let update = Chat::update().answer("5");
+/// let event = Event::<Chat>::Update { step: 1, node: "agent".into(), update, cached: false };
+/// let json = r#"{"event":"update","data":{"step":1,"node":"agent","update":{"answer":"5"},"cached":false}}"#;
 /// assert_eq!(serde_json::to_string(&event)?, json);
 /// # Ok::<(), serde_json::Error>(())
 /// ```

@@ -111,11 +111,11 @@ on_every_store! {
             data,
             [
                 json!({"step": 0, "values": {"x": 0}}),
-                json!({"step": 1, "node": "a", "update": null}),
+                json!({"step": 1, "node": "a", "update": null, "cached": false}),
                 json!({"step": 1, "values": {"x": 0}}),
-                json!({"step": 2, "node": "b", "update": null}),
+                json!({"step": 2, "node": "b", "update": null, "cached": false}),
                 json!({"step": 2, "values": {"x": 0}}),
-                json!({"step": 3, "node": "x", "update": {"x": 7}}),
+                json!({"step": 3, "node": "x", "update": {"x": 7}, "cached": false}),
                 json!({"step": 3, "values": {"x": 7}}),
             ]
         );
