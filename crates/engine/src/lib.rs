@@ -41,3 +41,6 @@ pub use topology::{
     Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology,
     TopologyBuilder,
 };
+
+#[doc = include_str!("../../../docs/engine.md")]
+pub mod guide {}
