@@ -5,6 +5,7 @@
 mod checks;
 mod handlers;
 mod routing;
+mod stops;
 mod subgraphs;
 
 pub use routing::RoutingRef;
@@ -21,7 +22,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
-    Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
+    Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
 };
 
 use crate::{
@@ -78,6 +79,7 @@ pub struct StateGraph<S: State> {
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
     caches: Vec<(usize, CachePolicy<S>)>,
+    stops: stops::Stops,
     /// By the position of their declaration.
     subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
 }
@@ -103,6 +105,7 @@ impl<S: State> StateGraph<S> {
             routers: Vec::new(),
             fan_outs: Vec::new(),
             caches: Vec::new(),
+            stops: stops::Stops::default(),
             subgraphs: Vec::new(),
         }
     }
@@ -279,6 +282,7 @@ impl<S: State> StateGraph<S> {
             routers,
             fan_outs,
             caches,
+            stops,
             subgraphs,
         } = self;
         let (topology, warnings) = match topology.build(Location::caller()) {
@@ -315,6 +319,11 @@ impl<S: State> StateGraph<S> {
         for (declared, policy) in caches {
             nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
         }
+        let stop = |declared: usize| index(Endpoint::Node(declared));
+        let breakpoints = Breakpoints {
+            before: stops.before.into_iter().map(stop).collect(),
+            after: stops.after.into_iter().map(stop).collect(),
+        };
         for (declared, writes) in written {
             nodes[index(declared).position()].writes = Some(writes);
         }
@@ -334,6 +343,7 @@ impl<S: State> StateGraph<S> {
             topology: Arc::new(topology),
             nodes,
             limits,
+            breakpoints,
             warnings,
         }))
     }

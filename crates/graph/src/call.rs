@@ -326,7 +326,8 @@ impl Cx {
         let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::None);
         let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
         let breakpoints = self.breakpoints();
-        if thread.is_none() && breakpoints != Breakpoints::default() {
+        let stops = graph.inner().breakpoints != superstep_engine::Breakpoints::default();
+        if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
             return Err(CallError::Breakpoint { node: task.node });
         }
         let mut metadata = Map::new();

@@ -42,6 +42,8 @@ pub(crate) struct Inner<S: State> {
     pub(crate) nodes: Vec<CompiledNode<S>>,
     /// The nodes that may not run all their tasks at once, and how many they may.
     pub(crate) limits: Vec<(NodeIndex, usize)>,
+    /// Where every run stops.
+    pub(crate) breakpoints: superstep_engine::Breakpoints,
     pub(crate) warnings: Vec<Problem>,
 }
 

@@ -3,15 +3,15 @@
 use std::{future::ready, panic::AssertUnwindSafe};
 
 use futures::{
-    FutureExt as _,
+    FutureExt as _, StreamExt as _,
     future::{Either, select},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Breakpoints, CompiledGraph, Cx, END, Event, RunConfig, RunError, START, State, StateGraph,
-    Status, StreamMode,
+    Answers, Breakpoints, CompiledGraph, Cx, END, Event, OnUnfinished, RunConfig, RunError, START, State,
+    StateGraph, Status, StreamMode,
 };
 
 use crate::support::{Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
@@ -77,6 +77,15 @@ on_every_store! {
         assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "ask"), "{error}");
         let both = failed(graph.invoke(say("new"), answer("q", "yes")).await);
         assert!(matches!(both, RunError::InputAndAnswers), "{both}");
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let modes = [StreamMode::Updates];
+        let told: Vec<_> = graph.stream(say("NEW"), discard, &modes).collect().await;
+        let [Event::Discarded { nodes }, Event::Update { .. }, Event::Interrupt(again)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!((names(nodes).as_str(), again.key.as_str()), ("ask", "q"));
+        assert_eq!(head(&graph).await.values.said(), "pre NEW pre");
+        assert_eq!(graph.resume(answer("q", "yes")).await.unwrap().state.said(), "pre NEW pre yes end");
     }
 
     async fn d4_two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
@@ -298,8 +307,12 @@ on_every_store! {
         let at_b = graph.invoke(Plain::update(), stop(&["b"], &[])).await.unwrap();
         assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
+        // Nobody asked, so an answer is refused as any other that nobody waits for.
+        let nobody = failed(graph.resume(answer("q", "yes")).await);
+        assert!(matches!(nobody, RunError::UnknownInterrupt { .. }), "{nobody}");
         let after_b = graph.resume(stop(&["b"], &["b"])).await.unwrap();
         assert_eq!((after_b.status, after_b.state.said().as_str()), (Status::Interrupted, "a b"));
+        assert_eq!(names(&head(&graph).await.next), "c");
         let end = graph.resume(t()).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c"));
 
@@ -316,6 +329,41 @@ on_every_store! {
         assert!(matches!(&unknown, RunError::UnknownNode { node, .. } if node == "nope"), "{unknown}");
         assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
     }
+
+    async fn d8_a_graph_has_breakpoints_of_its_own(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let [a, b, c] = ["a", "b", "c"].map(|name| sayer(&mut graph, name));
+            graph.add_edge(START, a);
+            graph.add_edge(a, b);
+            graph.add_edge(b, c);
+            graph.stop_after(a);
+            graph.stop_before(b);
+            graph.compile().unwrap()
+        };
+        let graph = backend.keep(make());
+        let at_b = graph.invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!((at_b.status, at_b.state.said().as_str()), (Status::Interrupted, "a"));
+        assert_eq!(names(&head(&graph).await.next), "b");
+        // Beside those of the run.
+        assert_eq!(graph.resume(stop(&["c"], &[])).await.unwrap().state.said(), "a b");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b c");
+
+        // They are the graph's also where another one calls it.
+        let outer = |sub: &CompiledGraph<Plain>| {
+            let mut graph = StateGraph::<Plain>::new("outer");
+            let sub = graph.add_subgraph("sub", sub);
+            graph.add_edge(START, sub);
+            backend.keep(graph.compile().unwrap())
+        };
+        let on = || RunConfig::thread("outer");
+        let stopped = outer(&make()).invoke(say("in"), on()).await.unwrap();
+        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in"));
+        assert_eq!(outer(&make()).resume(on()).await.unwrap().state.said(), "in a b c");
+        let nowhere = outer(&make().with_persistence(superstep::Persistence::None));
+        let error = failed(nowhere.invoke(say("in"), RunConfig::thread("nowhere")).await);
+        assert!(superstep::chain(&error).contains("SS154"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -330,7 +378,6 @@ async fn d11_asking_without_a_checkpointer_is_an_error() {
 
 #[tokio::test]
 async fn an_interrupt_is_an_event_in_every_mode() {
-    use futures::StreamExt;
     let graph = asking(&Calls::default());
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
     let events: Vec<_> = graph.stream(Plain::update(), t(), &[StreamMode::Updates]).collect().await;

@@ -134,7 +134,7 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// The nodes at which the caller wants the run to stop.
+/// The nodes at which the run stops: where every run of the graph does, and where the caller wants it.
 pub(super) fn breakpoints<S: State>(
     graph: &Inner<S>,
     wanted: &config::Breakpoints,
@@ -149,7 +149,10 @@ pub(super) fn breakpoints<S: State>(
         let here = names.iter().filter(|name| topology.find(name).is_some() || !is_inside(topology, name));
         here.map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
     };
-    Ok(Breakpoints { before: find(&wanted.before)?, after: find(&wanted.after)? })
+    let Breakpoints { mut before, mut after } = graph.breakpoints.clone();
+    before.extend(find(&wanted.before)?);
+    after.extend(find(&wanted.after)?);
+    Ok(Breakpoints { before, after })
 }
 
 /// Whether a name is that of a node of a graph that a node calls: `sub/node`. Which nodes that graph has is known only
