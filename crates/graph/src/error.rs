@@ -130,10 +130,15 @@ pub enum RunError {
         unfinished: Vec<NodeName>,
     },
     /// A value has no JSON form, so it cannot be stored.
-    #[error("SS106: superstep {step}: what node `{node}` wrote has no JSON form and cannot be stored")]
+    #[error(
+        "SS106: superstep {step}: what node `{node}` wrote{} has no JSON form and cannot be stored",
+        to(channel.as_deref())
+    )]
     Encode {
         /// The node.
         node: NodeName,
+        /// The channel that it wrote to, if it is known.
+        channel: Option<Cow<'static, str>>,
         /// The superstep.
         step: i64,
         /// The serializer's reason.
@@ -435,6 +440,10 @@ fn missing(stored: &Option<(ThreadId, CheckpointId)>) -> String {
         }
         None => "the first input does not write it".to_owned(),
     }
+}
+
+fn to(channel: Option<&str>) -> String {
+    channel.map_or_else(String::new, |channel| format!(" to `{channel}`"))
 }
 
 fn names(nodes: &[NodeName]) -> String {

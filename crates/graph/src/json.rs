@@ -2,11 +2,11 @@
 
 mod floats;
 
-use std::{cell::Cell, io};
+use std::{borrow::Cow, cell::Cell, io};
 
 use serde::Serialize as _;
 use serde_json::{Serializer, ser::Formatter};
-use superstep_engine::NodeName;
+use superstep_engine::{ChannelSet, NodeName};
 
 use crate::{Channel, ChannelValue, RunError, State, WriteError, evolve};
 
@@ -25,20 +25,36 @@ pub(crate) fn encode<S: State>(
     scratch.clear();
     evolve::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
-    let nulls = Cell::new(false);
-    let mut json = Serializer::with_formatter(&mut *scratch, NoteNulls(&nulls));
-    let written = update.serialize(&mut json).and_then(|()| {
-        if nulls.get() && floats::has_no_number(update) {
-            state.read_update(&scratch[versions..])?;
-        }
-        Ok(())
-    });
-    written.map_err(|source| RunError::Encode { node: node.clone(), step, source })?;
+    write(state, update, scratch).map_err(|source| {
+        let channel = unfit(state, update);
+        RunError::Encode { node: node.clone(), channel, step, source }
+    })?;
     if versions > 0 {
         // The object goes on with its channels. There are some, for the versions are theirs.
         scratch[versions] = b',';
     }
     Ok(scratch.as_slice().to_vec())
+}
+
+/// Writes the JSON form of an update behind what is written already.
+fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    let (begin, nulls) = (written.len(), Cell::new(false));
+    update.serialize(&mut Serializer::with_formatter(&mut *written, NoteNulls(&nulls)))?;
+    if nulls.get() && floats::has_no_number(update) {
+        state.read_update(&written[begin..])?;
+    }
+    Ok(())
+}
+
+/// The channel to which an update writes what has no JSON form: the first whose write has none by itself.
+fn unfit<S: State>(state: &S, update: &S::Update) -> Option<Cow<'static, str>> {
+    let written = state.written(update);
+    let found = state.channels().iter().enumerate().find(|&(position, _)| {
+        let mut alone = update.clone();
+        state.restrict(&mut alone, ChannelSet::from_iter([position]));
+        written.contains(position) && write(state, &alone, &mut Vec::new()).is_err()
+    });
+    found.map(|(_, channel)| channel.name.clone())
 }
 
 /// Refuses an update that does not fit the state.

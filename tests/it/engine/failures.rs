@@ -11,7 +11,7 @@ use crate::support::{
     Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, task,
 };
 
-/// `START → (ok, bad) → j`; bad is slower than ok, and fails unless it is repaired.
+/// `START → (ok, bad) → j`, a join; bad is slower than ok, and fails unless it is repaired.
 pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let ok = graph.add_node_with("ok", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
@@ -24,10 +24,9 @@ pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> 
         if repaired { Ok(say("bad")) } else { Err(NodeError::new("no luck")) }
     });
     let j = sayer(&mut graph, "j");
-    for node in [ok, bad] {
-        graph.add_edge(START, node);
-        graph.add_edge(node, j);
-    }
+    graph.add_edge(START, ok);
+    graph.add_edge(START, bad);
+    graph.add_join([ok, bad], j);
     graph.add_edge(j, END);
     graph.compile().unwrap()
 }
@@ -129,7 +128,10 @@ on_every_store! {
 
         let graph = backend.keep(graph);
         let error = failed(graph.invoke(Odd::update(), t()).await);
-        assert!(matches!(&error, RunError::Encode { node, step: 1, .. } if node.as_str() == "a"), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "SS106: superstep 1: what node `a` wrote to `map` has no JSON form and cannot be stored"
+        );
         let head = head(&graph).await;
         assert_eq!(names(&head.next), "a");
         assert_eq!(task(&head.tasks[0]).2, format!("{error}: key must be a string"));
@@ -178,7 +180,8 @@ on_every_store! {
         for value in [f64::NAN, f64::INFINITY] {
             let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
             let error = failed(graph(value).invoke(Measured::update(), config).await);
-            assert!(matches!(&error, RunError::Encode { node, .. } if node.as_str() == "a"), "{error}");
+            assert!(matches!(&error, RunError::Encode { node, channel, .. }
+                if node.as_str() == "a" && channel.as_deref() == Some("last")), "{error}");
         }
         assert_eq!(names(&head(&graph(0.0)).await.next), "a");
         assert_eq!(graph(1.5).resume(t()).await.unwrap().state.last, 1.5);
