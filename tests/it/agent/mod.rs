@@ -17,6 +17,7 @@ mod limits;
 mod memory;
 mod presets;
 mod property;
+mod react;
 mod resume;
 mod splits;
 mod stream;

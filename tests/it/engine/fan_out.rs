@@ -1,6 +1,9 @@
 //! Items sent to workers: A5, B4 and what must survive a crash.
 
-use superstep::{CompiledGraph, Cx, END, Log, NodeError, Route, RunConfig, START, State, StateGraph};
+use futures::StreamExt;
+use superstep::{
+    CompiledGraph, Cx, END, Event, Log, NodeError, Route, RunConfig, START, State, StateGraph, StreamMode,
+};
 
 use crate::support::{failed, head, on_every_store, t};
 
@@ -51,6 +54,14 @@ async fn b4_a_map_and_its_join() {
     let graph = graph.compile().unwrap();
     let end = graph.invoke(Sums::update(), RunConfig::default()).await.unwrap();
     assert_eq!((end.state.log.iter().copied().collect::<Vec<_>>(), end.state.x), (vec![6, 2, 4], 12));
+
+    let mut stream = graph.stream(Sums::update(), RunConfig::default(), &[StreamMode::Updates]);
+    let mut wrote = Vec::new();
+    while let Some(event) = stream.next().await {
+        let Event::Update { node, .. } = event else { panic!("{event:?}") };
+        wrote.push(node.to_string());
+    }
+    assert_eq!(wrote, ["w", "w", "w", "j"]);
 
     let nothing = graph.invoke(Sums::update().x(1), RunConfig::default()).await.unwrap();
     assert_eq!((nothing.state.log.len(), nothing.state.x), (0, 1));

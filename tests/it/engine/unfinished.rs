@@ -59,7 +59,10 @@ on_every_store! {
         assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "bad ok"), "{error}");
         let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &Default::default()));
-        let end = repaired.invoke(say("2"), discard).await.unwrap();
-        assert_eq!(end.state.said(), "2 bad ok j", "what ok wrote the first time is dropped");
+        assert_eq!(
+            told(&repaired, say("2"), discard, &[StreamMode::Values]).await,
+            ["discarded [bad ok]", "values 2: [2]", "values 3: [2 bad ok]", "values 4: [2 bad ok j]"],
+            "what ok wrote the first time is dropped"
+        );
     }
 }
