@@ -74,9 +74,9 @@ impl Keep {
     }
 }
 
-/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). [`CompiledGraph::prune`] makes it of a [`Keep`].
+/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). [`CompiledGraph::prune_thread`] makes it of a [`Keep`].
 ///
-/// [`CompiledGraph::prune`]: crate::CompiledGraph::prune
+/// [`CompiledGraph::prune_thread`]: crate::CompiledGraph::prune_thread
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prune {
     /// The checkpoints to keep. The head is one of them, named or not.

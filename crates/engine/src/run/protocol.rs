@@ -11,7 +11,7 @@ use crate::{ChannelSet, NodeIndex, NodeName, TaskId};
 pub enum Output {
     /// Run a task, after its delay, and report how it ended.
     Execute(Task),
-    /// Fold the writes of the tasks in the order of [`Commit::order`], store the state together with [`Run::control`] in
+    /// Fold the writes of the tasks in the order of [`Commit::order`], store the state together with [`Run::control`](crate::Run::control) in
     /// one transaction, then say [`Input::Committed`].
     Commit(Commit),
     /// Drop a task where it stands, and report nothing of it; the run is cancelled and waits for others.

@@ -29,7 +29,7 @@ pub enum ProblemKind {
     /// A name that cannot stand in checkpoints and drawings.
     #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
     BadName(NodeName),
-    /// No edge leaves [`START`].
+    /// No edge leaves [`START`](crate::START).
     #[error(
         "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
     )]
@@ -39,10 +39,10 @@ pub enum ProblemKind {
         "SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned"
     )]
     ForeignNode(String),
-    /// An edge leaves [`END`].
+    /// An edge leaves [`END`](crate::END).
     #[error("SS006: an edge leaves END, where a branch is over; remove it")]
     OutOfEnd,
-    /// An edge enters [`START`].
+    /// An edge enters [`START`](crate::START).
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
     /// A join of less than two nodes.
