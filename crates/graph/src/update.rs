@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
+use superstep_engine::{ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
 
 use crate::{
     AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
@@ -89,7 +89,10 @@ pub(crate) async fn update_states<S: State>(
     }
     let head = restored.as_ref().map(|it| it.head);
     let mut last_run = match &restored {
-        Some(restored) => last_run(checkpointer, thread, restored, config.checkpoint.is_none()).await?,
+        Some(restored) => {
+            let live = config.checkpoint.is_none();
+            last_run(&graph.topology, checkpointer, thread, restored, live).await?
+        }
         None => vec![START.into()],
     };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
@@ -143,6 +146,7 @@ pub(crate) async fn fork<S: State>(
 
 /// The nodes that ran last before a checkpoint, in fold order.
 async fn last_run<S: State>(
+    topology: &Topology,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     restored: &Restored<S>,
@@ -150,8 +154,13 @@ async fn last_run<S: State>(
 ) -> Result<Vec<NodeName>, RunError> {
     let meta = &restored.meta;
     let finished = restored.tasks.iter().filter(|task| live && task.update.is_some());
-    let finished: Vec<_> =
-        finished.filter_map(|task| meta.control.next.get(task.slot as usize).cloned()).collect();
+    let who = |task: &RestoredTask<S>| match &task.record {
+        TaskRecord::Finished { failure: Some(failure), .. } => {
+            failure.handler(topology).map(|handler| topology.name(handler).clone())
+        }
+        _ => meta.control.next.get(task.slot as usize).cloned(),
+    };
+    let finished: Vec<_> = finished.filter_map(who).collect();
     if !finished.is_empty() {
         return Ok(finished);
     }
@@ -228,9 +237,9 @@ pub(crate) struct Change<S: State> {
     /// What the parent has to run.
     before: Option<Control>,
     /// The tasks of it that need not run any more, by slot.
-    pub(crate) done: Vec<u32>,
-    /// The others, as far as something is known of them.
-    pub(crate) pending: Vec<RestoredTask<S>>,
+    done: Vec<u32>,
+    /// Tasks that are not finished and of which something is known.
+    pending: Vec<RestoredTask<S>>,
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
@@ -246,8 +255,8 @@ impl<S: State> Change<S> {
         Self { state, step, before, done, pending, applied, finished, items, ends: false }
     }
 
-    /// `live` takes along what tasks of the head wrote that were done before their superstep was, so that it is not
-    /// lost; a fork from an older checkpoint leaves it to the other branch.
+    /// `live` takes along what tasks of the head wrote that were done before their superstep was, and what is known of
+    /// the others, so that it is not lost; a fork from an older checkpoint leaves it to the other branch.
     pub(crate) fn after(
         graph: &Inner<S>,
         before: Option<(Control, S, Vec<RestoredTask<S>>)>,
@@ -259,13 +268,15 @@ impl<S: State> Change<S> {
         state.clear_ephemeral();
         let names = control.next.clone();
         let mut change = Self::new(state, Some(control));
+        let lost = (0..).zip(&names).filter(|(_, name)| graph.topology.find(name.as_str()).is_none());
+        change.done.extend(lost.map(|(slot, _)| slot));
         for RestoredTask { slot, record, update } in tasks {
             let (json, targets, failure, update) = match (record, update) {
                 (TaskRecord::Finished { update: json, targets, failure }, Some(update)) => {
                     (json, targets, failure, update)
                 }
                 (record, update) => {
-                    change.pending.push(RestoredTask { slot, record, update });
+                    change.pending.extend(live.then_some(RestoredTask { slot, record, update }));
                     continue;
                 }
             };
@@ -332,6 +343,11 @@ impl<S: State> Change<S> {
             let pending = self.before.iter().flat_map(|before| &before.next);
             self.done
                 .extend((0..).zip(pending).filter(|(_, pending)| **pending == name).map(|(slot, _)| slot));
+            let has_over = |task: &&RestoredTask<S>| match &task.record {
+                TaskRecord::Handled { failure, .. } => failure.handler(&graph.topology) == Some(node),
+                _ => false,
+            };
+            self.done.extend(self.pending.iter().filter(has_over).map(|task| task.slot));
             self.finished.push((node, targets.ends));
             self.items.extend(targets.items);
         }
@@ -355,9 +371,12 @@ impl<S: State> Change<S> {
         parent: Option<CheckpointId>,
         config: &RunConfig,
     ) -> Result<(Commit, Self), RunError> {
-        let (state, control, applied) = self.into_parts(graph, Targets::default())?;
+        let changed = self.into_changed(graph, Targets::default())?;
+        let records = changed.records();
+        let Changed { state, control, applied, carried } = changed;
         let mut next = Self::new(state, Some(control.clone()));
         next.state.clear_ephemeral();
+        next.pending = carried.into_iter().map(|(_, task)| task).collect();
         let commit = Commit {
             parent,
             source: Source::Update,
@@ -366,27 +385,62 @@ impl<S: State> Change<S> {
             metadata: config.metadata.clone(),
             applied,
             snapshot: None,
-            records: Vec::new(),
+            records,
         };
         Ok((commit, next))
     }
 
-    /// The state and where the thread stands afterwards, with the tasks of `also` to run as well, and what is folded in.
-    pub(crate) fn into_parts(
-        self,
-        graph: &Inner<S>,
-        also: Targets,
-    ) -> Result<(S, Control, Vec<AppliedTask>), RunError> {
-        let Self { state, step, before, done, applied, finished, items, ends, .. } = self;
+    /// What the thread is afterwards, with the tasks of `also` to run as well.
+    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Result<Changed<S>, RunError> {
+        let Self { state, step, before, done, pending, applied, finished, items, ends } = self;
         if ends {
-            return Ok((state, Control::new(step, Vec::new()), applied));
+            let control = Control::new(step, Vec::new());
+            return Ok(Changed { state, control, applied, carried: Vec::new() });
         }
         let control = graph.topology.after(before.as_ref(), &done, &also.ends, &finished);
         let mut control = control.map_err(|error| RunError::Route { step, error })?;
-        let still = before.into_iter().flat_map(|before| before.items);
-        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item);
+        let still = before.iter().flat_map(|before| &before.items);
+        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.clone());
         let sent = still.chain(also.items).chain(items).collect();
         control.items = run::items(control.next.len(), sent);
-        Ok((state, control, applied))
+        let carry = |task: RestoredTask<S>| {
+            let before = before.as_ref().filter(|_| !done.contains(&task.slot))?;
+            let slot = moved(before, &done, &control, task.slot)?;
+            Some((task.slot, RestoredTask { slot, ..task }))
+        };
+        let carried = pending.into_iter().filter_map(carry).collect();
+        Ok(Changed { state, control, applied, carried })
     }
+}
+
+/// A thread after a superstep made by hand.
+pub(crate) struct Changed<S: State> {
+    pub(crate) state: S,
+    pub(crate) control: Control,
+    /// What is folded in.
+    pub(crate) applied: Vec<AppliedTask>,
+    /// What is known of the tasks that stay to be run, each behind the slot that it had before.
+    pub(crate) carried: Vec<(u32, RestoredTask<S>)>,
+}
+
+impl<S: State> Changed<S> {
+    /// What is known of the tasks that stay to be run, as it is stored.
+    pub(crate) fn records(&self) -> Vec<(u32, TaskRecord)> {
+        self.carried.iter().map(|(_, task)| (task.slot, task.record.clone())).collect()
+    }
+}
+
+/// The slot that a task of `before` has among those of `after`, in which the tasks of `done` are over. `None` if it is
+/// deferred and has to wait again.
+///
+/// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
+fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
+    let pulled = after.next.len() - after.items.len();
+    let new = if before.items.contains_key(&slot) {
+        pulled + before.items.range(..slot).filter(|(other, _)| !done.contains(other)).count()
+    } else {
+        let name = before.next.get(slot as usize)?;
+        after.next[..pulled].iter().position(|next| next == name)?
+    };
+    u32::try_from(new).ok()
 }

@@ -1,11 +1,11 @@
 //! C13 to C15 and on: a state that is changed from outside.
 
 use superstep::{
-    AsNode, Breakpoints, CheckpointId, CompiledGraph, History, RunConfig, RunError, START, Source, State,
-    StateGraph, Status,
+    Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, History, NodeError, NodeFailure,
+    RunConfig, RunError, START, Source, State, StateGraph, Status,
 };
 
-use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+use crate::support::{Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
 
 fn before(node: &str) -> RunConfig {
     RunConfig { breakpoints: Breakpoints { before: vec![node.to_owned()], ..Breakpoints::default() }, ..t() }
@@ -141,5 +141,134 @@ on_every_store! {
         let error = failed(graph.bulk_update_state(t(), unclear).await);
         assert!(matches!(&error, RunError::AmbiguousUpdate { .. }), "{error}");
         assert_eq!(h(&graph).await, stored);
+    }
+    /// `p` did something once and was answered once. Both updates give it another slot.
+    async fn a_task_that_stays_keeps_what_it_did_once_and_was_answered(backend: Backend) {
+        let (calls, paid) = (Calls::default(), Calls::default());
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let deps = (calls.clone(), paid.clone());
+            let p = graph.add_node_with("p", deps, async |(calls, paid): (Calls, Calls), _: Plain, cx: Cx| {
+                calls.add(&cx);
+                let effect = async |_| {
+                    paid.add(&cx);
+                    Ok::<_, NodeError>(7)
+                };
+                let receipt: i64 = cx.once("pay", effect).await?;
+                let [one, two]: [String; 2] = [cx.interrupt("one", 1).await, cx.interrupt("two", 2).await];
+                Ok::<_, NodeError>(say(&format!("{receipt} {one} {two}")))
+            });
+            let [a, b, c] = ["a", "b", "c"].map(|name| sayer(&mut graph, name));
+            graph.add_edge(START, p);
+            graph.add_edge(a, b);
+            graph.add_edge(a, c);
+            graph.add_edge(p, END);
+            backend.keep(graph.compile().unwrap())
+        };
+        let answer = |key: &str, answer: &str| RunConfig { answers: Answers::new().answer(key, answer), ..t() };
+        assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
+        assert_eq!(graph().resume(answer("p:0:one", "1")).await.unwrap().status, Status::Interrupted);
+        graph().update_state(t(), say("U"), "a").await.unwrap();
+        let updates = ["b", "c", "a"].map(|name| vec![(say(name), AsNode::from(name))]);
+        graph().bulk_update_state(t(), updates.into()).await.unwrap();
+        let found = head(&graph()).await;
+        assert_eq!(names(&found.next), "b c p");
+        let asked: Vec<_> = found.tasks.iter().flat_map(|task| &task.interrupts).map(|asked| asked.id.as_str()).collect();
+        assert_eq!(asked, ["p:2:two"]);
+        let end = graph().resume(answer("two", "2")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
+        assert_eq!((calls.all().as_str(), paid.all().as_str()), ("p p p", "p"));
+    }
+
+    async fn an_update_in_the_name_of_the_task_or_on_an_older_checkpoint_leaves_it_behind(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let p = graph.add_node("p", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", ()).await));
+            let a = sayer(&mut graph, "a");
+            graph.add_edge(START, p);
+            graph.add_edge(p, a);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        graph().update_state(t(), say("by hand"), "p").await.unwrap();
+        let found = head(&graph()).await;
+        assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("a", 0));
+        let fork = RunConfig { checkpoint: asked.checkpoint, ..t() };
+        graph().update_state(fork, say("U"), AsNode::Input).await.unwrap();
+        let found = head(&graph()).await;
+        assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("p", 0));
+    }
+
+    /// The update is the handler's, which finished last, and not the failed node's.
+    async fn a_handler_that_finished_is_who_ran_last(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let bad = graph.add_node("bad", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("it broke")));
+            let mend = graph.add_error_handler(bad, "mend", async |_: NodeFailure, _: Plain, _: Cx| say("mend"));
+            let ask = graph.add_node("q", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", ()).await));
+            let [x, y] = ["x", "y"].map(|name| sayer(&mut graph, name));
+            graph.add_edge(START, bad);
+            graph.add_edge(START, ask);
+            graph.add_edge(bad, x);
+            graph.add_edge(mend, y);
+            backend.keep(graph.compile().unwrap())
+        };
+        assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
+        graph().update_state(t(), say("U"), None).await.unwrap();
+        let found = head(&graph()).await;
+        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("q y", "mend U"));
+    }
+
+    async fn an_error_handler_keeps_its_task_until_it_had_its_turn(backend: Backend) {
+        let calls = Calls::default();
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let bad = graph.add_node_with("bad", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                calls.add(&cx);
+                Err::<(), _>(NodeError::new("it broke"))
+            });
+            let mend = graph.add_error_handler(bad, "mend", async |_: NodeFailure, _: Plain, cx: Cx| {
+                say(&cx.interrupt::<String>("q", ()).await)
+            });
+            let [a, y] = ["a", "y"].map(|name| sayer(&mut graph, name));
+            graph.add_edge(START, bad);
+            graph.add_edge(a, END);
+            graph.add_edge(mend, y);
+            backend.keep(graph.compile().unwrap())
+        };
+        for by_hand in [false, true] {
+            let t = || RunConfig::thread(format!("by hand: {by_hand}"));
+            assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
+            graph().update_state(t(), say("U"), "a").await.unwrap();
+            let end = if by_hand {
+                graph().update_state(t(), say("mended"), "mend").await.unwrap();
+                graph().resume(t()).await.unwrap()
+            } else {
+                let answers = Answers::new().answer("mend:0:q", "mended");
+                graph().resume(RunConfig { answers, ..t() }).await.unwrap()
+            };
+            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U mended y"));
+        }
+        assert_eq!(calls.all(), "bad bad");
+    }
+
+    async fn items_of_a_worker_that_is_gone_go_with_it(backend: Backend) {
+        let graph = |lost: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            for (name, from) in [("gone", 1), ("w", 3)] {
+                if name == "w" || !lost {
+                    let w = graph.add_worker(name, async |item: i64, _: Plain, _: Cx| say(&item.to_string()));
+                    graph.add_fan_out(START, move |_: &Plain| [from, from + 1], w);
+                }
+            }
+            let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+            graph.add_edge(START, a);
+            graph.add_edge(a, b);
+            backend.keep(graph.compile().unwrap())
+        };
+        graph(false).invoke(Plain::update(), before("gone")).await.unwrap();
+        graph(true).update_state(t(), say("U"), "a").await.unwrap();
+        let end = graph(true).resume(t()).await.unwrap();
+        assert_eq!(end.state.said(), "U b 3 4");
     }
 }

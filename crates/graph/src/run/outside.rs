@@ -4,8 +4,13 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{Begin, Driver};
 use crate::{
-    Answers, Command, Question, RunConfig, RunError, Source, State, command::Goto, hold::NewCheckpoint,
-    interrupt::Asking, load::RestoredTask, node::Targets, update::Change,
+    Answers, Command, Question, RunConfig, RunError, Source, State,
+    command::Goto,
+    hold::NewCheckpoint,
+    interrupt::Asking,
+    load::RestoredTask,
+    node::Targets,
+    update::{Change, Changed},
 };
 
 impl<S: State> Driver<S> {
@@ -32,30 +37,26 @@ impl<S: State> Driver<S> {
         if let Some(update) = command.update {
             change.add_from_outside(&graph, update)?;
         }
-        let pending = std::mem::take(&mut change.pending);
-        let done = change.done.clone();
-        let (state, after, applied) = change.into_parts(&graph, also)?;
+        let changed = change.into_changed(&graph, also)?;
+        let records = changed.records();
+        let Changed { state, control: after, applied, carried } = changed;
         self.state = state;
-        // Its tasks have other slots now, and with them other ids.
-        let (mut carried, mut translated) = (Vec::new(), Answers::new());
-        for task in pending.into_iter().filter(|_| live) {
-            let Some(node) = control.next.get(task.slot as usize) else { continue };
-            let given = answers.remove(&task.slot).unwrap_or_default();
-            let Some(slot) = moved(&control, &done, &after, task.slot) else {
-                match given.into_keys().next() {
-                    Some(key) => return Err(RunError::TooEarly { node: node.clone(), key }),
-                    None => continue,
-                }
-            };
-            let (asks, questions) = task.record.questions(node, &graph.topology);
-            for asked in questions.iter().map(|asked| asked.clone().into_asking(slot, asks.clone())) {
+        // The tasks have other slots now, and with them their questions have other ids.
+        let mut translated = Answers::new();
+        for (before, task) in &carried {
+            let Some(given) = answers.remove(before) else { continue };
+            let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
+            for asked in questions.iter().map(|asked| asked.clone().into_asking(task.slot, asks.clone())) {
                 if let Some(answer) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, answer.clone());
                 }
             }
-            carried.push(RestoredTask { slot, ..task });
         }
-        let records = carried.iter().map(|task| (task.slot, task.record.clone())).collect();
+        let early = answers.into_iter().find_map(|(slot, given)| Some((slot, given.into_keys().next()?)));
+        if let Some((slot, key)) = early {
+            return Err(RunError::TooEarly { node: control.next[slot as usize].clone(), key });
+        }
+        let carried = carried.into_iter().map(|(_, task)| task).collect();
         let (source, metadata) = (Source::Update, config.metadata.clone());
         let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
         let begin = self.restore_tasks(after, carried, &translated)?;
@@ -117,19 +118,4 @@ fn questions<S: State>(
         asked.extend(questions.iter().map(ask));
     }
     asked
-}
-
-/// The slot that a task of `before` has among those of `after`, in which the tasks of `done` are over. `None` if it is
-/// deferred and has to wait again.
-///
-/// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
-fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
-    let pulled = after.next.len() - after.items.len();
-    let new = if before.items.contains_key(&slot) {
-        pulled + before.items.range(..slot).filter(|(other, _)| !done.contains(other)).count()
-    } else {
-        let name = before.next.get(slot as usize)?;
-        after.next[..pulled].iter().position(|next| next == name)?
-    };
-    u32::try_from(new).ok()
 }
