@@ -6,5 +6,7 @@ mod support;
 
 mod contract;
 mod control;
+mod gotos;
+mod handlers;
 mod machine;
 mod orders;

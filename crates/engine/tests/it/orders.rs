@@ -1,11 +1,16 @@
 //! Whatever the order in which tasks end, and however often the process is started again, the commits are the same.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use proptest::{collection::vec, prelude::*, sample::Index};
+use proptest::{
+    collection::{btree_map, vec},
+    prelude::*,
+    sample::Index,
+};
 use superstep_engine::{
-    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeSpec, OnCancel,
-    Output, Records, Report, RetryPolicy, Run, RunLimits, Target, Task, TaskId, Topology, TopologyBuilder,
+    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeIndex, NodeSpec,
+    OnCancel, Output, Records, Report, RetryPolicy, Run, RunLimits, Target, Task, TaskId, Topology,
+    TopologyBuilder,
 };
 
 /// What the nodes of a random graph do: all of it depends on who runs when, and on nothing else.
@@ -16,16 +21,23 @@ struct World {
     edges: Vec<(usize, usize)>,
     /// Routes, each with the node that has it.
     routes: Vec<(usize, usize)>,
+    /// Routes that nodes take themselves.
+    gotos: Vec<(usize, usize)>,
+    /// Error handlers: the node of each, and where an edge leads from it.
+    handlers: BTreeMap<usize, usize>,
     seed: u64,
 }
 
 fn worlds() -> impl Strategy<Value = World> {
     (2..6_usize).prop_flat_map(|nodes| {
         let edge = move || (0..=nodes, 1..=nodes);
-        let edges = (vec(edge(), 0..8), vec(edge(), 0..5), any::<u64>());
-        edges.prop_map(move |(mut edges, routes, seed)| {
+        let own = move || (1..=nodes, 1..=nodes);
+        let gotos = vec(own(), 0..5);
+        let handlers = btree_map(1..=nodes, 1..=nodes, 0..4);
+        let edges = (vec(edge(), 0..8), vec(edge(), 0..5), gotos, handlers, any::<u64>());
+        edges.prop_map(move |(mut edges, routes, gotos, handlers, seed)| {
             edges.push((0, 1));
-            World { nodes, edges, routes, seed }
+            World { nodes, edges, routes, gotos, handlers, seed }
         })
     })
 }
@@ -34,13 +46,15 @@ impl World {
     fn topology(&self) -> Arc<Topology> {
         let place = std::panic::Location::caller();
         let retry = Some(RetryPolicy::default());
-        let nodes = (0..self.nodes).map(|node| NodeSpec {
-            name: format!("n{node}").into(),
+        let named = (0..self.nodes).map(|node| (format!("n{node}"), None));
+        let handlers = self.handlers.keys().map(|of| (format!("h{of}"), Some(Endpoint::Node(of - 1))));
+        let nodes = named.chain(handlers).map(|(name, handles)| NodeSpec {
+            name: name.into(),
             retry,
             on_cancel: OnCancel::Drop,
             worker: false,
             routing: false,
-            handles: None,
+            handles,
             deferred: false,
             subgraph: None,
             place,
@@ -49,7 +63,11 @@ impl World {
         let plain = self.edges.iter().map(|&edge| (edge, EdgeKind::Plain));
         let routes = self.routes.iter().enumerate();
         let routes = routes.map(|(number, &edge)| (edge, EdgeKind::Route(number.to_string())));
-        let edges = plain.chain(routes);
+        let gotos = self.gotos.iter().enumerate();
+        let gotos = gotos.map(|(number, &edge)| (edge, EdgeKind::Goto(number.to_string())));
+        let handlers = (self.nodes + 1..).zip(self.handlers.values());
+        let mended = handlers.map(|(handler, &to)| ((handler, to), EdgeKind::Plain));
+        let edges = plain.chain(routes).chain(gotos).chain(mended);
         let edges = edges.map(|((from, to), kind)| Edge { from: end(from), to: end(to), kind, place });
         let builder =
             TopologyBuilder { nodes: nodes.collect(), edges: edges.collect(), ..TopologyBuilder::default() };
@@ -70,18 +88,29 @@ impl World {
         // Two exclusive channels that are seldom written, and two that everybody may write.
         let exclusive: ChannelSet = (0..2).filter(|channel| drawn >> (channel * 4) & 15 == 0).collect();
         let shared: ChannelSet = (2..4).filter(|channel| drawn >> (channel * 4) & 1 == 0).collect();
-        let node: usize = name.strip_prefix('n').map_or(0, |number| number.parse::<usize>().unwrap() + 1);
-        let routes: Vec<usize> =
-            self.routes.iter().filter(|(from, _)| *from == node).map(|(_, to)| *to).collect();
-        let chosen = (!routes.is_empty()).then(|| routes[self.draw(task, 2) as usize % routes.len()]);
+        let node = match name.split_at(1) {
+            ("n", number) => Some(number.parse::<usize>().unwrap() + 1),
+            ("h", _) => None,
+            _ => Some(0),
+        };
+        let choose = |edges: &[(usize, usize)], question| {
+            let own: Vec<usize> =
+                edges.iter().filter(|(from, _)| Some(*from) == node).map(|(_, to)| *to).collect();
+            (!own.is_empty()).then(|| own[self.draw(task, question) as usize % own.len()])
+        };
         let target = |to: usize| Target::Node(topology.find(&format!("n{}", to - 1)).unwrap());
-        let targets = chosen.into_iter().map(target).collect();
+        let chosen = [choose(&self.gotos, 5), choose(&self.gotos, 6), choose(&self.routes, 2)];
+        let targets = chosen.into_iter().flatten().map(target).collect();
         Report { written: exclusive.union(shared), exclusive, targets }
     }
 
-    /// How often the task fails before it succeeds.
-    fn failures(&self, task: TaskId) -> u32 {
-        [0, 0, 0, 1, 2][self.draw(task, 3) as usize % 5]
+    /// How often the task fails before it succeeds. If there is a handler, it may fail for good.
+    fn failures(&self, topology: &Topology, task: Task) -> u32 {
+        let question = if topology.is_handler(task.node) { 4 } else { 3 };
+        match [0, 0, 0, 1, 2, u32::MAX][self.draw(task.id, question) as usize % 6] {
+            u32::MAX if topology.handler(task.node).is_none() => 0,
+            failures => failures,
+        }
     }
 }
 
@@ -90,18 +119,35 @@ type Course = (Vec<(Commit, Control)>, Output);
 
 const LIMIT: u32 = 8;
 
-/// Lets tasks end in the order of `picks`; some picks end the process instead.
-fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
+/// What happens next while tasks run.
+#[derive(Clone, Debug)]
+enum Pick {
+    /// One of them ends.
+    End(Index),
+    /// The process ends.
+    Crash,
+    /// Someone drains the run, and another process goes on.
+    Drain,
+}
+
+/// Lets tasks end in the order of `picks`; some picks end the process or the run instead.
+fn drive(world: &World, picks: &[Pick]) -> Course {
     let topology = world.topology();
     let start = TaskId { step: 0, slot: 0 };
     let mut control = Control::input(None);
     let mut finished: Vec<(u32, Report)> = vec![(0, world.report(&topology, start, "__start__"))];
     let mut failed: Vec<(u32, u32)> = Vec::new();
+    let mut handled: Vec<(u32, NodeIndex)> = Vec::new();
     let mut commits: Vec<(Commit, Control)> = Vec::new();
     let mut picks = picks.iter();
     'process: loop {
         let used = u32::try_from(commits.len().saturating_sub(1)).unwrap();
-        let records = Records { finished: finished.clone(), failed: failed.clone(), ..Records::default() };
+        let records = Records {
+            handled: handled.clone(),
+            finished: finished.clone(),
+            failed: failed.clone(),
+            ..Records::default()
+        };
         let limits = RunLimits { supersteps: LIMIT - used, ..RunLimits::default() };
         let run = Run::restore(topology.clone(), &control, records, limits);
         let mut run = run.expect("what was recorded fits");
@@ -112,23 +158,32 @@ fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
                     Output::Execute(task) => running.push(task),
                     Output::Commit(commit) => {
                         control = run.control().expect("a commit is pending");
-                        (finished, failed) = (Vec::new(), Vec::new());
+                        (handled, finished, failed) = (Vec::new(), Vec::new(), Vec::new());
                         commits.push((commit, control.clone()));
                         run.handle(Input::Committed).unwrap();
                     }
+                    Output::Drained => continue 'process,
                     end => return (commits, end),
                 }
             }
             let pick = match picks.next() {
-                Some((_, true)) => continue 'process,
-                Some((pick, false)) => pick.index(running.len()),
+                Some(Pick::Crash) => continue 'process,
+                Some(Pick::Drain) => {
+                    run.handle(Input::Drain).unwrap();
+                    continue;
+                }
+                Some(Pick::End(pick)) => pick.index(running.len()),
                 None => 0,
             };
             let task = running.swap_remove(pick);
             let slot = task.id.slot;
-            if task.attempt <= world.failures(task.id) {
+            if task.attempt <= world.failures(&topology, task) {
                 failed.retain(|(other, _)| *other != slot);
-                failed.push((slot, task.attempt));
+                if task.attempt < RetryPolicy::default().max_attempts {
+                    failed.push((slot, task.attempt));
+                } else {
+                    handled.push((slot, topology.handler(task.node).expect("only these fail for good")));
+                }
                 run.handle(Input::Failed { task: task.id, retryable: true, chance: 0.3 }).unwrap();
             } else {
                 let report = world.report(&topology, task.id, topology.name(task.node).as_str());
@@ -140,20 +195,30 @@ fn drive(world: &World, picks: &[(Index, bool)]) -> Course {
     }
 }
 
-fn picks(restarts: f64) -> impl Strategy<Value = Vec<(Index, bool)>> {
-    vec((any::<Index>(), prop::bool::weighted(restarts)), 0..60)
+/// Of ten picks, so many end the process and so many drain the run.
+fn picks(crashes: u32, drains: u32) -> impl Strategy<Value = Vec<Pick>> {
+    let pick = prop_oneof![
+        10 - crashes - drains => any::<Index>().prop_map(Pick::End),
+        crashes => Just(Pick::Crash),
+        drains => Just(Pick::Drain),
+    ];
+    vec(pick, 0..60)
 }
 
 proptest! {
     #[test]
-    fn completion_order_and_restarts_are_invisible(world in worlds(), one in picks(0.0), other in picks(0.2)) {
+    fn completion_order_drains_and_restarts_are_invisible(
+        world in worlds(),
+        one in picks(0, 0),
+        other in picks(2, 1),
+    ) {
         let (plain, first, second) = (drive(&world, &[]), drive(&world, &one), drive(&world, &other));
         prop_assert_eq!(&first, &plain);
         prop_assert_eq!(&second, &plain);
     }
 
     #[test]
-    fn equal_inputs_give_equal_outputs(world in worlds(), picks in picks(0.1)) {
+    fn equal_inputs_give_equal_outputs(world in worlds(), picks in picks(1, 1)) {
         prop_assert_eq!(drive(&world, &picks), drive(&world, &picks));
     }
 
@@ -166,6 +231,8 @@ proptest! {
             nodes: writes.len(),
             edges: (1..=writes.len()).map(|node| (0, node)).collect(),
             routes: Vec::new(),
+            gotos: Vec::new(),
+            handlers: BTreeMap::new(),
             seed: 0,
         };
         let set = |bits: u8| (0..4).filter(|bit| bits >> bit & 1 == 1).collect::<ChannelSet>();

@@ -7,7 +7,8 @@ use superstep_engine::{
     Output, Records, Report, RetryPolicy, Run, RunLimits, Target, TaskId, Topology, TopologyBuilder,
 };
 
-/// A graph in one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`.
+/// A graph in one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`. A route that a node takes itself is
+/// `a +Again+> b`, an error handler `a !> h`.
 pub(crate) fn graph(lines: &str) -> Topology {
     build(lines, |_| {})
 }
@@ -22,6 +23,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
         let kind = match arrow {
             "->" => EdgeKind::Plain,
             "=>" => EdgeKind::FanOut,
+            goto if goto.starts_with('+') => EdgeKind::Goto(goto.trim_matches(['+', '>']).to_owned()),
             route => EdgeKind::Route(route.trim_matches(['-', '>']).to_owned()),
         };
         let mut end = |name: &str| match name {
@@ -48,6 +50,10 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
             }
         };
         let (from, to) = (end(from), end(to));
+        if let ("!>", Endpoint::Node(handler)) = (arrow, to) {
+            builder.nodes[handler].handles = Some(from);
+            continue;
+        }
         builder.edges.push(Edge { from, to, kind, place });
     }
     builder.build(place).expect("the graph is valid").0
