@@ -123,9 +123,10 @@ impl<S: State, R: fmt::Debug> fmt::Debug for Command<S, R> {
 /// `Result` of any of these.
 #[diagnostic::on_unimplemented(
     message = "a routing node of a `StateGraph<{S}>` cannot return `{Self}`",
-    label = "neither a route nor a command on `{S}`",
-    note = "return a `Command<{S}, Next>`, a `Next` that derives `Route`, a `Vec` of either, or a `Result` of those whose \
-            error implements `std::error::Error`; a node that returns an update only is declared with `add_node`"
+    label = "neither a route nor a command of routes on `{S}`",
+    note = "return a `Command<{S}, Next>` or a `Next`, where `Next` is an enum with `#[derive(Route, Clone, Copy)]`, a `Vec` \
+            of either, or a `Result` of those whose error implements `std::error::Error`; a node that returns an update only \
+            is declared with `add_node`"
 )]
 pub trait RoutingOutput<S: State> {
     /// The enum of its routes.
@@ -138,6 +139,7 @@ pub trait RoutingOutput<S: State> {
     fn into_command(self) -> Result<Command<S, Self::Route>, NodeError>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: State, R: Route> RoutingOutput<S> for R {
     type Route = R;
 
