@@ -89,6 +89,14 @@ async fn write_fixture(path: &Path) {
     store.commit(&"../o'dd ü".into(), None, superstep(None, "{}")).await.unwrap();
 }
 
+/// Whether what was written now is what is in a fixture. One that is not there yet is written if that is wanted.
+pub(crate) fn assert_written_as_in(fixture: &str, written: &Path) {
+    if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !Path::new(fixture).exists() {
+        std::fs::copy(written, fixture).unwrap();
+    }
+    assert_eq!(dump(written), dump(&copy(fixture).db()));
+}
+
 /// Every row, as text.
 fn dump(path: &Path) -> String {
     let connection = rusqlite::Connection::open(path).unwrap();
@@ -108,21 +116,22 @@ fn dump(path: &Path) -> String {
     dump
 }
 
-/// A copy of the fixture, because opening a database puts files beside it.
-fn fixture() -> Folder {
+/// A copy of a fixture, because opening a database puts files beside it.
+pub(crate) fn copy(fixture: &str) -> Folder {
     let folder = Folder::new();
-    std::fs::copy(FIXTURE, folder.db()).expect("the fixture is in the repository");
+    std::fs::copy(fixture, folder.db()).expect("the fixture is in the repository");
     folder
+}
+
+fn fixture() -> Folder {
+    copy(FIXTURE)
 }
 
 #[tokio::test]
 async fn what_is_written_today_is_what_was_written_then() {
     let folder = Folder::new();
     write_fixture(&folder.db()).await;
-    if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !Path::new(FIXTURE).exists() {
-        std::fs::copy(folder.db(), FIXTURE).unwrap();
-    }
-    assert_eq!(dump(&folder.db()), dump(&fixture().db()));
+    assert_written_as_in(FIXTURE, &folder.db());
 }
 
 #[tokio::test]

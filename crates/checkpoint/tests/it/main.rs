@@ -8,5 +8,6 @@ mod damage;
 mod format;
 mod lease;
 mod opening;
+mod records;
 mod store;
 mod support;
