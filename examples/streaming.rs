@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(count, END);
     let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
 
-    let mut run = graph.stream(Story::update(), RunConfig::thread("tokens"), &[StreamMode::Messages]);
+    let mut run = graph.stream(Story::update(), RunConfig::thread("tokens"), [StreamMode::Messages]);
     while let Some(event) = run.next().await {
         if let Event::Message { node, id, data, .. } = event {
             println!("{node} {id}: {data}");
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", serde_json::to_string(&event)?);
     }
 
-    let mut run = graph.stream(Story::update(), RunConfig::thread("left"), &[StreamMode::Messages]);
+    let mut run = graph.stream(Story::update(), RunConfig::thread("left"), [StreamMode::Messages]);
     run.next().await;
     drop(run);
     let end = graph.resume(RunConfig::thread("left")).await?;

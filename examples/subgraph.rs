@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example subgraph`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::sync::Arc;
 
 use superstep::{Answers, Cx, END, Log, MemoryCheckpointer, RunConfig, START, State, StateGraph, Status};

@@ -216,10 +216,10 @@ impl Scenario {
         }
         let modes = [StreamMode::Custom, StreamMode::Updates];
         let mut stream = if self.user_id.is_empty() {
-            agent.process_message_stream(text, config, &modes)
+            agent.process_message_stream(text, config, modes)
         } else {
             let input = AgentState::update().messages([Message::user(text)]).user_id(self.user_id);
-            agent.graph().stream(input, config, &modes)
+            agent.graph().stream(input, config, modes)
         };
         let (mut told, mut events) = (Vec::new(), Vec::new());
         while let Some(event) = stream.next().await {

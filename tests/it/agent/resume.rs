@@ -217,7 +217,7 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
         let config = t();
         let cancel = config.cancel.clone();
-        let mut stream = agent.process_message_stream("go", config, &[StreamMode::Custom]);
+        let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 cancel.cancel();

@@ -195,7 +195,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let config = RunConfig { step_limit: 300, ..t() };
         let mut seen = Vec::new();
-        let mut stream = graph.stream(Plain::update(), config, &[superstep::StreamMode::Values]);
+        let mut stream = graph.stream(Plain::update(), config, [superstep::StreamMode::Values]);
         while let Some(event) = futures::StreamExt::next(&mut stream).await {
             if let superstep::Event::Values { step, state, .. } = event {
                 seen.push((step, state));

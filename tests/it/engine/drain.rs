@@ -140,7 +140,7 @@ async fn a_run_without_a_checkpointer_can_be_drained() {
     let graph = nodes(&["stop", "b"], &Calls::default());
     let end = graph.invoke(say("in"), RunConfig::default()).await.unwrap();
     assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "in stop".to_owned()));
-    let stream = graph.stream(say("in"), RunConfig::default(), &[StreamMode::Values]);
+    let stream = graph.stream(say("in"), RunConfig::default(), [StreamMode::Values]);
     assert_eq!(stream.outcome().await.unwrap().status, Status::Drained);
 }
 

@@ -136,7 +136,7 @@ fn assert_well_formed(svg: &str) {
         assert!(!rest[..start].contains('>'), "a stray `>` in {}", &rest[..start]);
         let end = start + rest[start..].find('>').expect("an element ends");
         let element = &rest[start + 1..end];
-        assert!(!element.contains('<') && element.matches('"').count() % 2 == 0, "{element}");
+        assert!(!element.contains('<') && element.matches('"').count().is_multiple_of(2), "{element}");
         if let Some(name) = element.strip_prefix('/') {
             assert_eq!(open.pop(), Some(name), "{svg}");
         } else if !element.ends_with('/') {

@@ -55,7 +55,7 @@ async fn b4_a_map_and_its_join() {
     let end = graph.invoke(Sums::update(), RunConfig::default()).await.unwrap();
     assert_eq!((end.state.log.iter().copied().collect::<Vec<_>>(), end.state.x), (vec![6, 2, 4], 12));
 
-    let mut stream = graph.stream(Sums::update(), RunConfig::default(), &[StreamMode::Updates]);
+    let mut stream = graph.stream(Sums::update(), RunConfig::default(), [StreamMode::Updates]);
     let mut wrote = Vec::new();
     while let Some(event) = stream.next().await {
         let Event::Update { node, .. } = event else { panic!("{event:?}") };

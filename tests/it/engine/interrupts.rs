@@ -79,7 +79,7 @@ on_every_store! {
         assert!(matches!(both, RunError::InputAndAnswers), "{both}");
         let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let modes = [StreamMode::Updates];
-        let told: Vec<_> = graph.stream(say("NEW"), discard, &modes).collect().await;
+        let told: Vec<_> = graph.stream(say("NEW"), discard, modes).collect().await;
         let [Event::Discarded { nodes }, Event::Update { .. }, Event::Interrupt(again)] = &told[..] else {
             panic!("{told:?}")
         };
@@ -380,7 +380,7 @@ async fn d11_asking_without_a_checkpointer_is_an_error() {
 async fn an_interrupt_is_an_event_in_every_mode() {
     let graph = asking(&Calls::default());
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
-    let events: Vec<_> = graph.stream(Plain::update(), t(), &[StreamMode::Updates]).collect().await;
+    let events: Vec<_> = graph.stream(Plain::update(), t(), [StreamMode::Updates]).collect().await;
     let [Event::Update { .. }, Event::Interrupt(asked)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(asked.id, "ask:0:q");
 }

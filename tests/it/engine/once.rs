@@ -181,7 +181,7 @@ on_every_store! {
                 async move {
                     let receipt = charge(&cx, &outside, "charge").await?;
                     match end {
-                        "fail" => return Err(NodeError::new("no").fatal()),
+                        "fail" => Err(NodeError::new("no").fatal()),
                         "panic" => panic!("no"),
                         "cancel" => {
                             cx.cancel().cancel();

@@ -119,7 +119,7 @@ async fn a6_channels_that_nobody_wrote_have_their_default_in_the_first_node() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(Zeros::update().n(2), RunConfig::default(), &[StreamMode::Custom]);
+    let mut stream = graph.stream(Zeros::update().n(2), RunConfig::default(), [StreamMode::Custom]);
     let seen = Zeros { n: 2, ..Zeros::default() };
     let event = futures::StreamExt::next(&mut stream).await;
     assert!(matches!(&event, Some(Event::Custom { data, .. }) if *data == format!("{seen:?}")), "{event:?}");

@@ -76,7 +76,7 @@ fn number(event: &Event<Count>) -> u64 {
 #[tokio::test]
 async fn a_consumer_that_listens_hears_each_of_100_000_events_of_a_long_run() {
     let graph = counting(1_000, 100, Arc::default());
-    let stream = graph.stream(Count::update(), long(RunConfig::default()), &[StreamMode::Custom]);
+    let stream = graph.stream(Count::update(), long(RunConfig::default()), [StreamMode::Custom]);
     let numbers: Vec<_> = stream.map(|event| number(&event)).collect().await;
     assert!(numbers.into_iter().eq(0..100_000));
 }
@@ -146,7 +146,7 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, b);
         let graph = backend.keep(graph.compile().unwrap());
-        let mut stream = graph.stream(say("in"), t(), &[]);
+        let mut stream = graph.stream(say("in"), t(), []);
         assert!(futures::poll!(stream.next()).is_pending());
         stuck.reached().await;
         drop(stream);
@@ -158,8 +158,8 @@ on_every_store! {
 
     async fn a_stream_that_nobody_polls_runs_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        drop(graph.stream(say("in"), t(), &[StreamMode::Updates]));
-        let stream = graph.stream(say("in"), t(), &[StreamMode::Updates]);
+        drop(graph.stream(say("in"), t(), [StreamMode::Updates]));
+        let stream = graph.stream(say("in"), t(), [StreamMode::Updates]);
         tokio::task::yield_now().await;
         assert_eq!(head(&graph).await.checkpoint, None);
         assert_eq!(names(&head(&graph).await.next), "");
@@ -180,7 +180,7 @@ fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
         runtime.block_on(async {
             for turn in 0..200_u64 {
                 let config = || RunConfig::thread(turn);
-                let mut stream = graph.stream(say("in"), config(), &[StreamMode::Updates]);
+                let mut stream = graph.stream(say("in"), config(), [StreamMode::Updates]);
                 assert!(stream.next().await.is_some());
                 drop(stream);
                 assert_eq!(graph.resume(config()).await.unwrap().state.said(), "in a b c d e f");
@@ -212,7 +212,7 @@ async fn a_panic_outside_nodes_reaches_whoever_asks_for_the_outcome() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     let mut stream =
-        graph.stream(Brittle::update().fragile(Fragile(true)), RunConfig::default(), &[StreamMode::Tasks]);
+        graph.stream(Brittle::update().fragile(Fragile(true)), RunConfig::default(), [StreamMode::Tasks]);
     while stream.next().await.is_some() {}
     let outcome = tokio::spawn(async move { stream.outcome().await.map(drop) });
     let panic = outcome.await.unwrap_err().into_panic();
@@ -226,7 +226,7 @@ fn a_run_ends_with_its_runtime_and_says_so() {
     let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(say("in"), RunConfig::default(), &[StreamMode::Updates]);
+    let mut stream = graph.stream(say("in"), RunConfig::default(), [StreamMode::Updates]);
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
@@ -255,7 +255,7 @@ async fn dropping_a_stream_drops_its_nodes_where_they_stand() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(say("in"), RunConfig::default(), &[]);
+    let mut stream = graph.stream(say("in"), RunConfig::default(), []);
     assert!(futures::poll!(stream.next()).is_pending());
     while permits.available_permits() == 1 {
         tokio::task::yield_now().await;

@@ -82,7 +82,7 @@ on_every_store! {
 
     async fn f3_a_message_says_whose_it_is(backend: Backend) {
         let graph = backend.keep(writer());
-        let events: Vec<_> = graph.stream(say("in"), t(), &[StreamMode::Messages]).collect().await;
+        let events: Vec<_> = graph.stream(say("in"), t(), [StreamMode::Messages]).collect().await;
         let Event::Message { node, step, slot, attempt, checkpoint, id, .. } = &events[0] else {
             panic!("{events:?}")
         };
@@ -206,7 +206,7 @@ async fn f3_the_same_id_in_two_tasks_is_two_messages() {
         graph.add_edge(START, node);
     }
     let stream =
-        graph.compile().unwrap().stream(Plain::update(), RunConfig::default(), &[StreamMode::Messages]);
+        graph.compile().unwrap().stream(Plain::update(), RunConfig::default(), [StreamMode::Messages]);
     let lines: BTreeSet<_> = stream.map(|event| line_of(&event)).collect().await;
     let expected = [r#"message 1 a #1 m Full: "a""#, r#"message 1 b #1 m Full: "b""#];
     assert_eq!(lines, expected.map(str::to_owned).into());
@@ -251,7 +251,7 @@ async fn every_event_has_a_json_form() {
         StreamMode::Debug,
     ];
     let config = RunConfig { clock: Arc::new(At(1_700_000_000_000)), ..t() };
-    let events: Vec<_> = graph.stream(say("in"), config, &modes).collect().await;
+    let events: Vec<_> = graph.stream(say("in"), config, modes).collect().await;
     let mut lines: Vec<_> = events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
     lines.push(serde_json::to_string(&Event::<Plain>::Lagged { skipped: 3 }).unwrap());
     let discarded = Event::<Plain>::Discarded { nodes: vec!["a".into()] };
@@ -274,7 +274,7 @@ async fn values_are_printed_as_they_are() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     let input = Big::update().huge(u128::MAX);
-    let events: Vec<_> = graph.stream(input, RunConfig::default(), &[StreamMode::Values]).collect().await;
+    let events: Vec<_> = graph.stream(input, RunConfig::default(), [StreamMode::Values]).collect().await;
     let line = serde_json::to_string(&events[0]).unwrap();
     let expected = r#"{"event":"values","data":{"step":0,"values":{"huge":340282366920938463463374607431768211455,"log":[]}}}"#;
     assert_eq!(line, expected);
@@ -289,7 +289,7 @@ async fn debug_shows_the_input_of_a_task_and_its_result() {
     });
     graph.add_fan_out(START, |_: &Plain| vec![1_u32, 2], work);
     let graph = graph.compile().unwrap();
-    let stream = graph.stream(Plain::update(), RunConfig::default(), &[StreamMode::Debug]);
+    let stream = graph.stream(Plain::update(), RunConfig::default(), [StreamMode::Debug]);
     let events: Vec<_> = stream.collect().await;
     let payload = |kind: DebugKind, slot: u32| -> Value {
         let found = events.iter().find_map(|event| match event {

@@ -129,7 +129,7 @@ async fn the_wait_for_another_attempt_counts_against_no_time_out_and_its_start_c
         ..NodeOptions::default()
     };
     let graph = one(node, options);
-    let mut stream = graph.stream(Plain::update(), RunConfig::default(), &[StreamMode::Tasks]);
+    let mut stream = graph.stream(Plain::update(), RunConfig::default(), [StreamMode::Tasks]);
     let mut starts = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::TaskStart { attempt, .. } = event {
