@@ -98,6 +98,28 @@ fn err_a_join_of_less_than_two_nodes() {
     );
 }
 
+#[test]
+fn b11_a_join_knows_only_nodes_of_its_graph() {
+    let mut other = StateGraph::<Plain>::new("other");
+    let stranger = sayer(&mut other, "stranger");
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_join([a, stranger], b);
+    let first = line!() - 1;
+    let problems = graph.compile().err().unwrap().problems;
+    assert!(matches!(&problems[0].kind, ProblemKind::ForeignNode(_)), "{problems:?}");
+    assert_eq!(problems[0].place.line(), first);
+}
+
+#[test]
+#[should_panic(expected = "only at a node of graph `g` can its runs stop")]
+fn b11_a_graph_stops_only_at_nodes_of_its_own() {
+    let mut other = StateGraph::<Plain>::new("other");
+    let stranger = sayer(&mut other, "stranger");
+    StateGraph::<Plain>::new("g").stop_before(stranger);
+}
+
 #[tokio::test]
 async fn a_join_whose_source_is_never_reached_ends_with_the_run() {
     let graph = branches(|graph, a, c, d| {
