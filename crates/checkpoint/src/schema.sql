@@ -31,7 +31,8 @@ CREATE TABLE checkpoints (
 -- The checkpoints that follow another than the one committed before them.
 CREATE INDEX branches ON checkpoints (thread, parent) WHERE parent <> id - 1;
 
--- How tasks ended before their superstep was over.
+-- How tasks ended before their superstep was over. Older databases have this table WITHOUT ROWID, where each record of
+-- more than a quarter of a page takes a page of its own.
 CREATE TABLE tasks (
     -- The key of the checkpoint that has them to run.
     checkpoint INTEGER NOT NULL,
@@ -40,7 +41,7 @@ CREATE TABLE tasks (
     -- or {"end":"cancelled"}
     record TEXT NOT NULL,
     PRIMARY KEY (checkpoint, slot)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- For people.
 CREATE VIEW history AS

@@ -9,8 +9,8 @@ use crate::{
     stored::{Bytes, NewCheckpoint, NewRecord},
 };
 
-/// Adds a checkpoint behind the expected head, or nothing if the thread has another head: then either the expected
-/// one is missing, which leaves no `source`, or the new one is there.
+/// Adds a checkpoint behind the expected head, or nothing if the thread has another head, which leaves no `source`. That
+/// the id behind the expected one is free says nothing, because what had it may be pruned.
 ///
 /// These are values and not a query that reads the table, because SQLite would keep its result in a table of its own.
 const INSERT_CHECKPOINT: &str = "
@@ -19,7 +19,10 @@ VALUES (
     ((SELECT key FROM threads WHERE name = ?1) << 32) | (?2 + 1),
     ?3,
     (SELECT ?4 FROM threads WHERE name = ?1
-        AND (?2 = 0 OR ((key << 32) | ?2) IN (SELECT key FROM checkpoints))),
+        AND ((threads.key << 32) | ?2) = coalesce((
+            SELECT max(checkpoints.key) FROM checkpoints
+            WHERE checkpoints.key BETWEEN threads.key << 32 AND (threads.key << 32) | 0xffffffff
+        ), threads.key << 32)),
     ?5, ?6, ?7, ?8, ?9
 )";
 
@@ -30,8 +33,10 @@ const UPSERT_RECORD: &str = "
 INSERT OR REPLACE INTO tasks (checkpoint, slot, record)
 SELECT (key << 32) | ?2, ?3, ?4 FROM threads
 WHERE name = ?1
-    AND ((threads.key << 32) | ?2) IN (SELECT key FROM checkpoints)
-    AND ((threads.key << 32) | (?2 + 1)) NOT IN (SELECT key FROM checkpoints)";
+    AND ((threads.key << 32) | ?2) = (
+        SELECT max(checkpoints.key) FROM checkpoints
+        WHERE checkpoints.key BETWEEN threads.key << 32 AND (threads.key << 32) | 0xffffffff
+    )";
 
 /// The slots of finished tasks. A record begins with how its task ended.
 const FINISHED: &str = r#"

@@ -137,8 +137,9 @@ impl Hold {
             .filter(|_| self.since_snapshot.is_due(self.snapshot_every))
             .map(|make| make())
             .transpose()?;
-        let snapshot =
-            snapshot.map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>());
+        let snapshot = snapshot
+            .map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>())
+            .filter(|channels| self.since_snapshot.is_worth(channels, self.snapshot_every));
         let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
         let told = describe.then(|| described(after, &commit));

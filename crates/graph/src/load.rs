@@ -32,22 +32,31 @@ pub(crate) struct RestoredTask<S: State> {
 }
 
 /// How much was stored since the last snapshot: decides when the next one is due.
+///
+/// Every commit is counted, when it is made and when it is loaded, so that a later run decides like the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinceSnapshot {
     commits: usize,
     /// Those of them that folded updates: all but those that accept an input or begin a fork.
     folded: usize,
     bytes: usize,
-    /// The size of the last snapshot, or of the largest commit if that is more: it tells what the next one will cost.
+    /// The size of the last snapshot, or of the largest commit if that is more: the next one is hardly smaller.
     snapshot_bytes: usize,
+    /// Whether a snapshot is to be made with the commit that was counted last.
+    is_due: bool,
+    /// The weight at which one was due last, and was too large to be worth it.
+    tried: usize,
 }
 
 impl SinceSnapshot {
     /// The fewest commits between two snapshots.
     const EVERY: usize = 50;
-    /// How many times the size of a snapshot is stored as updates before the next one, so that snapshots cost a
-    /// constant share of each commit, however long the history is.
+    /// How many times the size of a snapshot has to be stored without it, so that snapshots cost a constant share of each
+    /// commit, however long the history is. The updates of a state that only grows are as good as a snapshot: such a
+    /// state seldom has one.
     const WEIGHT: usize = 4;
+    /// The size of a snapshot that is small enough to be stored whenever it is due.
+    const SMALL: usize = 16 << 10;
     /// What folding one commit costs when it is loaded, in bytes worth of the same time.
     const COMMIT_BYTES: usize = 256;
 
@@ -57,20 +66,43 @@ impl SinceSnapshot {
         self.folded += usize::from(folded);
         self.bytes += update_bytes;
         self.snapshot_bytes = self.snapshot_bytes.max(update_bytes);
+        // How large the state is, only a snapshot tells. Those that are made in vain get rarer, so that they cost a
+        // constant share as well.
+        self.is_due = folded
+            && self.commits >= Self::EVERY
+            && self.outweighs(self.snapshot_bytes)
+            && self.weight() >= self.tried + self.tried / 2;
+        if self.is_due {
+            self.tried = self.weight();
+        }
     }
 
-    /// Whether the next snapshot is due, after this many that folded updates if a number is given.
+    /// Whether a snapshot is due with the last commit, or after this many that folded updates if a number is given.
     pub(crate) fn is_due(&self, every: Option<usize>) -> bool {
-        if let Some(every) = every {
-            return self.folded >= every.max(1);
-        }
-        self.commits >= Self::EVERY
-            && self.bytes + self.commits * Self::COMMIT_BYTES >= self.snapshot_bytes * Self::WEIGHT
+        every.map_or(self.is_due, |every| self.folded >= every.max(1))
+    }
+
+    /// Whether a snapshot that is due is worth its place, now that it is known.
+    pub(crate) fn is_worth(&self, channels: &[ChannelValue], every: Option<usize>) -> bool {
+        let bytes = bytes(channels);
+        every.is_some() || bytes <= Self::SMALL || self.outweighs(bytes)
+    }
+
+    fn outweighs(&self, snapshot_bytes: usize) -> bool {
+        self.weight() >= snapshot_bytes * Self::WEIGHT
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes + self.commits * Self::COMMIT_BYTES
     }
 
     pub(crate) fn taken(channels: &[ChannelValue]) -> Self {
-        Self { snapshot_bytes: channels.iter().map(|value| value.json.len()).sum(), ..Self::default() }
+        Self { snapshot_bytes: bytes(channels), ..Self::default() }
     }
+}
+
+fn bytes(channels: &[ChannelValue]) -> usize {
+    channels.iter().map(|value| value.json.len()).sum()
 }
 
 /// Loads the checkpoint `at`, or the head. `None` if there is no such thread. `initial` is the state with which a thread
@@ -225,4 +257,49 @@ fn restore<S: State>(
     require(&reader.state, reader.present.union(given), Some((thread, id)))?;
     let Reader { state, kept, made, .. } = reader;
     Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many commits of `update` bytes there are snapshots of a state of so many bytes.
+    fn snapshots(commits: usize, update: usize, state: impl Fn(usize) -> usize) -> Vec<usize> {
+        let mut since = SinceSnapshot::default();
+        let mut taken = Vec::new();
+        for commit in 1..=commits {
+            since.count(true, update);
+            if since.is_due(None) {
+                let channels = [ChannelValue { channel: "c".into(), json: vec![b'0'; state(commit)] }];
+                if since.is_worth(&channels, None) {
+                    since = SinceSnapshot::taken(&channels);
+                    taken.push(commit);
+                }
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn a_state_that_is_overwritten_has_snapshots_and_one_that_only_grows_has_none() {
+        assert_eq!(snapshots(200, 1_000, |_| 1_000), [50, 100, 150, 200]);
+        assert!(snapshots(10_000, 1_000, |commit| commit * 1_000).is_empty());
+    }
+
+    #[test]
+    fn what_is_folded_by_a_load_is_a_few_times_the_state() {
+        let taken = snapshots(10_000, 100, |commit| 100_000 + commit);
+        let steps = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert!(taken[0] <= 1_800 && steps <= 1_800, "{taken:?}");
+    }
+
+    #[test]
+    fn snapshots_in_vain_get_rarer() {
+        let mut since = SinceSnapshot::default();
+        let due = (0..100_000).filter(|_| {
+            since.count(true, 1_000);
+            since.is_due(None)
+        });
+        assert!(due.count() < 30);
+    }
 }

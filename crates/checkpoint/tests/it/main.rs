@@ -9,5 +9,6 @@ mod format;
 mod lease;
 mod opening;
 mod records;
+mod size;
 mod store;
 mod support;
