@@ -20,7 +20,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use superstep_engine::{NodeName, TaskId};
+use superstep_engine::{NodeIndex, NodeName, TaskId};
 
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
@@ -257,10 +257,8 @@ impl Cx {
         seed: Option<T>,
     ) -> Result<Ran<T>, NodeError> {
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
-        if self.run.standing.place.is_some() && self.run.standing.config.durability != Durability::Sync {
-            // The thread is named after the checkpoint: after a crash it must not be found by another task.
-            self.run.settling.settle().await;
-        }
+        // The thread is named after the checkpoint, and the keys of all its tasks.
+        self.settle().await;
         let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
         let kept = call.standing.place.is_some();
         // Graphs in graphs in graphs would otherwise be one ever larger future.
@@ -349,7 +347,7 @@ impl Cx {
             on_unfinished: OnUnfinished::default(),
             answers: Answers::new(),
             breakpoints,
-            seed: mix(run.seed, self.task, key),
+            seed: mix(run.seed, self.task, &format!("{}{key}", self.handler())),
             metadata,
             ..(*run.standing.config).clone()
         };
@@ -362,9 +360,10 @@ impl Cx {
             place: thread,
             store: graph.store().or(run.standing.store.as_ref()).cloned(),
             namespace,
-            ids: format!("{}{step}.{slot}{colon}{key}/", run.standing.ids),
+            ids: format!("{}{step}.{slot}{}{colon}{key}/", run.standing.ids, self.handler()),
             keys: Some(format!("{}{colon}{key}", self.key())),
             drain: run.drain.clone(),
+            pulse: self.pulse.clone(),
         };
         let answers = run.desk.given(self.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|below| (below, segment));
@@ -416,7 +415,8 @@ struct Book {
 
 #[derive(Default)]
 struct TaskCalls {
-    attempt: u32,
+    /// What runs as the task, the node or its error handler, and which attempt of that it is.
+    by: Option<(NodeIndex, u32)>,
     keys: BTreeSet<String>,
     at_work: usize,
 }
@@ -444,8 +444,9 @@ impl Calls {
             *book = Book { step: task.step, ..Book::default() };
         }
         let calls = book.tasks.entry(task.slot).or_default();
-        if calls.attempt != cx.attempt {
-            *calls = TaskCalls { attempt: cx.attempt, ..TaskCalls::default() };
+        let by = Some((cx.node, cx.attempt));
+        if calls.by != by {
+            *calls = TaskCalls { by, ..TaskCalls::default() };
         }
         if !calls.keys.insert(key.to_owned()) {
             return Err(CallError::Twice { node: node(), key: key.to_owned() });
@@ -457,7 +458,7 @@ impl Calls {
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
         self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(AtWork { calls: self, task, attempt: cx.attempt })
+        Ok(AtWork { calls: self, task, by })
     }
 }
 
@@ -465,7 +466,7 @@ impl Calls {
 struct AtWork<'a> {
     calls: &'a Calls,
     task: TaskId,
-    attempt: u32,
+    by: Option<(NodeIndex, u32)>,
 }
 
 impl Drop for AtWork<'_> {
@@ -473,7 +474,7 @@ impl Drop for AtWork<'_> {
         let mut book = self.calls.book();
         if book.step == self.task.step
             && let Some(calls) = book.tasks.get_mut(&self.task.slot)
-            && calls.attempt == self.attempt
+            && calls.by == self.by
         {
             calls.at_work -= 1;
         }

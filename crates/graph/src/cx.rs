@@ -17,8 +17,8 @@ use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Checkpointer, Clock, Drain, Namespace, NoStore, NodeFailure, Question, RunConfig, Store, StreamMode,
-    ThreadId,
+    Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question, RunConfig, Store,
+    StreamMode, ThreadId,
     background::Background,
     call::Calls,
     durability::Settling,
@@ -84,6 +84,8 @@ pub(crate) struct Standing {
     pub(crate) keys: Option<String>,
     /// What ends with the outermost run.
     pub(crate) drain: Drain,
+    /// The pulse of the task that called, to which everything that happens here is a sign of life.
+    pub(crate) pulse: Option<Arc<Pulse>>,
 }
 
 impl RunCx {
@@ -187,13 +189,16 @@ impl Cx {
     }
 
     /// What tells an error handler from the node whose task it has over; nothing for any other node.
-    fn handler(&self) -> String {
+    pub(crate) fn handler(&self) -> String {
         self.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
     }
 
     /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
     /// different on another branch, on another thread, and on one that was deleted and begun again. For services that
     /// take an idempotency key.
+    ///
+    /// Unless the run is [`Durability::Sync`], a crash may cost the superstep before this one, and with it the key.
+    /// [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
     pub fn key(&self) -> String {
         let handler = self.handler();
         if let Some(caller) = &self.run.standing.keys {
@@ -239,6 +244,15 @@ impl Cx {
         self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
     }
 
+    /// Waits until the checkpoint is stored that has this task to run: what is named after that is to be found again after
+    /// a crash, and by nobody else.
+    pub(crate) async fn settle(&self) {
+        let Standing { place, config, .. } = &self.run.standing;
+        if place.is_some() && config.durability != Durability::Sync {
+            self.run.settling.settle().await;
+        }
+    }
+
     async fn question<A: DeserializeOwned>(
         &self,
         key: &str,
@@ -257,7 +271,8 @@ impl Cx {
         std::future::pending().await
     }
 
-    /// Says that the node is still at work, for its [`idle_timeout`](crate::NodeOptions::idle_timeout). Events say so too.
+    /// Says that the node is still at work, for its [`idle_timeout`](crate::NodeOptions::idle_timeout), and so are those
+    /// that called the graph it is in. Events say so too.
     pub fn heartbeat(&self) {
         if let Some(pulse) = &self.pulse {
             pulse.beat();

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -146,10 +146,16 @@ impl Held {
 }
 
 /// Tasks that have to know that their checkpoint is stored before they go on.
-#[derive(Default)]
 pub(crate) struct Settling {
-    asked: Mutex<Vec<oneshot::Sender<()>>>,
+    /// `None` once no task is left.
+    asked: Mutex<Option<Vec<oneshot::Sender<()>>>>,
     driver: AtomicWaker,
+}
+
+impl Default for Settling {
+    fn default() -> Self {
+        Self { asked: Mutex::new(Some(Vec::new())), driver: AtomicWaker::new() }
+    }
 }
 
 impl Settling {
@@ -157,7 +163,11 @@ impl Settling {
     /// where it always is.
     pub(crate) async fn settle(&self) {
         let (stored, told) = oneshot::channel();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(stored);
+        match &mut *self.asked() {
+            Some(asked) => asked.push(stored),
+            // For work that a node left behind. The run stores the rest once that is over.
+            None => return,
+        }
         self.driver.wake();
         if told.await.is_err() {
             // The run is over, and whoever asked along with it.
@@ -166,8 +176,20 @@ impl Settling {
     }
 
     /// Those who asked since the last time; wakes the run when there are more.
-    pub(crate) fn asked(&self, context: &Context<'_>) -> Vec<oneshot::Sender<()>> {
+    pub(crate) fn take(&self, context: &Context<'_>) -> Vec<oneshot::Sender<()>> {
         self.driver.register(context.waker());
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        self.asked().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Lets go of whoever waits or would, for nobody will take what they ask.
+    pub(crate) fn close(&self) {
+        for asked in self.asked().take().into_iter().flatten() {
+            // Who does not wait any more need not know.
+            let _ = asked.send(());
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<()>>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -211,7 +211,7 @@ pub(crate) struct Desk {
 struct Papers {
     /// By superstep.
     answers: BTreeMap<i64, Resolved>,
-    asked: BTreeMap<u32, Vec<Asked>>,
+    asked: BTreeMap<TaskId, Vec<Asked>>,
 }
 
 /// What a task said at the desk before it went to sleep.
@@ -289,13 +289,13 @@ impl Desk {
     }
 
     pub(crate) fn ask(&self, task: TaskId, asked: Asked) {
-        self.papers().asked.entry(task.slot).or_default().push(asked);
+        self.papers().asked.entry(task).or_default().push(asked);
         self.used.store(true, Ordering::Release);
     }
 
     /// Takes what a task asked since it was looked at last.
     pub(crate) fn take(&self, task: TaskId) -> Option<Vec<Asked>> {
-        self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task.slot))?
+        self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task))?
     }
 }
 

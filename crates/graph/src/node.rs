@@ -91,7 +91,8 @@ pub struct NodeOptions {
     /// How long one attempt may take. It is noticed while the node waits: what blocks its thread cannot be stopped.
     pub timeout: Option<Duration>,
     /// How long an attempt may go without a sign of life: an event that it sends, or
-    /// [`Cx::heartbeat`](crate::Cx::heartbeat).
+    /// [`Cx::heartbeat`](crate::Cx::heartbeat). The same in a graph that it calls is one too, and so is the end of a task
+    /// there.
     pub idle_timeout: Option<Duration>,
     /// How many of its tasks may run at the same time, in each superstep; `None` for all, and 0 counts as 1. Others may run
     /// meanwhile, as many as [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency) lets.

@@ -62,6 +62,8 @@ impl Cx {
                 NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
             })?,
             None => {
+                // The key is named after the checkpoint.
+                self.settle().await;
                 let result = effect(format!("{}/{name}", self.key())).await.map_err(Into::into)?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
                 // Read back, so that the first time is like every other.

@@ -86,6 +86,7 @@ pub(crate) async fn run<S: State>(
         namespace: Namespace::default(),
         ids: String::new(),
         keys: None,
+        pulse: None,
     };
     let mut driver = Driver::new(graph, standing, events);
     if let Some(events) = &driver.events {
@@ -244,6 +245,7 @@ impl<S: State> Driver<S> {
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         let dropped = tasks.stop().await;
         self.cx.ledger.close();
+        self.cx.settling.close();
         self.cx.background.finish().await;
         self.last_step = run.task(0).step;
         match ended {
@@ -325,7 +327,7 @@ impl<S: State> Driver<S> {
             let mut end = None;
             let woken = poll_fn(|context| {
                 if let Some(hold) = &mut self.hold {
-                    let asked = self.cx.settling.asked(context);
+                    let asked = self.cx.settling.take(context);
                     if !asked.is_empty() {
                         return Poll::Ready(Woken::Settle(asked));
                     }
@@ -362,6 +364,9 @@ impl<S: State> Driver<S> {
                 Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
             let Some(TaskEnd { task, result }) = end else { continue };
+            if let Some(pulse) = &self.cx.standing.pulse {
+                pulse.beat();
+            }
             let slot = task.id.slot;
             match result {
                 TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
@@ -381,6 +386,8 @@ impl<S: State> Driver<S> {
         if let Ok((Some(written), hit)) = looked {
             return RunTask::over(task, Ok(written), hit);
         }
+        // Of an attempt that failed before it came to wait for the answer.
+        drop(self.cx.desk.take(task.id));
         self.tell_start(task);
         let lookup = match looked {
             Ok((_, lookup)) => lookup,
@@ -388,7 +395,11 @@ impl<S: State> Driver<S> {
                 return RunTask::over(task, Err(NodeError::new(panicked).fatal()), Lookup::None);
             }
         };
-        let pulse = compiled.idle_timeout.map(|_| Arc::new(Pulse::begin()));
+        let above = self.cx.standing.pulse.clone();
+        let pulse = match compiled.idle_timeout {
+            Some(_) => Some(Arc::new(Pulse::begin(above))),
+            None => above,
+        };
         let (run, attempt) = (self.cx.clone(), task.attempt);
         let failure = self.failures.get(&task.id.slot).cloned();
         let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse };

@@ -47,17 +47,22 @@ pub(crate) struct Pulse {
     begun: Instant,
     /// Nanoseconds after that.
     last: AtomicU64,
+    /// That of the task which called the graph that this one is in, if anybody minds its silence.
+    above: Option<Arc<Pulse>>,
 }
 
 impl Pulse {
     /// The pulse of a task that begins now.
-    pub(crate) fn begin() -> Self {
-        Self { begun: Instant::now(), last: AtomicU64::new(0) }
+    pub(crate) fn begin(above: Option<Arc<Self>>) -> Self {
+        Self { begun: Instant::now(), last: AtomicU64::new(0), above }
     }
 
     pub(crate) fn beat(&self) {
         let since = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last.store(since, Ordering::Relaxed);
+        if let Some(above) = &self.above {
+            above.beat();
+        }
     }
 
     fn last(&self) -> Instant {

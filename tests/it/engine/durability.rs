@@ -9,7 +9,7 @@ use superstep::{
     StreamMode, ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::{
     crashes::{Failing, hanging},
@@ -285,5 +285,34 @@ async fn a_checkpoint_is_told_when_it_is_stored() {
         let graph = line(&["a"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
         let lines = told(&graph, say("in"), at(durability), &[StreamMode::Checkpoints]).await;
         assert_eq!(lines, expected, "{durability:?}");
+    }
+}
+
+on_every_store! {
+    async fn what_a_node_left_behind_may_call_a_graph_when_the_run_is_over(backend: Backend) {
+        for durability in [Durability::Async, Durability::Exit] {
+            let (go, called) = (Arc::new(Notify::new()), Arc::new(Mutex::new(None)));
+            let mut graph = StateGraph::<Plain>::new("g");
+            let deps = (line(&["i"]), go.clone(), called.clone());
+            let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+                let ((inner, go, called), later) = (deps.clone(), cx.clone());
+                cx.spawn(async move {
+                    go.notified().await;
+                    let end = later.call("", &inner, Plain::update()).await.unwrap();
+                    *called.lock().unwrap() = Some(end.said());
+                });
+                async { say("a") }
+            });
+            let b = graph.add_node_with("b", go, async |go: Arc<Notify>, _: Plain, _: Cx| {
+                go.notify_one();
+                say("b")
+            });
+            graph.add_edge(START, a);
+            graph.add_edge(a, b);
+            let graph = backend.keep(graph.compile().unwrap());
+            let config = RunConfig { durability, ..RunConfig::thread(format!("{durability:?}")) };
+            assert_eq!(graph.invoke(Plain::update(), config).await.unwrap().state.said(), "a b");
+            assert_eq!(called.lock().unwrap().as_deref(), Some("i"));
+        }
     }
 }

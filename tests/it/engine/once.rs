@@ -7,11 +7,13 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State,
-    StateGraph, Status, TaskRecord,
+    Answers, CheckpointError, CompiledGraph, Cx, Durability, END, NodeError, NodeOptions, RetryPolicy,
+    RunConfig, RunError, START, State, StateGraph, Status, TaskRecord,
 };
 
-use crate::support::{Backend, Plain, PlainUpdate, Stuck, failed, head, on_every_store, say, sayer, t, text};
+use crate::support::{
+    Backend, Plain, PlainUpdate, Stuck, failed, head, names, on_every_store, say, sayer, t, text,
+};
 
 /// What was done outside, with the idempotency keys that came along.
 #[derive(Clone, Default)]
@@ -409,5 +411,26 @@ fn records_without_results_are_stored_as_they_always_were() {
     ] {
         assert_eq!(serde_json::to_value(&record).unwrap(), stored);
         assert_eq!(serde_json::from_value::<TaskRecord>(stored).unwrap(), record);
+    }
+}
+
+on_every_store! {
+    async fn what_its_key_is_named_after_is_stored_before_it_is_done(backend: Backend) {
+        for durability in [Durability::Async, Durability::Exit] {
+            let store = backend.open();
+            let graph = backend.keep(one(move |cx| {
+                let store = store.clone();
+                async move {
+                    let thread = cx.thread().unwrap();
+                    let look = |_| async {
+                        let head = store.load(thread, None).await?.unwrap();
+                        Ok::<_, CheckpointError>(names(&head.meta.control.next))
+                    };
+                    Ok(say(&cx.once("look", look).await?))
+                }
+            }));
+            let config = RunConfig { durability, ..RunConfig::thread(format!("{durability:?}")) };
+            assert_eq!(graph.invoke(Plain::update(), config).await.unwrap().state.said(), "a", "{durability:?}");
+        }
     }
 }

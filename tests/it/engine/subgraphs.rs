@@ -1,9 +1,14 @@
 //! E: graphs inside the nodes of others.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
 use serde_json::{Value, json};
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Interrupt, NodeError, Persistence, Route, RunConfig, RunError, START,
-    State, StateGraph, Status, ThreadId,
+    Answers, CompiledGraph, Cx, END, FailureKind, Interrupt, NodeError, NodeFailure, NodeOptions,
+    Persistence, Route, RunConfig, RunError, START, State, StateGraph, Status, ThreadId,
 };
 
 use crate::support::{Backend, Calls, Plain, failed, head, line, names, on_every_store, say, t};
@@ -367,4 +372,54 @@ async fn a_subgraph_works_without_a_checkpointer() {
     assert_eq!(graph.invoke(say("in"), RunConfig::default()).await.unwrap().state.said(), "in p a b");
     let error = failed(parent(&calls, &asking(&calls)).invoke(say("in"), RunConfig::default()).await);
     assert!(matches!(error, RunError::NowhereToWait { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_handler_calls_under_the_key_of_the_node_that_failed() {
+    let ids = Arc::new(Mutex::new(Vec::new()));
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let node =
+        inner.add_node_with("i", ids.clone(), async |ids: Arc<Mutex<Vec<_>>>, state: Plain, cx: Cx| {
+            ids.lock().unwrap().push(cx.id("x"));
+            if state.x == 0 { Err(NodeError::new("no x")) } else { Ok(say("fine")) }
+        });
+    inner.add_edge(START, node);
+    let inner = inner.compile().unwrap();
+    let mut graph = StateGraph::<Plain>::new("outer");
+    let a = graph.add_node_with("a", inner.clone(), async |inner, _: Plain, cx: Cx| {
+        cx.call("", &inner, Plain::update()).await?;
+        Ok::<_, NodeError>(say("a"))
+    });
+    graph.add_error_handler_with(a, "h", inner, async |inner, _: NodeFailure, _: Plain, cx: Cx| {
+        Ok::<_, NodeError>(say(&cx.call("", &inner, Plain::update().x(1)).await?.said()))
+    });
+    graph.add_edge(START, a);
+    let graph = Backend::memory().keep(graph.compile().unwrap());
+    assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "fine");
+    let ids = ids.lock().unwrap().clone();
+    assert_eq!(ids.len(), 2);
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_attempt_asked_whose_time_is_up_is_not_asked_by_its_error_handler() {
+    let mut hanging = StateGraph::<Plain>::new("hanging");
+    let hangs = hanging.add_node("hangs", async |_: Plain, _: Cx| std::future::pending::<()>().await);
+    hanging.add_edge(START, hangs);
+    let graphs = (asking(&Calls::default()), hanging.compile().unwrap());
+    type Graphs = (CompiledGraph<Plain>, CompiledGraph<Plain>);
+    let mut graph = StateGraph::<Plain>::new("outer");
+    let a = graph.add_node_with("a", graphs, async |(asks, hangs): Graphs, _: Plain, cx: Cx| {
+        let (asks, hangs) = (cx.call("asks", &asks, say("in")), cx.call("hangs", &hangs, say("in")));
+        futures::try_join!(asks, hangs)?;
+        Ok::<_, NodeError>(say("a"))
+    });
+    graph.configure(a, NodeOptions { timeout: Some(Duration::from_secs(1)), ..NodeOptions::default() });
+    graph.add_error_handler(a, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
+        assert_eq!(failure.kind, FailureKind::Timeout);
+        say("h")
+    });
+    graph.add_edge(START, a);
+    let end = Backend::memory().keep(graph.compile().unwrap()).invoke(say("in"), t()).await.unwrap();
+    assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h"));
 }

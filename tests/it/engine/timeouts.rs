@@ -255,3 +255,37 @@ async fn a_task_that_waits_for_another_attempt_is_dropped_with_the_run() {
     let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
     assert_eq!((end.status, attempts.load(Ordering::SeqCst)), (Status::Cancelled, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_in_a_graph_that_a_node_calls_is_a_sign_of_its_life() {
+    let idle = |limit| NodeOptions { idle_timeout: Some(ms(limit)), ..NodeOptions::default() };
+    let calling = |silence: Duration| {
+        let mut called = StateGraph::<Plain>::new("called");
+        let slow = called.add_node("slow", async |_: Plain, cx: Cx| {
+            cx.sleep(ms(40)).await;
+            say("slow")
+        });
+        let beats = called.add_node("beats", move |_: Plain, cx: Cx| async move {
+            cx.sleep(ms(40)).await;
+            cx.heartbeat();
+            cx.sleep(silence).await;
+            say("beats")
+        });
+        // Its own limit does not keep its signs from its caller.
+        called.configure(beats, idle(500));
+        called.add_edge(START, slow);
+        called.add_edge(slow, beats);
+        called.add_edge(beats, END);
+        let called = called.compile().unwrap();
+        let call = move |cx: Cx| {
+            let called = called.clone();
+            async move { Ok(say(&cx.call("", &called, Plain::update()).await?.said())) }
+        };
+        one(call, idle(50))
+    };
+    let end = calling(ms(40)).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    assert_eq!(end.state.said(), "slow beats");
+    let error = failed(calling(ms(60)).invoke(Plain::update(), RunConfig::default()).await);
+    let out = timed_out(&error);
+    assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(130)));
+}
