@@ -242,7 +242,9 @@ impl<S: State> Driver<S> {
         }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
+        self.stage();
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
+        self.release();
         let dropped = tasks.stop().await;
         self.cx.ledger.close();
         self.cx.settling.close();
@@ -309,6 +311,7 @@ impl<S: State> Driver<S> {
                     Output::Fail(failure) => return Err(self.failed(failure, config)),
                 }
             }
+            self.release();
             // Nodes that are always ready must not keep the runtime from its other work.
             tokio::task::coop::consume_budget().await;
             self.give_way().await;
@@ -350,7 +353,9 @@ impl<S: State> Driver<S> {
                     None => Poll::Pending,
                 }
             });
-            match woken.await {
+            let woken = woken.await;
+            self.stage();
+            match woken {
                 Woken::Again => {}
                 Woken::Asked(requests) => self.record_started(run, requests).await?,
                 Woken::Stored(stored) => self.tell(stored?),

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use superstep::{
-    CompiledGraph, Cx, END, Event, OnUnfinished, Route, RunConfig, RunError, START, State, StateGraph,
-    Status, StreamMode, Streaming,
+    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, Event, MemoryCheckpointer,
+    OnUnfinished, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
+    ThreadId,
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::{
     runtime::Builder,
     sync::{Notify, Semaphore},
@@ -187,6 +189,47 @@ fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
             }
         });
     }
+}
+
+/// A store whose commits take a while.
+struct Slow(MemoryCheckpointer);
+
+impl Wrapper for Slow {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.0.commit(&thread, expected, next).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
+    let store = Arc::new(Wrapped(Slow(MemoryCheckpointer::new())));
+    let graph = line(&["a", "b", "c"]).with_checkpointer(store);
+    let mut stream = graph.stream(say("in"), t(), &[StreamMode::Values, StreamMode::Updates]);
+    for (node, said, next) in [("", "in", "a"), ("a", "in a", "b"), ("", "in a", "b"), ("b", "in a b", "c")] {
+        let event = stream.next().await.unwrap();
+        match &event {
+            Event::Update { node: updated, .. } => assert_eq!(updated.as_str(), node),
+            Event::Values { state, .. } => assert_eq!((state.said().as_str(), ""), (said, node)),
+            other => panic!("{other:?}"),
+        }
+        let head = head(&graph).await;
+        assert_eq!((head.values.said().as_str(), names(&head.next).as_str()), (said, next), "{event:?}");
+    }
+    drop(stream);
+    assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b c");
 }
 
 /// A value that cannot be cloned once it is armed.

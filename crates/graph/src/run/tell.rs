@@ -20,6 +20,19 @@ impl<S: State> Driver<S> {
         }
     }
 
+    /// Keeps back what is told until [`release`](Self::release): what somebody heard of is stored.
+    pub(super) fn stage(&self) {
+        if let Some(events) = &self.events {
+            events.stage();
+        }
+    }
+
+    pub(super) fn release(&self) {
+        if let Some(events) = &self.events {
+            events.release();
+        }
+    }
+
     /// Lets whoever listens take what was told.
     pub(super) async fn give_way(&self) {
         if let Some(events) = &self.events {

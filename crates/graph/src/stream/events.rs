@@ -1,6 +1,6 @@
 //! The sending side: nothing is built for a mode that nobody asked for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeName};
@@ -104,7 +104,7 @@ impl<S: State> Below for Events<S> {
     }
 
     fn tell(&self, namespace: Namespace, event: Value) {
-        self.send(Event::Subgraph { namespace, event });
+        self.sink.send(Event::Subgraph { namespace, event });
     }
 }
 
@@ -117,27 +117,29 @@ pub(crate) struct Events<S: State> {
     /// Whether those of graphs that tasks call are told as well.
     subgraphs: bool,
     sent: Arc<Mutex<Sent>>,
+    /// What the run told and nobody is to hear yet; `None` most of the time.
+    staged: Arc<Mutex<Option<Vec<Event<S>>>>>,
 }
 
 impl<S: State> Clone for Events<S> {
     fn clone(&self) -> Self {
-        let Self { sink, modes, keys, subgraphs, sent } = self;
-        let (sink, modes, keys, sent) = (sink.clone(), modes.clone(), keys.clone(), sent.clone());
-        Self { sink, modes, keys, subgraphs: *subgraphs, sent }
+        let Self { sink, modes, keys, subgraphs, sent, staged } = self;
+        let (sink, modes, keys) = (sink.clone(), modes.clone(), keys.clone());
+        Self { sink, modes, keys, subgraphs: *subgraphs, sent: sent.clone(), staged: staged.clone() }
     }
 }
 
 impl<S: State> Events<S> {
     pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
         let Streaming { modes, output_keys, subgraphs, .. } = streaming;
-        let (keys, sent) = (output_keys.map(Into::into), Arc::default());
-        Self { sink, modes: modes.into(), keys, subgraphs, sent }
+        let keys = output_keys.map(Into::into);
+        Self { sink, modes: modes.into(), keys, subgraphs, sent: Arc::default(), staged: Arc::default() }
     }
 
     /// Those of a graph that a task called.
     pub(crate) fn inside(below: Arc<dyn Below>, segment: Segment) -> Self {
-        let (modes, sent) = (below.modes(), Arc::default());
-        Self { sink: Arc::new(Inside { below, segment }), modes, keys: None, subgraphs: true, sent }
+        let (modes, sink) = (below.modes(), Arc::new(Inside { below, segment }));
+        Self { sink, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
     }
 
     /// # Errors
@@ -168,8 +170,29 @@ impl<S: State> Events<S> {
         self.modes.contains(&mode) && self.sink.is_open()
     }
 
+    /// Tells an event of the run itself. What its nodes say goes to the sink at once.
     pub(crate) fn send(&self, event: Event<S>) {
+        if let Some(staged) = &mut *self.staged() {
+            return staged.push(event);
+        }
         self.sink.send(event);
+    }
+
+    /// From here on the run may store what it tells: nobody hears of it before that is done.
+    ///
+    /// So a consumer that has heard of an update and leaves at once leaves a thread that has the update.
+    pub(crate) fn stage(&self) {
+        self.staged().get_or_insert_default();
+    }
+
+    /// What was told since [`stage`](Self::stage) is stored, or never will be.
+    pub(crate) fn release(&self) {
+        let staged = self.staged().take();
+        staged.into_iter().flatten().for_each(|event| self.sink.send(event));
+    }
+
+    fn staged(&self) -> MutexGuard<'_, Option<Vec<Event<S>>>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn values(&self, step: i64, state: &S) {
@@ -220,7 +243,7 @@ impl<S: State> NodeEvents for Events<S> {
     }
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value) {
-        self.send(Event::Custom { node: node.clone(), name, data });
+        self.sink.send(Event::Custom { node: node.clone(), name, data });
     }
 
     fn message(&self, said: Said<'_>) {
@@ -230,7 +253,7 @@ impl<S: State> NodeEvents for Events<S> {
         let Said { task, attempt, node, checkpoint, id, kind, data } = said;
         let (step, slot) = (task.step, task.slot);
         let (node, id) = (node.clone(), id.to_owned());
-        self.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
+        self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
     }
 
     fn below(&self) -> Option<Arc<dyn Below>> {
