@@ -15,6 +15,7 @@ mod cancel;
 mod faults;
 mod limits;
 mod memory;
+mod messages;
 mod presets;
 mod property;
 mod react;

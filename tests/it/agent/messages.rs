@@ -1,0 +1,40 @@
+//! The agent's messages as `StreamMode::Messages` has them.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use superstep::{Event, RunConfig, State, StreamMode, agent::AgentState, llm::Message};
+use superstep_testing::{
+    script::{Answer, Script, call, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Scenario, kit::Kit};
+
+/// Every message event of a turn, one a line.
+async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
+    let scenario = Scenario::new([]);
+    let model = Arc::new(ScriptedModel::new(Script::new(answers)));
+    let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
+    let input = AgentState::update().messages([Message::user("go")]);
+    let stream = agent.graph().stream(input, RunConfig::default(), &[StreamMode::Messages]);
+    let line = |event| match event {
+        Event::Message { step, node, id, kind, data, .. } => format!("{step} {node} {id} {kind:?} {data}"),
+        other => panic!("{other:?}"),
+    };
+    stream.map(line).collect().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn f3_the_tokens_of_the_model_and_the_results_of_tools_come_with_their_nodes() {
+    let answer = Answer::stream().text(["fi", "ve"]).end("stop").done();
+    let lines = told([call("c1", "add", r#"{"a":2,"b":3}"#), answer]).await;
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f3_what_a_failed_request_streamed_is_void() {
+    let broken = Answer::stream().text(["fo"]).cut();
+    let lines = told([broken, txt("five")]).await;
+    insta::assert_snapshot!(lines.join("\n"));
+}
