@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod keep;
 mod kill;
 mod real_model;
 mod refusals;

@@ -1,4 +1,4 @@
-//! Who approves edits: nobody, everybody, or the person at the terminal.
+//! Who approves edits, and what cannot be undone: nobody, everybody, or the person at the terminal.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -40,7 +40,7 @@ impl Approver for Approve {
                     tokio::task::yield_now().await;
                     let question = printable(&request.question);
                     let asked = tokio::task::spawn_blocking(move || {
-                        ask(&question, &mut io::stdin().lock(), &mut anstream::stderr())
+                        ask(&question, "Allow this edit?", &mut io::stdin().lock(), &mut anstream::stderr())
                     });
                     match asked.await {
                         Ok(Ok(true)) => Approval::Approve,
@@ -53,11 +53,19 @@ impl Approver for Approve {
     }
 }
 
+/// Asks whether something is to be done that cannot be undone. Where nobody can be asked, the command line has said it.
+pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
+    if args_say_yes || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(true);
+    }
+    ask(&printable(what), "Go on?", &mut io::stdin().lock(), &mut anstream::stderr())
+}
+
 /// Asks until the answer is yes or no; the end of the input is a no.
-fn ask(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool> {
-    writeln!(output, "{question}")?;
+fn ask(about: &str, question: &str, input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool> {
+    writeln!(output, "{about}")?;
     loop {
-        write!(output, "Allow this edit? [y/n] ")?;
+        write!(output, "{question} [y/n] ")?;
         output.flush()?;
         let mut answer = String::new();
         if input.read_line(&mut answer)? == 0 {
@@ -78,7 +86,7 @@ mod tests {
 
     fn answer(typed: &str) -> (bool, String) {
         let mut output = Vec::new();
-        let yes = ask("edit 'a'", &mut typed.as_bytes(), &mut output).unwrap();
+        let yes = ask("edit 'a'", "Go on?", &mut typed.as_bytes(), &mut output).unwrap();
         (yes, String::from_utf8(output).unwrap())
     }
 

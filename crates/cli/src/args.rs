@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use superstep::{agent::PRESETS, llm::ApiKey};
@@ -14,6 +14,7 @@ Examples:
   superstep run --base-url http://127.0.0.1:11434/v1 --model llama3.2 \"What is 37*91+5?\"
   superstep resume t-20261121-223015-3f2a
   superstep threads
+  superstep prune t-20261121-223015-3f2a --older-than 30d
   superstep draw --format mermaid
 
 Environment:
@@ -53,6 +54,12 @@ The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how t
     Resume(ResumeArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs),
+    /// Forget threads, with all of their checkpoints.
+    Delete(DeleteArgs),
+    /// Make a thread like another one; from then on they know nothing of each other.
+    Copy(CopyArgs),
+    /// Forget older checkpoints of a thread; its newest one is always kept.
+    Prune(PruneArgs),
     /// Show the state of a thread.
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
@@ -154,6 +161,68 @@ pub(crate) struct ThreadsArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    /// The threads. None is deleted if one is unknown.
+    #[arg(required = true, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) threads: Vec<String>,
+    /// Do not ask at the terminal.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object a thread.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CopyArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// The name of the new one, which no thread may have.
+    #[arg(value_parser = thread_name)]
+    pub(crate) new: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PruneArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Do not ask at the terminal.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which checkpoints stay: one of these.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct KeepArgs {
+    /// Keep the newest of this many.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep_last: Option<u32>,
+    /// Forget those made longer ago than this, such as `12h`, `30d` or `2w`.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) older_than: Option<Duration>,
+    /// Keep the last one of each branch.
+    #[arg(long)]
+    pub(crate) leaves: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct StateArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
@@ -246,6 +315,22 @@ fn thread_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// A number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; write a number and one of s, m, h, d, w, such as `30d`");
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -255,6 +340,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ages_have_a_unit() {
+        let hours = |hours: u64| Ok(Duration::from_secs(hours * 3_600));
+        assert_eq!(
+            (age("0s"), age("90m"), age("2d"), age("1w")),
+            (hours(0), age("5400s"), hours(48), hours(168))
+        );
+        for wrong in ["", "d", "30", "-1d", "1dd", "1.5h", "3 d", "1y", "9999999999d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
     Model = 3,
     /// The database cannot be opened, read or written.
     Database = 4,
-    /// The thread is unknown, busy or unfinished.
+    /// The thread is unknown, busy or unfinished, or there is one of that name.
     Thread = 5,
     /// A bug.
     Internal = 70,
@@ -70,7 +70,10 @@ impl Failure {
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
         let exit = match error {
-            CheckpointError::Busy { .. } | CheckpointError::Conflict { .. } => Exit::Thread,
+            CheckpointError::Busy { .. }
+            | CheckpointError::Conflict { .. }
+            | CheckpointError::NoThread { .. }
+            | CheckpointError::ThreadExists { .. } => Exit::Thread,
             _ => Exit::Database,
         };
         Self::caused(exit, &error)

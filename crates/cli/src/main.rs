@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
-//!                      └─▶ show (threads, state, history, draw)
+//!                      ├─▶ show (threads, state, history, draw)
+//!                      └─▶ keep (delete, copy, prune)
 //! ```
 //!
 //! What it promises stands in `docs/cli.md`. Start at [`run`].
@@ -16,6 +17,7 @@ mod model;
 mod offline;
 
 mod approve;
+mod keep;
 mod output;
 mod run;
 mod settings;
@@ -41,6 +43,9 @@ fn main() -> ExitCode {
                 args::Command::Run(args) => run::run(args).await,
                 args::Command::Resume(args) => run::resume(args).await,
                 args::Command::Threads(args) => show::threads(args).await,
+                args::Command::Delete(args) => keep::delete(args).await,
+                args::Command::Copy(args) => keep::copy(args).await,
+                args::Command::Prune(args) => keep::prune(args).await,
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep::{Checkpointer, checkpoint::SqliteCheckpointer};
+use superstep::{Checkpointer, ThreadId, checkpoint::SqliteCheckpointer};
 
 use crate::{
     args::PlaceArgs,
@@ -65,6 +65,19 @@ impl Place {
             return Ok(None);
         }
         Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
+    }
+
+    /// Opens the database to change threads of it, which all have to be there.
+    ///
+    /// # Errors    One is unknown. Nothing is made then, not even a database.
+    pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
+        for thread in threads {
+            let Some(store) = self.look()? else { return Err(self.unknown(thread)) };
+            if store.load(&ThreadId::from(*thread), None).await?.is_none() {
+                return Err(self.unknown(thread));
+            }
+        }
+        self.open()
     }
 
     /// The error for a thread that is not there.

@@ -72,7 +72,7 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     for meta in &checkpoints {
         table.add_row([
             meta.id.to_string(),
-            meta.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string()),
+            parent(meta),
             meta.control.step.to_string(),
             meta.source.as_str().to_owned(),
             time(meta.created_ms),
@@ -80,6 +80,15 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
         ]);
     }
     print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// The parent of a checkpoint, whether it is there or not.
+fn parent(meta: &CheckpointMeta) -> String {
+    match meta.parent {
+        None => "-".to_owned(),
+        Some(parent) if meta.parent_pruned => format!("{parent} (pruned)"),
+        Some(parent) => parent.to_string(),
+    }
 }
 
 /// Shows a thread at a checkpoint.
@@ -137,7 +146,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> 
 }
 
 /// The graph of the agent, which is the same with any model and tools.
-fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
+pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }

@@ -1,0 +1,95 @@
+//! `superstep delete`, `copy` and `prune`: what becomes of threads.
+
+use serde_json::json;
+use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId};
+
+use crate::{
+    approve::confirm,
+    args::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
+    exit::{Exit, Failure},
+    output::printable,
+    place::Place,
+    show::{graph, lines, print},
+};
+
+/// Deletes threads.
+pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let mut threads = args.threads;
+    let mut seen = std::collections::BTreeSet::new();
+    threads.retain(|thread| seen.insert(thread.clone()));
+    let names: Vec<&str> = threads.iter().map(String::as_str).collect();
+    let store = place.change(&names).await?;
+    if !allowed(&format!("delete {}, with every checkpoint", listed(&names)), args.yes)? {
+        return Ok(Exit::Interrupted);
+    }
+    // All of them are held before the first is gone, so that one that is busy keeps the others.
+    let mut leases = Vec::new();
+    for thread in &threads {
+        leases.push(store.lease(&thread.as_str().into()).await?);
+    }
+    for thread in &threads {
+        store.delete(&thread.as_str().into()).await?;
+    }
+    drop(leases);
+    if args.json {
+        return print(&lines(threads.iter().map(|thread| json!({ "deleted": thread }))));
+    }
+    print(&format!("deleted {}\n", listed(&names)))
+}
+
+/// Copies a thread.
+pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let store = place.change(&[&args.thread]).await?;
+    let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
+    graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
+    if args.json {
+        return print(&lines([json!({ "thread": from, "copy": to })]));
+    }
+    print(&format!("copied {} to {}\n", listed(&[&args.thread]), listed(&[&args.new])))
+}
+
+/// Prunes a thread.
+pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let store = place.change(&[&args.thread]).await?;
+    if !allowed(&format!("forget older checkpoints of {}", listed(&[&args.thread])), args.yes)? {
+        return Ok(Exit::Interrupted);
+    }
+    let thread = ThreadId::from(args.thread.as_str());
+    let pruned = graph()?.with_checkpointer(store.clone()).prune_thread(&thread, keep(&args.keep)).await?;
+    let left = left(&*store, &thread).await?;
+    if args.json {
+        return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left })]));
+    }
+    print(&format!("pruned {pruned} checkpoints of {}, {left} are left\n", listed(&[&args.thread])))
+}
+
+fn keep(args: &KeepArgs) -> Keep {
+    let KeepArgs { keep_last, older_than, leaves: _ } = args;
+    match (keep_last, older_than) {
+        (Some(count), _) => Keep::Last(usize::try_from(*count).unwrap_or(usize::MAX)),
+        (None, Some(age)) => {
+            let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+            Keep::Since(SystemClock.now_ms().saturating_sub(age))
+        }
+        (None, None) => Keep::Leaves,
+    }
+}
+
+async fn left(store: &dyn Checkpointer, thread: &ThreadId) -> Result<usize, Failure> {
+    Ok(store.history(thread, Default::default()).await?.len())
+}
+
+fn allowed(what: &str, yes: bool) -> Result<bool, Failure> {
+    let asked = confirm(&format!("This will {what}."), yes);
+    asked.map_err(|cause| {
+        Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
+    })
+}
+
+fn listed(threads: &[&str]) -> String {
+    let names: Vec<_> = threads.iter().map(|thread| format!("`{}`", printable(thread))).collect();
+    format!("thread{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", "))
+}

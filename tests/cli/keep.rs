@@ -1,0 +1,113 @@
+//! Threads that are deleted, copied and pruned.
+
+use serde_json::{Value, json};
+use superstep_testing::script::{Answer, txt};
+
+use crate::support::{Place, received, serve};
+
+/// A place with finished threads of 8 checkpoints each.
+async fn with_threads(threads: &[&str]) -> Place {
+    let place = Place::new();
+    for thread in threads {
+        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+    }
+    place
+}
+
+async fn names(place: &Place) -> Vec<Value> {
+    let listed = place.run(&["threads", "--json"]).await.ok().lines();
+    listed.into_iter().map(|line| line["thread"].clone()).collect()
+}
+
+#[tokio::test]
+async fn threads_are_deleted_all_or_none() {
+    let place = with_threads(&["one", "two", "three"]).await;
+    let db = place.database().canonicalize().unwrap();
+    let unknown = format!("there is no thread `nobody` in `{}`; see `superstep threads`", db.display());
+    place.run(&["delete", "one", "nobody"]).await.refused(5, &unknown);
+    assert_eq!(names(&place).await, ["three", "two", "one"]);
+    let told = place.run(&["delete", "one", "three", "one"]).await.ok().stdout;
+    assert_eq!(told, "deleted threads `one`, `three`\n");
+    assert_eq!(names(&place).await, ["two"]);
+    assert_eq!(
+        place.run(&["delete", "two", "--yes", "--json"]).await.ok().lines(),
+        [json!({ "deleted": "two" })]
+    );
+    assert!(names(&place).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_copy_goes_on_by_itself() {
+    let place = with_threads(&["one"]).await;
+    let told = place.run(&["copy", "one", "two"]).await.ok().stdout;
+    assert_eq!(told, "copied thread `one` to thread `two`\n");
+    assert_eq!(place.state("two").await["values"], place.state("one").await["values"]);
+    place.run(&["run", "-q", "2 + 2", "--thread", "two"]).await.ok();
+    assert_eq!(place.steps("one").await.len(), 8, "the other one does not know of it");
+    assert!(place.steps("two").await.len() > 8);
+    let exists = "SS310: there is a thread `two` already; use another name, or delete that thread first";
+    place.run(&["copy", "one", "two"]).await.refused(5, exists);
+    place.run(&["copy", "one", "one"]).await.refused(5, &exists.replace("two", "one"));
+    let copied = place.run(&["copy", "one", "three", "--json"]).await.ok().lines();
+    assert_eq!(copied, [json!({ "thread": "one", "copy": "three" })]);
+    let unknown = place.run(&["copy", "nobody", "four"]).await;
+    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_thread_is_pruned_and_goes_on() {
+    let place = with_threads(&["t"]).await;
+    let before = place.state("t").await;
+    let told = place.run(&["prune", "t", "--older-than", "1h"]).await.ok().stdout;
+    assert_eq!(told, "pruned 0 checkpoints of thread `t`, 8 are left\n");
+    let told = place.run(&["prune", "t", "--keep-last", "2"]).await.ok().stdout;
+    assert_eq!(told, "pruned 6 checkpoints of thread `t`, 2 are left\n");
+    assert_eq!(place.state("t").await["values"], before["values"]);
+    let table = place.run(&["history", "t"]).await.ok().stdout;
+    let rows: Vec<_> = table.lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows[1].contains("6 (pruned)") && !rows[0].contains("pruned"), "{table}");
+    let pruned = place.run(&["prune", "t", "--leaves", "--json", "--yes"]).await.ok().lines();
+    assert_eq!(pruned, [json!({ "thread": "t", "pruned": 1, "left": 1 })]);
+    let told = place.run(&["prune", "t", "--older-than", "0s"]).await.ok().stdout;
+    assert!(told.starts_with("pruned 0 "), "the newest is kept: {told}");
+    place.run(&["run", "-q", "2 + 2", "--thread", "t"]).await.ok();
+    assert_eq!(place.state("t").await["values"]["messages"][0]["content"], "1 + 1");
+}
+
+#[tokio::test]
+async fn a_prune_says_what_to_keep() {
+    let place = with_threads(&["t"]).await;
+    for (args, wanted) in [
+        (&["prune", "t"][..], "--keep-last"),
+        (&["prune", "t", "--leaves", "--keep-last", "1"], "cannot be used with"),
+        (&["prune", "t", "--keep-last", "0"], "0 is not in 1.."),
+        (
+            &["prune", "t", "--older-than", "soon"],
+            "`soon` is no duration; write a number and one of s, m, h, d, w",
+        ),
+    ] {
+        let ran = place.run(args).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains(wanted), "{ran:?}");
+    }
+    let unknown = place.run(&["prune", "nobody", "--leaves"]).await;
+    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+    let empty = Place::new();
+    let unknown = empty.run(&["delete", "nobody"]).await;
+    assert!(unknown.code == Some(5) && !empty.database().exists(), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_thread_that_is_busy_is_left_alone() {
+    let place = with_threads(&["idle"]).await;
+    let server = serve([Answer::stream().stall(), txt("unused")]).await;
+    let running =
+        place.start(&["run", "hi", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"]);
+    received(&server, 1).await;
+    let busy =
+        "SS301: thread `t` is busy, another run is working on it; wait for it to end or use another thread";
+    for args in [&["delete", "idle", "t"][..], &["copy", "t", "u"], &["prune", "t", "--leaves"]] {
+        place.run(args).await.refused(5, busy);
+    }
+    assert_eq!(names(&place).await.len(), 2, "nothing is deleted");
+    running.signal("KILL");
+}
