@@ -1,7 +1,5 @@
 //! How much memory checkpoints take. In a program of its own, because it counts what is allocated.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
-
 use std::sync::Arc;
 
 use superstep_graph::{Cx, END, Log, MemoryCheckpointer, Route, RunConfig, START, State, StateGraph};

@@ -217,7 +217,7 @@ impl Wrapper for Slow {
 async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
     let store = Arc::new(Wrapped(Slow(MemoryCheckpointer::new())));
     let graph = line(&["a", "b", "c"]).with_checkpointer(store);
-    let mut stream = graph.stream(say("in"), t(), &[StreamMode::Values, StreamMode::Updates]);
+    let mut stream = graph.stream(say("in"), t(), [StreamMode::Values, StreamMode::Updates]);
     for (node, said, next) in [("", "in", "a"), ("a", "in a", "b"), ("", "in a", "b"), ("b", "in a b", "c")] {
         let event = stream.next().await.unwrap();
         match &event {
