@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_a_yes() {
-        assert_eq!(answer("y\n"), (true, "edit 'a'\nAllow this edit? [y/n] ".into()));
+        assert_eq!(answer("y\n"), (true, "edit 'a'\nGo on? [y/n] ".into()));
         assert!(answer("YES\n").0);
         assert!(!answer("n\n").0);
         assert!(!answer("").0, "the end of the input");

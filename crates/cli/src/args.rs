@@ -327,7 +327,8 @@ fn age(text: &str) -> Result<Duration, String> {
         'w' => 7 * 24 * 60 * 60,
         _ => return Err(wrong()),
     };
-    let number: u32 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    let number: u32 = number.parse().map_err(|_| wrong())?;
     Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
