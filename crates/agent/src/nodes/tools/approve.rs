@@ -71,6 +71,13 @@ pub enum Approval {
     Always,
 }
 
+impl ApprovalRequest {
+    fn new(call: &ToolCall, tool: &str, args: &Value, question: String) -> Self {
+        let (call_id, tool) = (call.id.clone(), tool.to_owned());
+        Self { call_id, tool, args: args.clone(), question, problem: None }
+    }
+}
+
 impl From<Approval> for Value {
     fn from(approval: Approval) -> Self {
         serde_json::to_value(approval).expect("a decision has a JSON form")
@@ -105,8 +112,7 @@ impl Executor {
         };
         let tool = self.deps.tools.get(&pending.name)?;
         let question = self.question(tool, &pending.name, args).ok()??;
-        let (call_id, tool) = (pending.call.id.clone(), pending.name.clone());
-        Some(ApprovalRequest { call_id, tool, args: args.clone(), question, problem: None })
+        Some(ApprovalRequest::new(&pending.call, &pending.name, args, question))
     }
 
     /// Interrupts the run until a call is decided on.
@@ -140,8 +146,7 @@ impl Executor {
         let decision = match (decision, &self.deps.approvals) {
             (Some(decision), _) => decision,
             (None, Approvals::Ask(approver)) => {
-                let (call_id, tool, args) = (call.id.clone(), name.to_owned(), args.clone());
-                let request = ApprovalRequest { call_id, tool, args, question, problem: None };
+                let request = ApprovalRequest::new(call, name, &args, question);
                 let asked = async {
                     let _asking = self.asking.lock().await;
                     approver.ask(&request).await

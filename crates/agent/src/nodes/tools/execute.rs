@@ -102,16 +102,13 @@ impl Executor {
         behaviour: Behaviour,
     ) -> Result<(String, bool), NodeError> {
         let Pending { call, name, checked, decision, .. } = pending;
-        let Some(tool) = self.deps.tools.get(&name) else {
+        let (Some(tool), Some(checked)) = (self.deps.tools.get(&name), checked) else {
             return Ok((texts::unknown_tool(&name, self.deps.tools.names()), false));
         };
         let args = match checked {
-            Some(Ok(args)) => args,
-            Some(Err(ToolCallError::NotJson { detail })) => {
-                return Ok((texts::bad_json(&name, &detail), false));
-            }
-            Some(Err(error)) => return Ok((texts::bad_args(&name, &error.to_string()), false)),
-            None => return Ok((texts::unknown_tool(&name, self.deps.tools.names()), false)),
+            Ok(args) => args,
+            Err(ToolCallError::NotJson { detail }) => return Ok((texts::bad_json(&name, &detail), false)),
+            Err(error) => return Ok((texts::bad_args(&name, &error.to_string()), false)),
         };
         let Go { args, notice } = match self.approved(tool, &name, &call, args, decision).await {
             Ok(go) => go,

@@ -35,8 +35,7 @@ impl Pending {
             meant.clone_into(&mut name);
         }
         let mut checked = tools.check(&name, &call.arguments);
-        if let (Some(Err(ToolCallError::NotJson { .. } | ToolCallError::Invalid { .. })), true) =
-            (&checked, repair)
+        if let (Some(Err(_)), true) = (&checked, repair)
             && let Some(unwrapped) = repaired_call::arguments(&call.arguments)
             && let Some(Ok(args)) = tools.check(&name, &unwrapped)
         {
