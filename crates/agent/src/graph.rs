@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_graph::{END, NodeOptions, OnCancel, Route, START, StateGraph};
+use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGraph};
 use superstep_llm::{ChatModel, Role, ToolRegistry};
 
 use crate::{
@@ -47,29 +47,89 @@ pub enum Next {
     Finalize,
 }
 
+/// The five nodes, in a graph whose wiring is still to come. Copies are the same nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactNodes {
+    /// Begins a turn: resets what belongs to the one before.
+    pub init_state: NodeRef,
+    /// Hands to the memory what the user wants remembered.
+    pub memory_trigger: NodeRef,
+    /// Asks the model, once.
+    pub agent: NodeRef,
+    /// Executes the tools that it called.
+    pub tools: NodeRef,
+    /// Makes the reply.
+    pub finalize: NodeRef,
+}
+
+impl ReactNodes {
+    /// Adds the five nodes, and no edges.
+    pub fn add(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> Self {
+        Self {
+            init_state: add_init_state(graph, deps),
+            memory_trigger: add_memory_trigger(graph, deps),
+            agent: add_agent(graph, deps),
+            tools: add_tools(graph, deps),
+            finalize: add_finalize(graph, deps),
+        }
+    }
+
+    /// Where a route leads in [`react_graph`].
+    pub fn target(self, next: Next) -> NodeRef {
+        match next {
+            Next::Tools => self.tools,
+            Next::Agent => self.agent,
+            Next::Finalize => self.finalize,
+        }
+    }
+}
+
+/// Adds the node `init_state`.
+pub fn add_init_state(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("init_state", deps.config.clone(), init_state);
+    finishes(graph, node)
+}
+
+/// Adds the node `memory_trigger`.
+pub fn add_memory_trigger(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("memory_trigger", deps.clone(), memory_trigger);
+    finishes(graph, node)
+}
+
+/// Adds the node `agent`.
+pub fn add_agent(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("agent", deps.clone(), agent);
+    finishes(graph, node)
+}
+
+/// Adds the node `tools`.
+pub fn add_tools(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("tools", deps.clone(), tools);
+    finishes(graph, node)
+}
+
+/// Adds the node `finalize`.
+pub fn add_finalize(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("finalize", deps.config.clone(), finalize);
+    finishes(graph, node)
+}
+
+/// A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
+fn finishes(graph: &mut StateGraph<AgentState>, node: NodeRef) -> NodeRef {
+    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    node
+}
+
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     let mut graph = StateGraph::new("react");
-    let config = deps.config.clone();
-    let init = graph.add_node_with("init_state", deps.config.clone(), init_state);
-    let memory = graph.add_node_with("memory_trigger", deps.clone(), memory_trigger);
-    let model = graph.add_node_with("agent", deps.clone(), agent);
-    let tool = graph.add_node_with("tools", deps, tools);
-    let end = graph.add_node_with("finalize", config, finalize);
-    for node in [init, memory, model, tool, end] {
-        // A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
-        graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
-    }
-    graph.add_edge(START, init);
-    graph.add_edge(init, memory);
-    graph.add_edge(memory, model);
-    graph.add_conditional_edges(model, should_continue, |next| match next {
-        Next::Tools => tool,
-        Next::Agent => model,
-        Next::Finalize => end,
-    });
-    graph.add_edge(tool, model);
-    graph.add_edge(end, END);
+    let nodes = ReactNodes::add(&mut graph, &deps);
+    graph.add_edge(START, nodes.init_state);
+    graph.add_edge(nodes.init_state, nodes.memory_trigger);
+    graph.add_edge(nodes.memory_trigger, nodes.agent);
+    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+    graph.add_edge(nodes.tools, nodes.agent);
+    graph.add_edge(nodes.finalize, END);
     graph
 }
 

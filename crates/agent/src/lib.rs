@@ -27,7 +27,10 @@ pub use config::{
     LoopAction, LoopRule, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat, ResultOrder,
     ToolMode, Truncate,
 };
-pub use graph::{AgentDeps, Next, react_graph, should_continue};
+pub use graph::{
+    AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
+    react_graph, should_continue,
+};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use state::{
