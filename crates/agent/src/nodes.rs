@@ -11,4 +11,5 @@ pub(crate) mod memory_trigger;
 mod next_call;
 mod repair;
 mod repaired_call;
+mod request;
 pub(crate) mod tools;

@@ -5,17 +5,17 @@ use std::time::Duration;
 use futures::StreamExt;
 use superstep_graph::{Cx, NodeError, State};
 use superstep_llm::{
-    Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Role, ToolSpec, Usage, text_calls,
+    Assembler, Delta, FinishReason, ModelError, Request, Response, ToolSpec, Usage, text_calls,
 };
 use tokio::{task::coop::consume_budget, time::Instant};
 
 use super::{
     answer,
-    budget::{self, Spent},
+    budget::Spent,
     chunk::{Chunk, message_id, tell_message},
     loops,
     next_call::{NextCall, Plan},
-    repair::repaired,
+    request::{estimate, request, synthetic},
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, ModelFailure, events, texts};
 
@@ -53,10 +53,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         call.hints.push(texts::loop_warning(&found.tool, found.n).into());
     }
-    // A model that is still to finish an answer has been told already.
-    let synthetic = deps.config.synthetic_after_tools.as_ref();
-    let synthetic = synthetic.filter(|_| state.messages.last().is_some_and(|last| last.role == Role::Tool));
-    let synthetic = synthetic.map(|text| Message::synthetic(text).with_id(cx.id("synthetic")));
+    let synthetic = synthetic(deps, state, cx);
     let sent = request(deps, state, &call, synthetic.as_ref());
     let message = message_id(state, cx);
     let mut asked = Asked { message: message.clone(), ..Asked::default() };
@@ -137,23 +134,6 @@ fn stop(reason: &str) -> AgentStateUpdate {
 #[error("the turn reached its limit of {0} without an answer")]
 struct OutOfSteps(u32);
 
-/// What the model is asked: the conversation, then what only this request says.
-fn request(
-    deps: &AgentDeps,
-    state: &AgentState,
-    call: &NextCall<'_>,
-    synthetic: Option<&Message>,
-) -> Request {
-    let system = Some(&deps.config.system_prompt).filter(|prompt| !prompt.is_empty()).map(Message::system);
-    let conversation = repaired(state.messages.iter().chain(synthetic));
-    let hints = call.hints.iter().map(|hint| Message::user(hint.as_ref()));
-    Request {
-        messages: system.into_iter().chain(conversation).chain(hints).collect(),
-        tools: if call.tools { deps.tools.specs() } else { Vec::new() },
-        ..Request::default()
-    }
-}
-
 /// One question to the model, and what has come of it so far.
 #[derive(Default)]
 struct Asked {
@@ -217,21 +197,6 @@ impl Asked {
 
     fn usage(&self) -> Usage {
         self.spent + self.current
-    }
-}
-
-/// Roughly the tokens of a request and its answer.
-fn estimate(request: &Request, answer: &Message) -> Usage {
-    let text = |message: &Message| -> Vec<String> {
-        let calls = message.tool_calls.iter().map(|call| format!("{}{}", call.name, call.arguments));
-        calls.chain([message.content.clone(), message.reasoning.clone()]).collect()
-    };
-    let tools =
-        request.tools.iter().map(|tool| format!("{}{}{}", tool.name, tool.description, tool.parameters));
-    let input: Vec<String> = request.messages.iter().flat_map(text).chain(tools).collect();
-    Usage {
-        input_tokens: budget::estimate(input.iter().map(String::as_str)),
-        output_tokens: budget::estimate(text(answer).iter().map(String::as_str)),
     }
 }
 
