@@ -9,6 +9,7 @@ mod loops;
 mod permissions;
 mod presets;
 mod tools;
+mod truncate;
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
 pub use permissions::{PermissionRule, Permit};
 pub use presets::{PRESETS, Preset};
-pub use tools::{ResultOrder, ToolMode, Truncate};
+pub use tools::{ResultOrder, ToolMode};
+pub use truncate::{Keep, Truncate};
 
 /// Everything that the designs of a ReAct loop disagree on.
 ///
@@ -110,9 +112,12 @@ impl ReactConfig {
             let is_table = TABLES.contains(&name.as_str());
             let field = fields.entry(name).or_insert(Value::Null);
             match (field, value) {
-                (Value::Object(field), Value::Object(value)) if is_table => field.extend(value),
-                (field, Value::Bool(false)) if !field.is_boolean() => *field = Value::Null,
-                (field, value) => *field = value,
+                (Value::Object(field), Value::Object(value)) if is_table => {
+                    for (name, value) in value {
+                        set(field.entry(name).or_insert(Value::Null), value);
+                    }
+                }
+                (field, value) => set(field, value),
             }
         }
         Ok(serde_json::from_value(config)?)
@@ -131,6 +136,14 @@ impl ReactConfig {
         let rounds = self.limit.max.saturating_add(3);
         rounds.saturating_mul(repeats.saturating_add(empties).saturating_add(2)).saturating_add(8)
     }
+}
+
+/// Sets a field. Where there is no flag, `false` stands for no value, which TOML has no word for.
+fn set(field: &mut Value, value: Value) {
+    *field = match value {
+        Value::Bool(false) if !field.is_boolean() => Value::Null,
+        value => value,
+    };
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.

@@ -23,9 +23,9 @@ pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use config::{
-    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit,
-    LoopAction, LoopRule, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat, ResultOrder,
-    ToolMode, Truncate,
+    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Keep, LengthPolicy, Limit,
+    LimitUnit, LoopAction, LoopRule, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
+    ResultOrder, ToolMode, Truncate,
 };
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,

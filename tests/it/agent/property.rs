@@ -81,7 +81,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 tool_mode,
                 limit: Limit { max: max_steps, ..config.limit.clone() },
                 tool_timeout: Some(Duration::from_millis(500)),
-                truncate: truncates.then(|| Truncate { max_chars: 100, marker: "…{omitted}".into() }),
+                truncate: truncates.then(|| Truncate::chars(100, "…{omitted}")),
                 ..config
             });
             let decide = |request: &superstep::agent::ApprovalRequest| {

@@ -169,7 +169,7 @@ on_every_store! {
     }
 
     async fn b15_resuming_does_not_cut_a_result_again(backend: Backend) {
-        let cococat = Truncate { max_chars: 2000, marker: "[truncated {omitted} chars]".into() };
+        let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
         let scenario = Scenario::new([]).tools(&["big"]);
         let scenario = scenario.config(|config| ReactConfig { truncate: Some(cococat), ..config });
         let big = || call("c1", "big", r#"{"n":5000}"#);

@@ -171,7 +171,7 @@ fn cut(truncate: &Truncate, tool: &'static str, n: usize) -> String {
 
 #[test]
 fn b15_cococat_cuts_beyond_2000_characters() {
-    let cococat = Truncate { max_chars: 2000, marker: "[truncated {omitted} chars]".into() };
+    let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
     assert_eq!(cut(&cococat, "big", 2000), "x".repeat(2000));
     assert_eq!(cut(&cococat, "big", 2001), "x".repeat(2000) + "[truncated 1 chars]");
     assert_eq!(cut(&cococat, "big", 5000), "x".repeat(2000) + "[truncated 3000 chars]");
@@ -180,7 +180,7 @@ fn b15_cococat_cuts_beyond_2000_characters() {
 
 #[test]
 fn b15_harness_cuts_beyond_16000_characters() {
-    let harness = Truncate { max_chars: 16_000, marker: "\n... truncated".into() };
+    let harness = Truncate::chars(16_000, "\n... truncated");
     assert_eq!(cut(&harness, "big", 16_000), "x".repeat(16_000));
     assert_eq!(cut(&harness, "big", 16_001), "x".repeat(16_000) + "\n... truncated");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
-    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, LengthPolicy, Limit, LimitUnit, LoopAction,
+    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, Keep, LengthPolicy, Limit, LimitUnit, LoopAction,
     LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 use crate::texts;
@@ -72,7 +72,11 @@ impl Default for ReactConfig {
                 then: AfterEmpty::NoToolsCall,
             },
             tool_mode: ToolMode::Parallel { max: 8 },
-            truncate: Some(Truncate { max_chars: 16_000, marker: "\n[truncated {omitted} chars]".into() }),
+            truncate: Some(Truncate {
+                keep: Keep::HeadTail,
+                spill: Some("\n[truncated {omitted} of {total} chars; all of it is in {path}]\n".into()),
+                ..Truncate::chars(16_000, "\n[truncated {omitted} of {total} chars]\n")
+            }),
             loops: vec![
                 LoopRule { when: Repeat::NoProgress { n: 5 }, then: LoopAction::Stop },
                 LoopRule { when: Repeat::Period { max_period: 4, repeats: 4 }, then: LoopAction::Stop },
@@ -120,7 +124,7 @@ impl ReactConfig {
             length: LengthPolicy::Continue { max: 5, prompt: texts::CONTINUE.into() },
             empty: EmptyPolicy::Retry { max: 3, nudge: None, then: AfterEmpty::Stop },
             tool_mode: ToolMode::Parallel { max: 5 },
-            truncate: Some(Truncate { max_chars: 2_000, marker: "[truncated {omitted} chars]".into() }),
+            truncate: Some(Truncate::chars(2_000, "[truncated {omitted} chars]")),
             ..Self::bare()
         }
     }
@@ -141,6 +145,13 @@ impl ReactConfig {
                 ..ModelRetry::default()
             },
             exhausted: Exhausted::Fail,
+            truncate: Some(Truncate {
+                max_lines: Some(2_000),
+                max_bytes: Some(50 * 1024),
+                marker: "\n[truncated {omitted} {unit}]".into(),
+                spill: Some("\n[truncated {omitted} {unit}; all of it is in {path}]".into()),
+                ..Truncate::default()
+            }),
             loops: vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }],
             synthetic_after_tools: Some(texts::SYNTHETIC.into()),
             ..Self::bare()
@@ -157,7 +168,7 @@ impl ReactConfig {
             },
             retry: ModelRetry { max_attempts: 4, jitter: Jitter::None, ..ModelRetry::default() },
             exhausted: Exhausted::Fail,
-            truncate: Some(Truncate { max_chars: 16_000, marker: "\n... truncated".into() }),
+            truncate: Some(Truncate::chars(16_000, "\n... truncated")),
             ..Self::bare()
         }
     }
@@ -229,6 +240,9 @@ mod tests {
             read(r#"{"preset":"cococat","tool_mode":"sequential","limit":{"at":{"fixed":"x"}}}"#).unwrap();
         assert_eq!((other.tool_mode, other.limit.at), (ToolMode::Sequential, AtLimit::Fixed("x".into())));
         assert_eq!(read(r#"{"truncate":false}"#).unwrap().truncate, None);
+        let lines =
+            read(r#"{"preset":"opencode","truncate":{"max_bytes":false}}"#).unwrap().truncate.unwrap();
+        assert_eq!((lines.max_lines, lines.max_bytes), (Some(2_000), None));
         for (given, wanted) in [
             (r#"{"max_step":3}"#, "unknown field `max_step`"),
             (r#"{"limit":{"most":3}}"#, "unknown field `most`"),
