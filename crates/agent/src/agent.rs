@@ -14,7 +14,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, MemoryTrigger, Metadata,
-    ReactConfig, react_graph,
+    Models, ReactConfig, react_graph,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -56,7 +56,7 @@ pub struct Reply {
 
 /// Collects what an [`Agent`] is made of.
 pub struct AgentBuilder {
-    model: Arc<dyn ChatModel>,
+    models: Models,
     tools: Vec<Arc<dyn Tool>>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
@@ -91,6 +91,13 @@ pub enum AgentError {
 }
 
 impl AgentBuilder {
+    /// Sets who sums up what a request has no room for; a small model is good enough. Without, the main model does.
+    #[must_use]
+    pub fn compaction_model(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.models.compaction = Some(model);
+        self
+    }
+
     /// Adds tools.
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
@@ -141,7 +148,7 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { model, tools, approvals, memory, config, checkpointer, jitter } = self;
+        let Self { models, tools, approvals, memory, config, checkpointer, jitter } = self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -155,8 +162,11 @@ impl AgentBuilder {
             registry.insert(tool)?;
         }
         let most_supersteps = config.most_supersteps();
-        let model = Arc::new(Retrying::new(model, config.retry).with_jitter(jitter));
-        let deps = AgentDeps { approvals, memory, ..AgentDeps::new(model, registry, config) };
+        let retrying = |model| -> Arc<dyn ChatModel> {
+            Arc::new(Retrying::new(model, config.retry).with_jitter(jitter.clone()))
+        };
+        let models = Models { main: retrying(models.main), compaction: models.compaction.map(retrying) };
+        let deps = AgentDeps { approvals, memory, ..AgentDeps::new(models, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
@@ -170,7 +180,7 @@ impl Agent {
     /// An agent around this model. Requests are retried as the configuration says; the model need not.
     pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
         AgentBuilder {
-            model,
+            models: model.into(),
             tools: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,

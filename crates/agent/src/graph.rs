@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGraph};
-use superstep_llm::{ChatModel, Role, ToolRegistry};
+use superstep_llm::{Role, ToolRegistry};
 
 use crate::{
-    AgentState, Approvals, MemoryTrigger, ReactConfig,
+    AgentState, Approvals, MemoryTrigger, Models, ReactConfig,
     nodes::{
         agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
         tools::tools,
@@ -16,8 +16,8 @@ use crate::{
 /// What the nodes work with. Cheap to clone.
 #[derive(Clone)]
 pub struct AgentDeps {
-    /// The model, its retries included: see [`Retrying`](superstep_llm::Retrying).
-    pub model: Arc<dyn ChatModel>,
+    /// Who is asked.
+    pub models: Models,
     /// What the model may call.
     pub tools: Arc<ToolRegistry>,
     /// Who is asked before a tool that wants it.
@@ -29,10 +29,10 @@ pub struct AgentDeps {
 }
 
 impl AgentDeps {
-    /// A model with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
-    pub fn new(model: Arc<dyn ChatModel>, tools: ToolRegistry, config: ReactConfig) -> Self {
-        let (tools, config) = (Arc::new(tools), Arc::new(config));
-        Self { model, tools, approvals: Approvals::Deny, memory: None, config }
+    /// Models with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
+    pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
+        let (models, tools, config) = (models.into(), Arc::new(tools), Arc::new(config));
+        Self { models, tools, approvals: Approvals::Deny, memory: None, config }
     }
 }
 

@@ -14,6 +14,7 @@ mod config;
 mod events;
 mod graph;
 mod memory;
+mod models;
 mod nodes;
 mod state;
 mod texts;
@@ -32,6 +33,7 @@ pub use graph::{
     react_graph, should_continue,
 };
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
+pub use models::Models;
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,

@@ -153,7 +153,7 @@ struct Asked {
 
 impl Asked {
     async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<(), ModelError> {
-        let mut stream = deps.model.stream(request);
+        let mut stream = deps.models.main.stream(request);
         while let Some(delta) = stream.next().await {
             let delta = delta?;
             if let Some(chunk) = Chunk::of(&delta) {
