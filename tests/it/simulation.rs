@@ -121,7 +121,7 @@ fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
         Ok(Work::update().log([format!("{:?} in attempt {}", state.hint, cx.attempt())]).done(1))
     });
     let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
-    graph.configure(work, NodeOptions { retry: Some(retry), ..NodeOptions::default() });
+    graph.configure(work, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
     let watch = graph.add_node_with("watch", sim.clone(), draw);
     graph.add_edge(START, begin);
     graph.add_edge(begin, work);
@@ -232,7 +232,7 @@ fn effects(sim: &Sim, once: Once) -> CompiledGraph<Work> {
         if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(Work::update().log([done])) }
     });
     let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
-    graph.configure(fails, NodeOptions { retry: Some(retry), ..NodeOptions::default() });
+    graph.configure(fails, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
     let beside = graph.add_node_with("beside", sim.clone(), draw);
     let last = graph.add_node_with("last", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
         Ok::<_, NodeError>(Work::update().log([once(sim, cx, "last").await?]))

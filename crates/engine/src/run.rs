@@ -9,7 +9,7 @@ pub use protocol::{Commit, EngineError, Failure, Finished, Input, Output, Report
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use crate::{
-    ChannelSet, Control, NodeIndex, OnCancel, RestoreError, TaskId, Topology,
+    ChannelSet, Control, NodeIndex, OnCancel, RestoreError, RetryPolicy, TaskId, Topology,
     plan::{Waiting, check_targets, plan},
 };
 
@@ -187,9 +187,7 @@ impl Run {
     pub fn handle(&mut self, input: Input) -> Result<(), EngineError> {
         match (self.phase, input) {
             (Phase::Executing, Input::Finished(Finished { task, report })) => self.finish(task, report),
-            (Phase::Executing, Input::Failed { task, retryable, chance }) => {
-                self.fail(task, retryable, chance)
-            }
+            (Phase::Executing, Input::Failed { task, retry, chance }) => self.fail(task, retry, chance),
             (Phase::Executing, Input::Interrupted(task)) => self.interrupt(task),
             (Phase::Executing, Input::Stopped(task)) => self.stop_task(task),
             (Phase::Committing, Input::Committed) => {
@@ -328,12 +326,10 @@ impl Run {
         Ok(())
     }
 
-    fn fail(&mut self, task: TaskId, retryable: bool, chance: f64) -> Result<(), EngineError> {
+    fn fail(&mut self, task: TaskId, retry: Option<RetryPolicy>, chance: f64) -> Result<(), EngineError> {
         let slot = self.running(task)?;
         let entry = &mut self.slots[slot];
-        let policy =
-            self.topology.nodes[entry.node.position()].retry.filter(|_| retryable && !self.cancelled);
-        match policy.filter(|policy| entry.attempt < policy.max_attempts) {
+        match retry.filter(|policy| !self.cancelled && entry.attempt < policy.max_attempts) {
             Some(policy) => {
                 let delay = policy.delay(entry.attempt, chance);
                 entry.attempt += 1;

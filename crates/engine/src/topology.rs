@@ -10,7 +10,7 @@ pub use problem::{Problem, ProblemKind};
 
 use std::{collections::BTreeMap, panic::Location, sync::Arc};
 
-use crate::{Level, Lint, NodeIndex, NodeName, RetryPolicy, RouterSpec, START, WritesSpec};
+use crate::{Level, Lint, NodeIndex, NodeName, RouterSpec, START, WritesSpec};
 
 /// Where in the user's code something was said.
 pub type Place = &'static Location<'static>;
@@ -20,8 +20,6 @@ pub type Place = &'static Location<'static>;
 pub struct NodeSpec {
     /// Its name.
     pub name: NodeName,
-    /// How often it runs again after a failure that may pass.
-    pub retry: Option<RetryPolicy>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
     /// Whether each of its tasks takes an item, so that only a fan-out can lead to it.
@@ -140,7 +138,6 @@ pub(crate) struct Join {
 #[derive(Debug)]
 pub(crate) struct TopologyNode {
     pub(crate) name: NodeName,
-    pub(crate) retry: Option<RetryPolicy>,
     pub(crate) on_cancel: OnCancel,
     /// Where its plain edges lead; an edge to the end leads nowhere.
     pub(crate) edges: Vec<NodeIndex>,

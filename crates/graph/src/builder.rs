@@ -140,7 +140,6 @@ impl<S: State> StateGraph<S> {
         let options = NodeOptions::default();
         self.topology.nodes.push(NodeSpec {
             name: name.into(),
-            retry: options.retry,
             on_cancel: options.on_cancel,
             worker,
             routing: false,
@@ -175,7 +174,7 @@ impl<S: State> StateGraph<S> {
             panic!("only a node of graph `{}` can be configured in it", self.name);
         };
         let spec = &mut self.topology.nodes[declared];
-        (spec.retry, spec.deferred) = (options.retry, options.deferred);
+        spec.deferred = options.deferred;
         if spec.subgraph.is_none() {
             spec.on_cancel = options.on_cancel;
         }
@@ -298,7 +297,7 @@ impl<S: State> StateGraph<S> {
             let index = topology.declared(position).expect("every node is in the topology");
             let node = &mut nodes[index.position()];
             node.run = Some(run);
-            node.retry_on = options.retry_on;
+            node.retry = options.retry;
             (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
             limits.extend(options.max_concurrency.map(|most| (index, most.max(1))));
         }

@@ -20,6 +20,7 @@ mod cx;
 mod interrupt;
 mod node;
 mod once;
+mod retries;
 mod route;
 
 mod compiled;
@@ -84,6 +85,7 @@ pub use namespace::{Namespace, Segment};
 pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked};
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
+pub use retries::Retries;
 pub use route::Route;
 pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};

@@ -10,10 +10,10 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
-use superstep_engine::{ChannelSet, NodeIndex, OnCancel, RetryPolicy, Target};
+use superstep_engine::{ChannelSet, NodeIndex, OnCancel, Target};
 
 use crate::{
-    Cx, NodeError, NodeFailure, Panicked, Route, RoutingOutput, State, Update, cache::NodeCache,
+    Cx, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State, Update, cache::NodeCache,
     command::Written, subgraph::Subgraph,
 };
 
@@ -84,10 +84,8 @@ impl<R: Route> Routes for Vec<R> {
 /// How a node is run.
 #[derive(Clone)]
 pub struct NodeOptions {
-    /// How often it runs again after a failure that may pass; `None` for never.
-    pub retry: Option<RetryPolicy>,
-    /// Which failures may pass. Not asked about fatal ones.
-    pub retry_on: fn(&NodeError) -> bool,
+    /// After which failures it runs again, and how often.
+    pub retry: Retries,
     /// How long one attempt may take. It is noticed while the node waits: what blocks its thread cannot be stopped.
     pub timeout: Option<Duration>,
     /// How long an attempt may go without a sign of life: an event that it sends, or
@@ -107,8 +105,7 @@ impl Default for NodeOptions {
     /// No retries, no timeout, dropped when the run is cancelled.
     fn default() -> Self {
         Self {
-            retry: None,
-            retry_on: NodeError::is_transient,
+            retry: Retries::default(),
             timeout: None,
             idle_timeout: None,
             max_concurrency: None,
@@ -138,7 +135,7 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
     /// Each with the worker that its items go to.
     pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
-    pub(crate) retry_on: fn(&NodeError) -> bool,
+    pub(crate) retry: Retries,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
@@ -148,7 +145,7 @@ pub(crate) struct CompiledNode<S: State> {
 
 impl<S: State> Default for CompiledNode<S> {
     fn default() -> Self {
-        let NodeOptions { retry_on, timeout, idle_timeout, .. } = NodeOptions::default();
+        let NodeOptions { retry, timeout, idle_timeout, .. } = NodeOptions::default();
         Self {
             run: None,
             subgraph: None,
@@ -156,7 +153,7 @@ impl<S: State> Default for CompiledNode<S> {
             routes: Vec::new(),
             routers: Vec::new(),
             fan_outs: Vec::new(),
-            retry_on,
+            retry,
             timeout,
             idle_timeout,
             cache: None,

@@ -17,6 +17,6 @@ pub mod guide;
 pub mod prelude {
     pub use superstep_graph::{
         Command, CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeFailure,
-        NodeOptions, RetryPolicy, Route, RunConfig, START, State, StateGraph, StreamMode,
+        NodeOptions, Retries, RetryPolicy, Route, RunConfig, START, State, StateGraph, StreamMode,
     };
 }

@@ -166,7 +166,7 @@ async fn a_cancelled_node_is_not_retried() {
         cx.sleep(Duration::from_secs(1)).await;
         Err::<(), _>(superstep::NodeError::new("no"))
     });
-    let retry = Some(superstep::RetryPolicy::default());
+    let retry = superstep::RetryPolicy::default().into();
     graph.configure(a, NodeOptions { retry, on_cancel: OnCancel::Finish, ..NodeOptions::default() });
     graph.add_edge(START, a);
     let result = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await;

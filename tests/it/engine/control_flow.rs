@@ -327,7 +327,7 @@ async fn b12_tasks_that_run_again_keep_to_the_limit_of_their_node() {
     });
     let retry =
         RetryPolicy { initial: Duration::from_millis(1), jitter: Duration::ZERO, ..Default::default() };
-    let options = NodeOptions { retry: Some(retry), max_concurrency: Some(2), ..NodeOptions::default() };
+    let options = NodeOptions { retry: retry.into(), max_concurrency: Some(2), ..NodeOptions::default() };
     graph.configure(worker, options);
     graph.add_fan_out(START, |_: &Plain| 0..7_u32, worker);
     let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();

@@ -137,7 +137,7 @@ on_every_store! {
                 }
                 Err::<(), _>(NodeError::new(format!("attempt {}", cx.attempt())))
             });
-            graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+            graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
             graph.add_edge(START, a);
             backend.keep(graph.compile().unwrap())
         };

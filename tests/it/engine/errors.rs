@@ -105,7 +105,7 @@ async fn failures_of_nodes() {
 
     let mut graph = StateGraph::<Plain>::new("example");
     let a = graph.add_node("a", async |_: Plain, _: Cx| std::future::pending::<()>().await);
-    let retry = Some(superstep::RetryPolicy::default());
+    let retry = superstep::RetryPolicy::default().into();
     let timeout = Some(Duration::from_millis(50));
     graph.configure(a, NodeOptions { retry, timeout, ..NodeOptions::default() });
     graph.add_edge(START, a);

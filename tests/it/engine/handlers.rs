@@ -390,7 +390,7 @@ async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, N
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_is_told_of_the_last_attempt_of_a_time_out_and_of_a_panic() {
-    let retry = Some(RetryPolicy { max_attempts: 3, ..RetryPolicy::default() });
+    let retry = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() }.into();
     let options = NodeOptions { retry, ..NodeOptions::default() };
     let failure = failure_of(options, |attempt| Err(NodeError::new(format!("attempt {attempt}")))).await;
     assert_eq!((failure.attempts, failure.message.as_str()), (3, "attempt 3"));
@@ -415,7 +415,7 @@ async fn a_handler_is_retried_as_its_own_options_say_and_may_have_a_handler() {
             Err::<(), _>(NodeError::new(format!("{}, attempt {}", failure.node, cx.attempt())))
         },
     );
-    graph.configure(handler, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.configure(handler, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_error_handler(handler, "last", async |failure: NodeFailure, _: Plain, _: Cx| {
         say(&format!("{} {}: {}", failure.node, failure.attempts, failure.message))
     });

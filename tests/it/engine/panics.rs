@@ -31,7 +31,7 @@ fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
             say("never")
         }
     });
-    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, a);
     if sibling {
         let b = sayer(&mut graph, "b");

@@ -3,7 +3,8 @@
 use std::{io, time::Duration};
 
 use superstep::{
-    Cx, Fatal, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State, StateGraph, TimedOut,
+    Cx, Fatal, NodeError, NodeOptions, Retries, RetryPolicy, RunConfig, RunError, START, State, StateGraph,
+    TimedOut,
 };
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
     let a = graph.add_node("a", move |_, cx: Cx| async move {
         if cx.attempt() < 3 { Err(error()) } else { Ok(Plain::update().x(i64::from(cx.attempt()))) }
     });
-    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, a);
     match graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await {
         Ok(end) => u32::try_from(end.state.x).unwrap(),
@@ -63,7 +64,7 @@ async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
         let a = graph.add_node("a", move |_, _| async move {
             Err::<(), _>(NodeError::new(format!("{}", begun.elapsed().as_millis())))
         });
-        graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+        graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
         graph.add_edge(START, a);
         let config = RunConfig { seed, ..RunConfig::default() };
         let error = failed(graph.compile().unwrap().invoke(Plain::update(), config).await);
@@ -78,7 +79,7 @@ async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
 }
 
 /// A node that needs 500 ms in its first two attempts, with 50 ms to do it in.
-fn slow(retry: Option<RetryPolicy>) -> superstep::CompiledGraph<Plain> {
+fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| {
         if cx.attempt() < 3 {
@@ -95,7 +96,7 @@ fn slow(retry: Option<RetryPolicy>) -> superstep::CompiledGraph<Plain> {
 #[tokio::test(start_paused = true)]
 async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
     let begun = Instant::now();
-    let error = failed(slow(None).invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(slow(Retries::default()).invoke(Plain::update(), RunConfig::default()).await);
     assert_eq!(begun.elapsed().as_millis(), 50);
     assert!(
         matches!(&error, RunError::Node { node, attempts: 1, source, .. }
@@ -106,7 +107,8 @@ async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
 
 #[tokio::test(start_paused = true)]
 async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
-    let end = slow(Some(RetryPolicy::default())).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end =
+        slow(RetryPolicy::default().into()).invoke(Plain::update(), RunConfig::default()).await.unwrap();
     assert_eq!(end.state.said(), "attempt 3");
 }
 
@@ -114,13 +116,48 @@ async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
 async fn a_node_decides_by_itself_which_failures_may_pass() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>("x".parse::<i64>().unwrap_err()));
-    let retry =
-        Some(RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() });
-    let retry_on = |error: &NodeError| error.cause().is::<std::num::ParseIntError>();
-    graph.configure(a, NodeOptions { retry, retry_on, ..NodeOptions::default() });
+    let retry = Retries::on(is_number, at_once(3));
+    graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
     graph.add_edge(START, a);
     let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
+}
+
+fn is_number(error: &NodeError) -> bool {
+    error.cause().is::<std::num::ParseIntError>()
+}
+
+fn at_once(max_attempts: u32) -> RetryPolicy {
+    let none = Duration::ZERO;
+    RetryPolicy { max_attempts, initial: none, jitter: none, ..RetryPolicy::default() }
+}
+
+/// How often a node runs that fails with each of the errors in turn.
+async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retries) -> u32 {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {
+        Err::<(), _>(errors[(cx.attempt() as usize - 1) % N]())
+    });
+    graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
+    graph.add_edge(START, a);
+    match failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await) {
+        RunError::Node { attempts, .. } => attempts,
+        error => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn c9_of_several_rules_the_first_that_fits_counts() {
+    let number: fn() -> _ = || NodeError::from("x".parse::<i64>().unwrap_err());
+    let other: fn() -> _ = || NodeError::new("some failure");
+    let rules = || Retries::on(is_number, at_once(2)).or(at_once(4)).or(Retries::on(|_| true, at_once(9)));
+    assert_eq!(attempts_of([number], rules()).await, 2);
+    assert_eq!(attempts_of([other], rules()).await, 4);
+    assert_eq!(attempts_of([|| std::fmt::Error.into()], rules()).await, 9);
+    assert_eq!(attempts_of([|| NodeError::new("some failure").fatal()], rules()).await, 1);
+    // Attempts are those of the task: a rule that allows two has nothing left after three others.
+    assert_eq!(attempts_of([other, other, other, number], rules()).await, 4);
+    assert_eq!(attempts_of([other, number], rules()).await, 2);
 }
 
 on_every_store! {

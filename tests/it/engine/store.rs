@@ -189,7 +189,7 @@ async fn a_graph_without_a_store_says_so() {
 #[tokio::test]
 async fn a_misuse_of_the_store_is_not_retried() {
     let retry = superstep::NodeOptions {
-        retry: Some(superstep::RetryPolicy::default()),
+        retry: superstep::RetryPolicy::default().into(),
         ..superstep::NodeOptions::default()
     };
     let mut graph = StateGraph::<Plain>::new("misuses");

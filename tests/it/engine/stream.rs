@@ -132,7 +132,7 @@ async fn attempts_are_told_with_their_errors() {
         1 => Err(NodeError::new("no luck")),
         _ => Ok(say("a")),
     });
-    let retry = Some(superstep::RetryPolicy::default());
+    let retry = superstep::RetryPolicy::default().into();
     graph.configure(a, superstep::NodeOptions { retry, ..superstep::NodeOptions::default() });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();

@@ -167,7 +167,7 @@ async fn f3_chunks_of_a_failed_attempt_are_told_apart_and_do_not_hide_the_whole_
         cx.emit_full_message("m", "Hello");
         Ok(())
     });
-    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, a);
     assert_eq!(
         told(&graph.compile().unwrap(), Plain::update(), RunConfig::default(), &[StreamMode::Messages]).await,
@@ -236,7 +236,7 @@ async fn every_event_has_a_json_form() {
         cx.interrupt::<bool>("ok", "sure?").await;
     });
     let nothing = graph.add_node("nothing", async |_: Plain, _| ());
-    graph.configure(a, NodeOptions { retry: Some(RetryPolicy::default()), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, nothing);
     graph.add_edge(nothing, a);
     graph.add_edge(a, ask);

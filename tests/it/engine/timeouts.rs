@@ -10,8 +10,8 @@ use std::{
 
 use futures::StreamExt;
 use superstep::{
-    CompiledGraph, Cx, END, Event, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State,
-    StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
+    CompiledGraph, Cx, END, Event, NodeError, NodeOptions, Retries, RetryPolicy, RunConfig, RunError, START,
+    State, StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
 };
 use tokio::time::Instant;
 
@@ -24,9 +24,9 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// Attempts that wait exactly a second for each other.
-fn patient() -> Option<RetryPolicy> {
+fn patient() -> Retries {
     let second = Duration::from_secs(1);
-    Some(RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() })
+    RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() }.into()
 }
 
 /// A graph with one node `a`.
@@ -62,7 +62,7 @@ async fn h2_two_attempts_are_too_slow_and_the_third_is_not() {
         }
     };
     let options =
-        NodeOptions { timeout: Some(ms(50)), retry: Some(RetryPolicy::default()), ..NodeOptions::default() };
+        NodeOptions { timeout: Some(ms(50)), retry: RetryPolicy::default().into(), ..NodeOptions::default() };
     let end = one(node, options).invoke(Plain::update(), RunConfig::default()).await.unwrap();
     assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "attempt 3"));
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::{ChannelSet, NodeIndex, NodeName, TaskId};
+use crate::{ChannelSet, NodeIndex, NodeName, RetryPolicy, TaskId};
 
 /// What the driver has to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +68,8 @@ pub enum Input {
     Failed {
         /// The task.
         task: TaskId,
-        /// Whether another attempt may succeed.
-        retryable: bool,
+        /// How it is tried again; `None` if that makes no sense.
+        retry: Option<RetryPolicy>,
         /// The share of the jitter to wait, in `0.0..=1.0`.
         chance: f64,
     },

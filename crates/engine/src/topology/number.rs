@@ -25,7 +25,6 @@ impl TopologyBuilder {
                 let spec = self.nodes.get(declared);
                 TopologyNode {
                     name: names[declared].clone(),
-                    retry: spec.and_then(|node| node.retry),
                     on_cancel: spec.map_or(OnCancel::Finish, |node| node.on_cancel),
                     edges: Vec::new(),
                     ends: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep_engine::{
-    Breakpoints, Control, Input, NodeSpec, OnCancel, Records, Report, Run, RunLimits, Target, Topology,
+    Breakpoints, Control, Input, OnCancel, Records, Report, Run, RunLimits, Target, Topology,
 };
 
 use crate::support::{Machine, build, finished, graph, retry, task, wrote};
@@ -17,11 +17,6 @@ fn started(topology: Topology) -> Machine {
     run
 }
 
-/// The graph with a policy of retries for one node.
-fn retried(lines: &str, name: &str) -> Topology {
-    build(lines, |node: &mut NodeSpec| node.retry = retry().filter(|_| node.name.as_str() == name))
-}
-
 fn beside() -> Control {
     Control::new(0, vec!["a".into(), "b".into()])
 }
@@ -29,28 +24,28 @@ fn beside() -> Control {
 #[test]
 fn it_runs_in_the_slot_of_the_failed_task_and_its_edges_are_followed() {
     let mut run = started(graph(BESIDE));
-    assert_eq!(run.fail(1, 0, false), ["execute 1.0 h #1"]);
+    assert_eq!(run.fail(1, 0, None), ["execute 1.0 h #1"]);
     assert_eq!(run.finish(1, 0), [""; 0]);
     assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 -> [y]", "execute 2.0 y #1"]);
 }
 
 #[test]
 fn it_comes_after_all_retries_and_has_a_policy_of_its_own() {
-    let mut run = started(retried(BESIDE, "a"));
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #2 after 500ms"]);
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #3 after 1s"]);
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 h #1"]);
-    assert_eq!(run.fail(1, 0, true), ["fail 1.0"]);
-    let mut run = started(retried(BESIDE, "h"));
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 h #1"]);
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 h #2 after 500ms"]);
+    let mut run = started(graph(BESIDE));
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #2 after 500ms"]);
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #3 after 1s"]);
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 h #1"]);
+    assert_eq!(run.fail(1, 0, None), ["fail 1.0"]);
+    let mut run = started(graph(BESIDE));
+    assert_eq!(run.fail(1, 0, None), ["execute 1.0 h #1"]);
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 h #2 after 500ms"]);
     assert_eq!(run.finish(1, 0), [""; 0]);
-    assert_eq!(run.fail(1, 1, true), ["fail 1.1"]);
+    assert_eq!(run.fail(1, 1, None), ["fail 1.1"]);
 }
 
 #[test]
 fn a_failure_that_is_handled_stays_handled_in_the_next_run() {
-    let topology = Arc::new(retried(BESIDE, "h"));
+    let topology = Arc::new(graph(BESIDE));
     let h = topology.find("h").unwrap();
     let limits = || RunLimits { supersteps: 9, ..RunLimits::default() };
     let handled = || Records { handled: vec![(0, h)], ..Records::default() };
@@ -88,7 +83,7 @@ fn where_it_went_is_checked_against_its_own_routes() {
     }
     let mut run = Machine::restore(&topology, &control, [], [], 9);
     run.log();
-    run.fail(1, 0, false);
+    run.fail(1, 0, None);
     let went = |name| Report { targets: vec![Target::Node(node(name))], ..Report::default() };
     run.handle(finished(task(1, 0), went("x"))).expect_err("that is the route of the failed node");
     assert_eq!(run.say(finished(task(1, 0), went("y")))[0], "commit 1: 1.0 -> [y]");
@@ -97,7 +92,7 @@ fn where_it_went_is_checked_against_its_own_routes() {
 #[test]
 fn what_it_wrote_conflicts_as_if_the_node_had() {
     let mut run = started(graph(BESIDE));
-    run.fail(1, 0, false);
+    run.fail(1, 0, None);
     run.say(finished(task(1, 1), wrote(&[3], &[])));
     assert_eq!(run.say(finished(task(1, 0), wrote(&[3], &[]))), ["conflict on 3: 1.0 1.1"]);
 }
@@ -107,7 +102,7 @@ fn a_drain_lets_it_run_in_the_superstep_of_its_node() {
     let mut run = started(graph(BESIDE));
     run.say(Input::Drain);
     assert_eq!(run.finish(1, 1), [""; 0]);
-    assert_eq!(run.fail(1, 0, false), ["execute 1.0 h #1"]);
+    assert_eq!(run.fail(1, 0, None), ["execute 1.0 h #1"]);
     assert_eq!(run.finish(1, 0), ["commit 1: 1.0 1.1 -> [y]", "drained"]);
 }
 
@@ -119,14 +114,14 @@ fn after_a_cancel_it_runs_only_if_it_may_finish() {
         }));
         run.finish(1, 1);
         assert_eq!(run.say(Input::Cancel), [""; 0]);
-        assert_eq!(run.fail(1, 0, true), [log]);
+        assert_eq!(run.fail(1, 0, retry()), [log]);
     }
 }
 
 #[test]
 fn a_question_of_its_own_suspends_the_run() {
     let mut run = started(graph(BESIDE));
-    run.fail(1, 0, false);
+    run.fail(1, 0, None);
     assert_eq!(run.ask(1, 0), [""; 0]);
     assert_eq!(run.finish(1, 1), ["suspended"]);
 }
@@ -141,7 +136,7 @@ fn breakpoints_and_limits_know_both_names() {
         let limits = RunLimits { supersteps: 9, breakpoints, drained: false };
         let mut run = Machine::restore_from(&topology, &beside(), Records::default(), limits);
         run.log();
-        run.fail(1, 0, false);
+        run.fail(1, 0, None);
         run.finish(1, 0);
         assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 -> [y]", "suspended"], "after {name}");
     }

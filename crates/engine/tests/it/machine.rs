@@ -57,22 +57,19 @@ fn each_item_is_a_task_after_those_of_edges_in_the_order_of_sending() {
 
 #[test]
 fn a_failed_task_runs_again_as_its_policy_says_and_then_ends_the_run() {
-    let topology = build("START -> a; START -> b", |node| node.retry = retry());
-    let mut run = Machine::start(topology, 9);
+    let mut run = Machine::start(graph("START -> a; START -> b"), 9);
     run.log();
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #2 after 500ms"]);
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #2 after 500ms"]);
     assert_eq!(run.finish(1, 1), [""; 0]);
-    assert_eq!(run.fail(1, 0, true), ["execute 1.0 a #3 after 1s"]);
-    assert_eq!(run.fail(1, 0, true), ["fail 1.0"]);
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #3 after 1s"]);
+    assert_eq!(run.fail(1, 0, retry()), ["fail 1.0"]);
 }
 
 #[test]
-fn without_a_policy_or_against_a_fatal_failure_nothing_is_retried() {
-    for (retry, retryable) in [(None, true), (retry(), false)] {
-        let mut run = Machine::start(build("START -> a", |node| node.retry = retry), 9);
-        run.log();
-        assert_eq!(run.fail(1, 0, retryable), ["fail 1.0"]);
-    }
+fn a_failure_without_a_policy_is_not_retried() {
+    let mut run = Machine::start(graph("START -> a"), 9);
+    run.log();
+    assert_eq!(run.fail(1, 0, None), ["fail 1.0"]);
 }
 
 #[test]
@@ -114,7 +111,7 @@ fn the_step_limit_counts_supersteps_that_execute_nodes() {
 
 #[test]
 fn a_restored_run_executes_what_is_not_finished_with_the_attempts_that_are_left() {
-    let topology = Arc::new(build("START -> a; START -> b; START -> c; a -> d", |node| node.retry = retry()));
+    let topology = Arc::new(graph("START -> a; START -> b; START -> c; a -> d"));
     let control = Control::new(0, vec!["a".into(), "b".into(), "c".into()]);
     let mut run = Machine::restore(&topology, &control, [(0, Report::default())], [(2, 2)], 9);
     assert_eq!(run.log(), ["execute 1.1 b #1", "execute 1.2 c #3"]);
@@ -122,7 +119,7 @@ fn a_restored_run_executes_what_is_not_finished_with_the_attempts_that_are_left(
     assert_eq!(run.finish(1, 2), ["commit 1: 1.0 1.1 1.2 -> [d]", "execute 2.0 d #1"]);
     let mut run = Machine::restore(&topology, &control, [], [(2, 2)], 9);
     run.log();
-    assert_eq!(run.fail(1, 2, true), ["fail 1.2"]);
+    assert_eq!(run.fail(1, 2, retry()), ["fail 1.2"]);
 }
 
 #[test]
@@ -143,7 +140,6 @@ fn a_cancel_ends_a_run_that_waits_for_nobody() {
 #[test]
 fn a_cancel_drops_some_and_waits_for_those_that_may_finish() {
     let topology = build("START -> a; START -> b; START -> c; b -> d", |node| {
-        node.retry = retry();
         if matches!(node.name.as_str(), "b" | "c") {
             node.on_cancel = OnCancel::Finish;
         }
@@ -159,7 +155,6 @@ fn a_cancel_drops_some_and_waits_for_those_that_may_finish() {
 #[test]
 fn after_a_cancel_only_those_that_may_finish_are_started_and_none_is_retried() {
     let topology = build("START -> a; a -> b; a -> c", |node| {
-        node.retry = retry();
         if node.name.as_str() != "c" {
             node.on_cancel = OnCancel::Finish;
         }
@@ -168,7 +163,7 @@ fn after_a_cancel_only_those_that_may_finish_are_started_and_none_is_retried() {
     run.log();
     assert_eq!(run.say(Input::Cancel), [""; 0]);
     assert_eq!(run.finish(1, 0), ["commit 1: 1.0 -> [b c]", "execute 2.0 b #1"]);
-    assert_eq!(run.fail(2, 0, true), ["fail 2.0"]);
+    assert_eq!(run.fail(2, 0, retry()), ["fail 2.0"]);
 }
 
 #[test]

@@ -45,12 +45,10 @@ fn worlds() -> impl Strategy<Value = World> {
 impl World {
     fn topology(&self) -> Arc<Topology> {
         let place = std::panic::Location::caller();
-        let retry = Some(RetryPolicy::default());
         let named = (0..self.nodes).map(|node| (format!("n{node}"), None));
         let handlers = self.handlers.keys().map(|of| (format!("h{of}"), Some(Endpoint::Node(of - 1))));
         let nodes = named.chain(handlers).map(|(name, handles)| NodeSpec {
             name: name.into(),
-            retry,
             on_cancel: OnCancel::Drop,
             worker: false,
             routing: false,
@@ -184,7 +182,8 @@ fn drive(world: &World, picks: &[Pick]) -> Course {
                 } else {
                     handled.push((slot, topology.handler(task.node).expect("only these fail for good")));
                 }
-                run.handle(Input::Failed { task: task.id, retryable: true, chance: 0.3 }).unwrap();
+                run.handle(Input::Failed { task: task.id, retry: Some(RetryPolicy::default()), chance: 0.3 })
+                    .unwrap();
             } else {
                 let report = world.report(&topology, task.id, topology.name(task.node).as_str());
                 failed.retain(|(other, _)| *other != slot);

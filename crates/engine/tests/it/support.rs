@@ -34,7 +34,6 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                 Endpoint::Node(known.unwrap_or_else(|| {
                     let mut node = NodeSpec {
                         name: name.into(),
-                        retry: None,
                         on_cancel: OnCancel::Drop,
                         worker: arrow == "=>",
                         routing: false,
@@ -156,8 +155,8 @@ impl Machine {
         self.say(finished(task(step, slot), Report::default()))
     }
 
-    pub(crate) fn fail(&mut self, step: i64, slot: u32, retryable: bool) -> Vec<String> {
-        self.say(Input::Failed { task: task(step, slot), retryable, chance: 0.0 })
+    pub(crate) fn fail(&mut self, step: i64, slot: u32, retry: Option<RetryPolicy>) -> Vec<String> {
+        self.say(Input::Failed { task: task(step, slot), retry, chance: 0.0 })
     }
 
     pub(crate) fn to(&self, node: &str) -> Target {

@@ -28,12 +28,12 @@ impl<S: State> Driver<S> {
         task: Task,
         error: NodeError,
     ) -> Result<(), RunError> {
-        let retryable = !error.is_fatal() && (self.graph.nodes[task.node.position()].retry_on)(&error);
+        let retry = self.graph.nodes[task.node.position()].retry.policy(&error);
         self.fatal = error.is_fatal();
         let (source, data) = error.into_parts();
         self.tell_failure(task, &*source);
         let chance = self.chance(task);
-        run.handle(Input::Failed { task: task.id, retryable, chance }).expect("the task was running");
+        run.handle(Input::Failed { task: task.id, retry, chance }).expect("the task was running");
         if run.node(task.id.slot) != Some(task.node) {
             return self.hand_over(task, source, data).await;
         }
