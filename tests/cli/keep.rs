@@ -1,7 +1,7 @@
 //! Threads that are deleted, copied and pruned.
 
 use serde_json::{Value, json};
-use superstep_testing::script::{Answer, txt};
+use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, received, serve};
 
@@ -34,6 +34,24 @@ async fn threads_are_deleted_all_or_none() {
         [json!({ "deleted": "two" })]
     );
     assert!(names(&place).await.is_empty());
+}
+
+#[tokio::test]
+async fn long_results_are_kept_with_their_thread_and_deleted_with_it() {
+    let place = Place::new();
+    let page = "needle\n".repeat(4_000);
+    place.file("long.txt", &page);
+    let reads = call("c1", "read_file", r#"{"path":"long.txt"}"#);
+    let server = serve([reads, txt("ok")]).await;
+    let url = server.base_url();
+    let args = ["run", "read", "--json", "--thread", "long", "--base-url", &url, "--model", "m"];
+    let events = place.run(&args).await.ok().lines();
+    let spilled = events.iter().find(|event| event["event"] == "spilled").unwrap();
+    assert_eq!(spilled["data"]["path"], ".superstep/results/long/c1.txt");
+    let kept = place.work().join(".superstep/results/long/c1.txt");
+    assert!(std::fs::read_to_string(&kept).unwrap().contains("needle"));
+    place.run(&["delete", "long"]).await.ok();
+    assert!(!kept.parent().unwrap().exists());
 }
 
 #[tokio::test]

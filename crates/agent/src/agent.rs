@@ -14,7 +14,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, MemoryTrigger, Metadata,
-    Models, ReactConfig, react_graph,
+    Models, ReactConfig, Spill, react_graph,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -60,6 +60,7 @@ pub struct AgentBuilder {
     tools: Vec<Arc<dyn Tool>>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
+    spill: Option<Arc<dyn Spill>>,
     config: ReactConfig,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     jitter: JitterSource,
@@ -124,6 +125,12 @@ impl AgentBuilder {
         Self { memory: Some(memory), ..self }
     }
 
+    /// Sets where tool results that are cut are kept as a whole, see [`Truncate::spill`](crate::Truncate::spill).
+    #[must_use]
+    pub fn spill(self, spill: Arc<dyn Spill>) -> Self {
+        Self { spill: Some(spill), ..self }
+    }
+
     /// Sets everything else.
     #[must_use]
     pub fn config(self, config: ReactConfig) -> Self {
@@ -148,7 +155,7 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { models, tools, approvals, memory, config, checkpointer, jitter } = self;
+        let Self { models, tools, approvals, memory, spill, config, checkpointer, jitter } = self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -166,7 +173,7 @@ impl AgentBuilder {
             Arc::new(Retrying::new(model, config.retry).with_jitter(jitter.clone()))
         };
         let models = Models { main: retrying(models.main), compaction: models.compaction.map(retrying) };
-        let deps = AgentDeps { approvals, memory, ..AgentDeps::new(models, registry, config) };
+        let deps = AgentDeps { approvals, memory, spill, ..AgentDeps::new(models, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
@@ -184,6 +191,7 @@ impl Agent {
             tools: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,
+            spill: None,
             config: ReactConfig::default(),
             checkpointer: None,
             jitter: seeded_jitter(0),

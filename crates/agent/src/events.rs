@@ -31,6 +31,16 @@ pub(crate) fn tool_skipped(cx: &Cx, tool: &str, id: &str, reason: &str) {
     cx.emit("tool_skipped", json!({ "tool": tool, "id": id, "reason": reason }));
 }
 
+/// A result was cut, and is kept there as a whole.
+pub(crate) fn spilled(cx: &Cx, id: &str, path: &str, chars: usize) {
+    cx.emit("spilled", json!({ "id": id, "path": path, "chars": chars }));
+}
+
+/// A result was cut, and the rest of it is lost.
+pub(crate) fn spill_failed(cx: &Cx, id: &str, reason: &str) {
+    cx.emit("spill_failed", json!({ "id": id, "reason": reason }));
+}
+
 /// A tool that returned after its call was answered.
 pub(crate) fn late_result(cx: &Cx, tool: &str, id: &str) {
     cx.emit("late_result", json!({ "tool": tool, "id": id }));

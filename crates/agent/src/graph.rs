@@ -6,7 +6,7 @@ use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGr
 use superstep_llm::{Role, ToolRegistry};
 
 use crate::{
-    AgentState, Approvals, MemoryTrigger, Models, ReactConfig,
+    AgentState, Approvals, MemoryTrigger, Models, ReactConfig, Spill,
     nodes::{
         agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
         tools::tools,
@@ -24,6 +24,8 @@ pub struct AgentDeps {
     pub approvals: Approvals,
     /// What to do with what users want remembered.
     pub memory: Option<MemoryTrigger>,
+    /// Where long tool results are kept as a whole; `None` for nowhere.
+    pub spill: Option<Arc<dyn Spill>>,
     /// Everything else.
     pub config: Arc<ReactConfig>,
 }
@@ -32,7 +34,7 @@ impl AgentDeps {
     /// Models with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
     pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
         let (models, tools, config) = (models.into(), Arc::new(tools), Arc::new(config));
-        Self { models, tools, approvals: Approvals::Deny, memory: None, config }
+        Self { models, tools, approvals: Approvals::Deny, memory: None, spill: None, config }
     }
 }
 

@@ -16,6 +16,7 @@ mod graph;
 mod memory;
 mod models;
 mod nodes;
+mod spill;
 mod state;
 mod texts;
 
@@ -35,6 +36,7 @@ pub use graph::{
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use models::Models;
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
+pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
     Refusal, ToolCallRecord,

@@ -7,8 +7,10 @@ use crate::{
     approve::confirm,
     args::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
     exit::{Exit, Failure},
+    model::Remembered,
     output::printable,
     place::Place,
+    results,
     show::{graph, lines, print},
 };
 
@@ -29,7 +31,12 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
     for thread in &threads {
+        let remembered = Remembered::load(&*store, &thread.as_str().into()).await?;
         store.delete(&thread.as_str().into()).await?;
+        // A folder that is gone has no results.
+        if let Ok(cwd) = place.cwd_of(&remembered) {
+            results::forget(&cwd, thread)?;
+        }
     }
     drop(leases);
     if args.json {

@@ -19,6 +19,7 @@ mod offline;
 mod approve;
 mod keep;
 mod output;
+mod results;
 mod run;
 mod settings;
 mod show;

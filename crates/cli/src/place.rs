@@ -11,6 +11,7 @@ use superstep::{Checkpointer, ThreadId, checkpoint::SqliteCheckpointer};
 use crate::{
     args::PlaceArgs,
     exit::{Exit, Failure},
+    model::Remembered,
 };
 
 /// Where the database is, under the folder of the tools.
@@ -41,6 +42,15 @@ impl Place {
     /// Whether the database is not the folder's own, so that its threads may belong to other folders.
     pub(crate) fn has_own_db(&self) -> bool {
         self.given.db.is_some()
+    }
+
+    /// The folder of a thread's tools.
+    pub(crate) fn cwd_of(&self, remembered: &Remembered) -> Result<PathBuf, Failure> {
+        // A database of its own may hold threads of many folders; that of a folder goes where the folder goes.
+        match &remembered.cwd {
+            Some(cwd) if self.has_own_db() && !self.has_own_cwd() => folder(cwd.as_ref()),
+            _ => Ok(self.cwd.clone()),
+        }
     }
 
     /// Opens the database, and makes it if there is none.

@@ -22,7 +22,8 @@ use crate::{
     exit::{self, Exit, Failure},
     model::{Choice, Environment, Remembered, Wish},
     output::{End, Human, Json, Output},
-    place::{self, Place},
+    place::Place,
+    results,
     settings::{self, Chosen},
 };
 
@@ -153,11 +154,7 @@ impl<'a> Setup<'a> {
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         let remembered = Remembered::load(&*store, &thread).await?;
-        // A database of its own may hold threads of many folders; that of a folder goes where the folder goes.
-        let cwd = match &remembered.cwd {
-            Some(cwd) if place.has_own_db() && !place.has_own_cwd() => place::folder(cwd.as_ref())?,
-            _ => place.cwd.clone(),
-        };
+        let cwd = place.cwd_of(&remembered)?;
         let chosen = settings::chosen(turn, remembered.chosen())?;
         let wish = Wish { flags: turn, thread: remembered, environment: Environment::read() };
         let choice = wish.settle().await?;
@@ -168,6 +165,7 @@ impl<'a> Setup<'a> {
             .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))?;
         let agent = Agent::builder(choice.model.clone())
             .tools(tools)
+            .spill(Arc::new(results::kept(&cwd)?))
             .approver(Arc::new(Approve::new(turn)))
             .config(config)
             .jitter(superstep::llm::seeded_jitter(chance()?.random()))

@@ -20,6 +20,7 @@ mod presets;
 mod property;
 mod react;
 mod resume;
+mod spill;
 mod splits;
 mod stream;
 mod tools;

@@ -48,6 +48,8 @@ impl Told {
                 format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))
             }
             "args_repaired" => format!("+args_repaired{{{},{}}}", self.text("id"), self.text("tool")),
+            "spilled" => format!("+spilled{{{},{},{}}}", self.text("id"), self.text("path"), data["chars"]),
+            "spill_failed" => format!("+spill_failed{{{},{}}}", self.text("id"), self.text("reason")),
             "truncated_answer" | "memory_stored" => format!("+{}", self.name),
             name => panic!("an event that no test knows: {name} {data}"),
         }

@@ -29,7 +29,8 @@ pub struct Truncate {
     /// What stands where something was cut. `{omitted}` is how much that was, `{total}` how much there was before and
     /// `{limit}` how much may stay, all in `{unit}`: `chars`, `bytes` or `lines`, whichever bound cut the most.
     pub marker: String,
-    /// What stands there if the whole text was stored, with `{path}` for where. Without it nothing is stored.
+    /// What stands there if the whole text was stored, with `{path}` for where. Without it nothing is stored, nor if the
+    /// agent has no [`Spill`](crate::Spill).
     pub spill: Option<String>,
 }
 
@@ -46,7 +47,7 @@ pub enum Keep {
 
 /// Where a text is cut, and what is to be said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cut {
+pub(crate) struct Cut {
     /// The bytes that are left out.
     omitted: Range<usize>,
     /// What is counted.
@@ -76,7 +77,7 @@ impl Truncate {
     }
 
     /// Where the text is to be cut; `None` if it is short enough.
-    fn cut(&self, text: &str) -> Option<Cut> {
+    pub(crate) fn cut(&self, text: &str) -> Option<Cut> {
         let bounds =
             [(Unit::Chars, self.max_chars), (Unit::Bytes, self.max_bytes), (Unit::Lines, self.max_lines)];
         let cuts = bounds.into_iter().filter_map(|(unit, limit)| {
@@ -94,7 +95,7 @@ impl Truncate {
 
 impl Cut {
     /// The text with the marker, a template of [`Truncate`], in place of what is left out.
-    fn apply(&self, text: &str, marker: &str) -> String {
+    pub(crate) fn apply(&self, text: &str, marker: &str) -> String {
         let (head, tail) = (&text[..self.omitted.start], &text[self.omitted.end..]);
         let unit = self.unit;
         let total = unit.count(text);

@@ -25,8 +25,13 @@ use superstep_llm::{Behaviour, Tool, ToolCx, ToolError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::{
-    calculate::calculate, clock::current_time, edit::edit_file, files::list_files, read::read_file,
-    root::Workspace, search::search_files,
+    calculate::calculate,
+    clock::current_time,
+    edit::edit_file,
+    files::list_files,
+    read::read_file,
+    root::{RESULTS, Workspace},
+    search::search_files,
 };
 
 /// The six tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `calculate`,

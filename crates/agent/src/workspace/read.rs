@@ -59,7 +59,7 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
     if !(1..=MAX_LINES).contains(&limit) {
         return Err(ToolError::InvalidArguments(format!("`limit` is from 1 to {MAX_LINES}, got {limit}")));
     }
-    let found = workspace.find(&args.path)?;
+    let found = workspace.find_to_read(&args.path)?;
     let (file, metadata) = workspace.open_file(&found)?;
     let mut reader = BufReader::new(Stoppable { inner: file, stop });
     let failed = |error: io::Error| match check_stop(stop) {

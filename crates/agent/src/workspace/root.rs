@@ -12,6 +12,9 @@ use superstep_llm::ToolError;
 /// Names that are nobody's business: git's store, and the database of this program.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
 
+/// Where under the root the program keeps tool results that were too long for the conversation. Tools may read them.
+pub const RESULTS: &str = ".superstep/results";
+
 /// As many links as Linux follows in one path.
 const MAX_LINKS: usize = 40;
 
@@ -66,8 +69,17 @@ impl Workspace {
     /// Whether something exists is said of paths below the root only: from outside of it, existing and missing
     /// look alike.
     pub(super) fn find(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
-        let joined = self.root.join(given.as_ref());
-        let given = given.as_ref().display();
+        self.resolve(given.as_ref(), false)
+    }
+
+    /// Resolves a path of the model that is not to be changed, which may be one of [`RESULTS`].
+    pub(super) fn find_to_read(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
+        self.resolve(given.as_ref(), true)
+    }
+
+    fn resolve(&self, given: &Path, to_read: bool) -> Result<Found, ToolError> {
+        let joined = self.root.join(given);
+        let given = given.display();
         let (real, missing) = match joined.canonicalize() {
             Ok(real) => (real, None),
             Err(error) => (destination(joined), Some(error)),
@@ -77,7 +89,8 @@ impl Workspace {
                 "path '{given}' is outside the workspace root; use a path below it"
             )));
         };
-        if below.components().any(|part| is_reserved(part.as_os_str().as_encoded_bytes())) {
+        let hidden = below.strip_prefix(RESULTS).ok().filter(|_| to_read).unwrap_or(below);
+        if hidden.components().any(|part| is_reserved(part.as_os_str().as_encoded_bytes())) {
             return Err(ToolError::Denied(format!(
                 "path '{given}' is reserved: `.git` and `.superstep` are out of reach"
             )));
@@ -285,6 +298,22 @@ mod tests {
             );
         }
         assert_eq!(shown(&place, ".gitignore"), ".gitignore");
+    }
+
+    #[test]
+    fn long_results_of_the_program_can_be_read_and_not_changed() {
+        let place = Place::new();
+        place.file(".superstep/results/t/c1.txt", "");
+        place.file(".superstep/results/.git", "");
+        let path = ".superstep/results/t/c1.txt";
+        assert_eq!(place.workspace.find_to_read(path).unwrap().shown, path);
+        for path in
+            [".superstep", ".superstep/threads.db", ".superstep/results/.git", "x/.superstep/results/y"]
+        {
+            let refusal = place.workspace.find_to_read(path).unwrap_err().to_string();
+            assert!(refusal.contains("is reserved"), "{refusal}");
+        }
+        assert!(refusal(&place, path).contains("is reserved"));
     }
 
     #[test]

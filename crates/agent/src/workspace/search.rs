@@ -61,7 +61,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
         RegexMatcherBuilder::new().line_terminator(Some(b'\n')).build(&args.pattern).map_err(|error| {
             ToolError::InvalidArguments(format!("`pattern` is no regular expression for one line: {error}"))
         })?;
-    let start = workspace.find(args.path.as_deref().unwrap_or("."))?;
+    let start = workspace.find_to_read(args.path.as_deref().unwrap_or("."))?;
     let mut hunt = Hunt::new(workspace, matcher, stop);
     let mut unreadable = 0;
     if start.real.is_dir() {

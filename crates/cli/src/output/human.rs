@@ -132,6 +132,10 @@ impl<W: Write> Output for Human<W> {
                 self.streamed.clear();
                 self.tell(BAD, "the answer broke off, what it said so far is void");
             }
+            "spilled" => self.tell(DIM, &format!("    the whole result is in {}", text("path"))),
+            "spill_failed" => {
+                self.tell(BAD, &format!("    the rest of the result is lost: {}", text("reason")))
+            }
             "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
             "text_calls" => {
                 self.end_line()?;

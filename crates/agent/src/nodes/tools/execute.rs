@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Go, Pending};
-use crate::{AgentDeps, PermissionRule, events, texts};
+use crate::{AgentDeps, PermissionRule, events, spill::shorten, texts};
 
 /// What the model reads about a call.
 pub(super) struct Answer {
@@ -86,10 +86,7 @@ impl Executor {
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let (result, executed) = self.process(position, pending, behaviour).await?;
         drop((alone.take(), together.take()));
-        let result = match &self.deps.config.truncate {
-            Some(truncate) => truncate.apply(result),
-            None => result,
-        };
+        let result = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
         Ok(Done { result, executed })
     }

@@ -1,0 +1,23 @@
+//! Tool results that were too long for the conversation: files in the folder of the tools, each thread's apart.
+
+use std::path::Path;
+
+use superstep::agent::{SpillFiles, workspace::RESULTS};
+
+use crate::exit::{Exit, Failure};
+
+/// Where they are kept.
+pub(crate) fn kept(cwd: &Path) -> Result<SpillFiles, Failure> {
+    SpillFiles::new(cwd, RESULTS)
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Deletes those of a thread.
+pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
+    kept(cwd)?.forget(thread).map_err(|cause| {
+        let place = cwd.join(RESULTS);
+        let message =
+            format!("the long tool results of thread `{thread}` in `{}` are left: {cause}", place.display());
+        Failure::new(Exit::Failed, message)
+    })
+}

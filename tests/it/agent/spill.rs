@@ -1,0 +1,131 @@
+//! B15: what becomes of the rest of a long result.
+
+#![cfg(feature = "workspace-tools")]
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use futures::StreamExt;
+use superstep::{
+    Event, RunConfig, StreamMode,
+    agent::{
+        Agent, ReactConfig, Spill, SpillError, SpillFiles, SpillFuture, SpillText,
+        workspace::{self, RESULTS},
+    },
+    llm::{Message, Tool},
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{check, kit::Kit, paused, show::Told};
+use crate::support::Backend;
+
+/// An agent that works in a folder, on a store.
+fn agent(dir: &Path, store: &Backend, answers: Vec<Answer>, spill: Option<Arc<dyn Spill>>) -> Agent {
+    let model = Arc::new(ScriptedModel::new(Script::new(answers)));
+    let read = workspace::read_file(&workspace::Workspace::open(dir).unwrap());
+    let tools =
+        Kit::default().tools(&["big", "accents"]).into_iter().chain([Arc::new(read) as Arc<dyn Tool>]);
+    let config = ReactConfig {
+        limit: superstep::agent::Limit { max: 5, ..ReactConfig::default().limit },
+        ..ReactConfig::default()
+    };
+    let mut agent = Agent::builder(model).tools(tools).config(config).checkpointer(store.open());
+    if let Some(spill) = spill {
+        agent = agent.spill(spill);
+    }
+    agent.build().unwrap()
+}
+
+fn files(dir: &Path) -> Option<Arc<dyn Spill>> {
+    Some(Arc::new(SpillFiles::new(dir, RESULTS).unwrap()))
+}
+
+/// What is told of a turn, and the conversation.
+async fn turn(agent: &Agent) -> (Vec<Told>, Vec<Message>) {
+    let mut stream = agent.process_message_stream("go", RunConfig::thread("t/1"), StreamMode::Custom);
+    let mut told = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::Custom { name, data, .. } = event {
+            told.push(Told { at: 0, name, data });
+        }
+    }
+    let messages: Vec<_> = stream.outcome().await.unwrap().state.messages.iter().cloned().collect();
+    check::calls_are_answered(&messages);
+    (told, messages)
+}
+
+fn result<'a>(messages: &'a [Message], call: &str) -> &'a str {
+    &messages.iter().find(|message| message.tool_call_id == call).unwrap().content
+}
+
+#[test]
+fn b15_the_whole_of_a_long_result_is_kept_where_the_agent_reads_it() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Backend::sqlite());
+    let path = ".superstep/results/t%2f1/c1.txt";
+    let answers = vec![
+        calls([("c1", "big", r#"{"n":20000}"#), ("c2", "accents", r#"{"n":16000}"#)]),
+        call("c3", "read_file", &format!(r#"{{"path":"{path}"}}"#)),
+        txt("ok"),
+    ];
+    let (told, messages) =
+        paused(async { turn(&agent(dir.path(), &store, answers, files(dir.path()))).await });
+    let half = "x".repeat(8_000);
+    let said = format!("{half}\n[truncated 4000 of 20000 chars; all of it is in {path}]\n{half}");
+    assert_eq!(result(&messages, "c1"), said);
+    assert_eq!(result(&messages, "c2"), "é".repeat(16_000));
+    assert!(result(&messages, "c3").contains("xxx"), "{}", result(&messages, "c3"));
+    assert_eq!(std::fs::read_to_string(dir.path().join(path)).unwrap(), "x".repeat(20_000));
+
+    let of_c1: Vec<_> = told.iter().filter(|told| told.text("id") == "c1").collect();
+    assert_eq!(of_c1.iter().map(|told| told.name).collect::<Vec<_>>(), ["tool_start", "spilled", "tool_end"]);
+    assert_eq!((of_c1[1].text("path"), &of_c1[1].data["chars"]), (path, &20_000.into()));
+    assert_eq!(of_c1[2].text("result"), said);
+}
+
+#[test]
+fn b15_a_call_id_that_comes_again_does_not_write_over_what_was_kept() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
+    let answers = vec![call("c1", "big", r#"{"n":20000}"#), call("c1", "big", r#"{"n":20001}"#), txt("ok")];
+    let (told, _) = paused(async { turn(&agent(dir.path(), &store, answers, files(dir.path()))).await });
+    let paths: Vec<_> =
+        told.iter().filter(|told| told.name == "spilled").map(|told| told.text("path")).collect();
+    assert_eq!(paths, [".superstep/results/t%2f1/c1.txt", ".superstep/results/t%2f1/c1.2.txt"]);
+    for (path, n) in paths.iter().zip([20_000, 20_001]) {
+        assert_eq!(std::fs::metadata(dir.path().join(path)).unwrap().len(), n);
+    }
+}
+
+/// Refuses everything, and counts.
+#[derive(Default)]
+struct Full(Mutex<usize>);
+
+impl Spill for Full {
+    fn keep<'a>(&'a self, _: SpillText<'a>) -> SpillFuture<'a> {
+        *self.0.lock().unwrap() += 1;
+        Box::pin(async { Err(SpillError("the disk is full".to_owned())) })
+    }
+}
+
+#[test]
+fn b15_without_a_place_for_the_rest_a_result_is_cut_all_the_same() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
+    let answers = || vec![call("c1", "big", r#"{"n":20000}"#), txt("ok")];
+    let half = "x".repeat(8_000);
+    let said = format!("{half}\n[truncated 4000 of 20000 chars]\n{half}");
+    let full = Arc::new(Full::default());
+    let (told, messages) =
+        paused(async { turn(&agent(dir.path(), &store, answers(), Some(full.clone()))).await });
+    assert_eq!((result(&messages, "c1"), *full.0.lock().unwrap()), (said.as_str(), 1));
+    let failed = told.iter().find(|told| told.name == "spill_failed").unwrap();
+    assert_eq!((failed.text("id"), failed.text("reason")), ("c1", "the disk is full"));
+
+    let store = Backend::memory();
+    let (told, messages) = paused(async { turn(&agent(dir.path(), &store, answers(), None)).await });
+    assert_eq!(result(&messages, "c1"), said);
+    assert!(told.iter().all(|told| !told.name.starts_with("spill")));
+}
