@@ -1,16 +1,20 @@
 //! Writes a [`Request`] as the body of a chat-completions request.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Message, Request, Role, ToolSpec, assemble::is_json_object};
+use crate::{
+    Message, Request, Role, ToolSpec,
+    assemble::is_json_object,
+    tool::{LONGEST_TOOL_NAME, is_tool_name},
+};
 
-/// How argument text that is no JSON object goes back to the provider.
+/// How a call that is none goes back to the provider: argument text that is no JSON object, and a name that no tool can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WirePolicy {
-    /// As `{"_raw":"…"}`: many servers refuse a whole conversation for one broken call.
+    /// As `{"_raw":"…"}`, and `_` for what may not be in a name: many servers refuse a whole conversation for one broken call.
     #[default]
     Wrap,
     /// As it is.
@@ -108,7 +112,10 @@ impl WireConfig {
         let calls = message.tool_calls.iter().map(|call| WireCall {
             id: &call.id,
             kind: "function",
-            function: WireFunction { name: &call.name, arguments: self.arguments(&call.arguments) },
+            function: WireFunction {
+                name: self.name(&call.name),
+                arguments: self.arguments(&call.arguments),
+            },
         });
         WireMessage {
             role: message.role,
@@ -117,6 +124,18 @@ impl WireConfig {
                 .filter(|text| is_assistant && sends_reasoning && !text.is_empty()),
             tool_calls: calls.collect(),
             tool_call_id: Some(message.tool_call_id.as_str()).filter(|_| message.role == Role::Tool),
+        }
+    }
+
+    /// A name that no tool has may be none that a provider takes.
+    fn name<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        match self.arguments {
+            WirePolicy::Wrap if !is_tool_name(name) => {
+                let fits = |char: char| if is_tool_name(char.encode_utf8(&mut [0; 4])) { char } else { '_' };
+                let name: String = name.chars().map(fits).take(LONGEST_TOOL_NAME).collect();
+                Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
+            }
+            WirePolicy::Wrap | WirePolicy::Verbatim => Cow::Borrowed(name),
         }
     }
 
@@ -174,7 +193,7 @@ struct WireCall<'a> {
 
 #[derive(Serialize)]
 struct WireFunction<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     arguments: String,
 }
 
@@ -270,6 +289,20 @@ mod tests {
         assert_eq!(arguments(WirePolicy::Wrap, ""), "{}");
         assert_eq!(arguments(WirePolicy::Wrap, "{ \"x\": 1.0 }"), "{ \"x\": 1.0 }");
         assert_eq!(arguments(WirePolicy::Verbatim, "{x:1"), "{x:1");
+    }
+
+    #[test]
+    fn a_name_that_no_tool_can_have_is_written_as_one() {
+        let name = |arguments, name: &str| {
+            let config = WireConfig { arguments, ..WireConfig::default() };
+            let message = Message::assistant("").with_tool_calls([ToolCall::new("c1", name, "{}")]);
+            body(&config, vec![message])["messages"][0]["tool_calls"][0]["function"]["name"].clone()
+        };
+        assert_eq!(name(WirePolicy::Wrap, "read_file-2"), "read_file-2");
+        assert_eq!(name(WirePolicy::Wrap, "fs.read 😀"), "fs_read__");
+        assert_eq!(name(WirePolicy::Wrap, ""), "_");
+        assert_eq!(name(WirePolicy::Wrap, &"é".repeat(65)), "_".repeat(64));
+        assert_eq!(name(WirePolicy::Verbatim, "fs.read"), "fs.read");
     }
 
     #[test]

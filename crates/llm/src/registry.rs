@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde_json::Value;
 
-use crate::{Tool, ToolCallError, ToolSpec, arguments::ArgumentCheck};
+use crate::{
+    Tool, ToolCallError, ToolSpec,
+    arguments::ArgumentCheck,
+    tool::{LONGEST_TOOL_NAME, is_tool_name},
+};
 
 /// Tools by name, each with its compiled argument schema. Its order is that of the names.
 #[derive(Clone, Default)]
@@ -28,9 +32,14 @@ pub enum RegistryError {
         /// The name.
         name: String,
     },
-    /// The tool has no name.
-    #[error("a tool has no name; a model could not call it, give it one")]
-    Nameless,
+    /// The tool has no name, or one that providers refuse.
+    #[error(
+        "a tool cannot be named `{name}`; providers take 1 to {LONGEST_TOOL_NAME} of the characters a-z, A-Z, 0-9, _ and -"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
     /// The argument schema cannot be used.
     #[error("tool `{name}`: its argument schema {detail}")]
     Schema {
@@ -49,12 +58,12 @@ impl ToolRegistry {
 
     /// Adds a tool and compiles its schema.
     ///
-    /// # Errors    [`RegistryError`] if the name is taken or empty, or the schema is none; nothing is added.
+    /// # Errors    [`RegistryError`] if the name is taken or cannot be one, or the schema is none; nothing is added.
     pub fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
-        if name.is_empty() {
-            return Err(RegistryError::Nameless);
+        if !is_tool_name(&name) {
+            return Err(RegistryError::Name { name });
         }
         if self.tools.contains_key(&name) {
             return Err(RegistryError::Duplicate { name });
@@ -143,7 +152,9 @@ mod tests {
         let mut tools = ToolRegistry::new();
         tools.insert(tool("add", object())).unwrap();
         assert_eq!(tools.insert(tool("add", object())), Err(RegistryError::Duplicate { name: "add".into() }));
-        assert_eq!(tools.insert(tool("", object())), Err(RegistryError::Nameless));
+        for none in ["", "a b", "fs.read", "größe", &"a".repeat(65)] {
+            assert_eq!(tools.insert(tool(none, object())), Err(RegistryError::Name { name: none.into() }));
+        }
         assert_eq!(tools.len(), 1);
     }
 

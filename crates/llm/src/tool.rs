@@ -35,6 +35,15 @@ impl ToolSpec {
     }
 }
 
+/// The most characters of a tool's name.
+pub(crate) const LONGEST_TOOL_NAME: usize = 64;
+
+/// Whether every provider takes it as the name of a tool.
+pub(crate) fn is_tool_name(name: &str) -> bool {
+    let fits = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
+    !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
+}
+
 /// How a [`Tool`] wants to be treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behaviour {

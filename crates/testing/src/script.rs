@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::provider::{Refused, Rules};
 
 /// The answers a model gives, one per request.
 ///
@@ -275,14 +277,30 @@ fn quoted(text: &str) -> String {
 pub(crate) struct Progress {
     answers: VecDeque<Answer>,
     overrun: usize,
+    rules: Rules,
+    refused: Vec<Refused>,
 }
 
 impl Progress {
-    pub(crate) fn new(script: Script) -> Self {
-        Self { answers: script.answers.into(), overrun: 0 }
+    pub(crate) fn new(script: Script, rules: Rules) -> Self {
+        Self { answers: script.answers.into(), overrun: 0, rules, refused: Vec::new() }
     }
 
-    /// The answer to the next request; a 500 when there is none left.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The answer to a question with this body: 400 if a provider would refuse it.
+    pub(crate) fn answer(&mut self, body: &Value) -> Answer {
+        if let Err(refused) = self.rules.check(body) {
+            let error = json!({"error": {"message": refused.to_string(), "type": "invalid_request_error"}});
+            self.refused.push(refused);
+            return http(400, &[], &error.to_string());
+        }
+        self.next()
+    }
+
+    /// The answer to the next request, whatever it is; a 500 when there is none left.
     pub(crate) fn next(&mut self) -> Answer {
         self.answers.pop_front().unwrap_or_else(|| {
             self.overrun += 1;
@@ -294,7 +312,17 @@ impl Progress {
         self.answers.len()
     }
 
+    pub(crate) fn refused(&self) -> Vec<Refused> {
+        self.refused.clone()
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(refused) = self.refused.first() {
+            return Err(format!(
+                "{} requests were refused, the first because of {refused}",
+                self.refused.len()
+            ));
+        }
         match (self.overrun, self.answers.len()) {
             (0, 0) => Ok(()),
             (0, left) => Err(format!("{left} scripted answers were not asked for")),
@@ -328,12 +356,25 @@ mod tests {
 
     #[test]
     fn progress_tells_too_few_requests_from_too_many() {
-        let mut progress = Progress::new(Script::new([txt("a"), txt("b")]));
-        assert_eq!(progress.next(), txt("a"));
+        let good = json!({"model": "m", "messages": [{"role": "user", "content": "u"}]});
+        let mut progress = Progress::new(Script::new([txt("a"), txt("b")]), Rules::default());
+        assert_eq!(progress.answer(&good), txt("a"));
         assert_eq!(progress.check(), Err("1 scripted answers were not asked for".into()));
-        assert_eq!(progress.next(), txt("b"));
+        assert_eq!(progress.answer(&good), txt("b"));
         assert_eq!(progress.check(), Ok(()));
-        assert!(matches!(progress.next(), Answer::Http { status: 500, .. }));
+        assert!(matches!(progress.answer(&good), Answer::Http { status: 500, .. }));
         assert_eq!(progress.check(), Err("1 requests came after the last scripted answer".into()));
+    }
+
+    #[test]
+    fn a_request_that_a_provider_would_refuse_gets_no_answer_of_the_script() {
+        let bad = json!({"model": "m", "messages": []});
+        let mut progress = Progress::new(Script::new([txt("a")]), Rules::default());
+        assert!(matches!(progress.answer(&bad), Answer::Http { status: 400, .. }));
+        assert_eq!(
+            progress.check(),
+            Err("1 requests were refused, the first because of messages: is empty".into())
+        );
+        assert_eq!(Progress::new(Script::new([txt("a")]), Rules::anything()).answer(&bad), txt("a"));
     }
 }

@@ -6,10 +6,16 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use superstep_llm::{ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream};
+use serde_json::Value;
+use superstep_llm::{
+    ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
+};
 use tokio::time::Instant;
 
-use crate::script::{Answer, Piece, Progress, Script};
+use crate::{
+    provider::{Refused, Rules},
+    script::{Answer, Piece, Progress, Script},
+};
 
 /// Plays a [`Script`]: request k gets the k-th answer, delays run on tokio's clock.
 ///
@@ -29,9 +35,14 @@ struct State {
 }
 
 impl ScriptedModel {
-    /// A model that plays `script`.
+    /// A model that plays `script`, and refuses what providers refuse.
     pub fn new(script: Script) -> Self {
-        let state = State { progress: Progress::new(script), requests: Vec::new(), times: Vec::new() };
+        Self::with_rules(script, Rules::default())
+    }
+
+    /// A model that plays `script`, and refuses what these rules forbid.
+    pub fn with_rules(script: Script, rules: Rules) -> Self {
+        let state = State { progress: Progress::new(script, rules), requests: Vec::new(), times: Vec::new() };
         Self { started: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -58,7 +69,12 @@ impl ScriptedModel {
         self.state().progress.unused()
     }
 
-    /// Whether there were exactly as many requests as answers.
+    /// The requests that were refused.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.state().progress.refused()
+    }
+
+    /// Whether there were exactly as many requests as answers, and none was refused.
     ///
     /// # Errors    What differs.
     pub fn check(&self) -> Result<(), String> {
@@ -68,10 +84,18 @@ impl ScriptedModel {
     fn begin(&self, request: Request) -> Play {
         let now_ms = self.now_ms();
         let mut state = self.state();
+        // What takes anything need not be written down, which is dear for a long conversation.
+        let body = match state.progress.rules().anything {
+            true => Value::Null,
+            false => {
+                let wire = WireConfig { model: "scripted".to_owned(), ..WireConfig::default() };
+                serde_json::to_value(wire.body(&request)).expect("a request has a JSON form")
+            }
+        };
         state.requests.push(request);
         state.times.push(now_ms);
         let mut play = Play::default();
-        match state.progress.next() {
+        match state.progress.answer(&body) {
             Answer::Stream { pieces, .. } => play.pieces = pieces.into(),
             Answer::Http { status, headers, body } => {
                 play.fault = Some(ModelError::from_http(status, &headers, &body, now_ms));

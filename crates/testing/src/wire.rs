@@ -14,7 +14,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::script::{Answer, Piece, Progress, Reads, Script};
+use crate::{
+    provider::{Refused, Rules},
+    script::{Answer, Piece, Progress, Reads, Script},
+};
 
 /// Plays a [`Script`] as a chat-completions server on a free loopback port, until it is dropped.
 ///
@@ -46,13 +49,21 @@ pub struct Received {
 }
 
 impl WireServer {
-    /// Starts a server that plays `script`.
+    /// Starts a server that plays `script`, and refuses what providers refuse.
     ///
     /// # Errors    If no loopback port is free.
     pub async fn start(script: Script) -> io::Result<Self> {
+        Self::start_with(script, Rules::default()).await
+    }
+
+    /// Starts a server that plays `script`, and refuses what these rules forbid.
+    ///
+    /// # Errors    If no loopback port is free.
+    pub async fn start_with(script: Script, rules: Rules) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State { progress: Progress::new(script), received: Vec::new() }));
+        let state =
+            Arc::new(Mutex::new(State { progress: Progress::new(script, rules), received: Vec::new() }));
         let shared = state.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
@@ -87,7 +98,12 @@ impl WireServer {
         self.state().progress.unused()
     }
 
-    /// Whether there were exactly as many requests as answers.
+    /// The requests that were refused.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.state().progress.refused()
+    }
+
+    /// Whether there were exactly as many requests as answers, and none was refused.
     ///
     /// # Errors    What differs.
     pub fn check(&self) -> Result<(), String> {
@@ -113,8 +129,12 @@ async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Resul
     };
     let answer = {
         let mut state = lock(&state);
+        let answer = match received.line.ends_with("/chat/completions") {
+            true => state.progress.answer(&received.body),
+            false => state.progress.next(),
+        };
         state.received.push(received);
-        state.progress.next()
+        answer
     };
     match answer {
         Answer::NoConnection => Ok(()),

@@ -37,9 +37,13 @@ use show::Told;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
     agent::{Agent, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
-    llm::{ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Role, WireConfig},
+    llm::{
+        ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Role, WireConfig,
+        WirePolicy,
+    },
 };
 use superstep_testing::{
+    provider::Rules,
     script::{Answer, Script},
     scripted::ScriptedModel,
     wire::WireServer,
@@ -148,8 +152,9 @@ impl Scenario {
     /// Plays it in process, on a paused clock.
     pub(crate) fn play_here(&self) -> Ran {
         paused(async {
-            let model = ScriptedModel::new(self.script.clone());
+            let model = ScriptedModel::with_rules(self.script.clone(), self.rules());
             let (turns, kit) = self.run(Arc::new(model.clone()), 1).await;
+            assert_eq!(model.refused(), [], "a provider would refuse a request");
             if self.exact {
                 model.check().unwrap();
             }
@@ -163,16 +168,22 @@ impl Scenario {
     /// Plays it over loopback.
     pub(crate) fn play_wired(&self) -> Ran {
         real(async {
-            let server = WireServer::start(self.script.clone()).await.unwrap();
+            let server = WireServer::start_with(self.script.clone(), self.rules()).await.unwrap();
             let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
             let model = OpenAiModel::new(OpenAiConfig { wire: self.wire.clone(), ..config }).unwrap();
             // Real time is dear.
             let (turns, kit) = self.run(Arc::new(model), 10).await;
+            assert_eq!(server.refused(), [], "a provider would refuse a request");
             if self.exact {
                 server.check().unwrap();
             }
             Ran { turns, requests: server.requests(), times: Vec::new(), kit }
         })
+    }
+
+    /// What its provider refuses.
+    fn rules(&self) -> Rules {
+        Rules { broken_arguments: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
     }
 
     /// The agent of the scenario around any model.

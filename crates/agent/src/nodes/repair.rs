@@ -1,35 +1,64 @@
 //! A conversation as every provider takes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use superstep_llm::{Message, Role};
 
 use crate::texts;
 
-/// Copies a conversation so that each call has exactly one result, right behind it and in call order.
+/// Copies a conversation so that each call has exactly one result, right behind it and in call order, and an id of its own.
 ///
-/// The agent's own turns are like that already. Others come from elsewhere, or were stopped between a call and its result
-/// and then discarded. A call without a result gets one that says so; a result without a call is left out. Depends on the
-/// conversation only, so that a longer one begins with what a shorter one became, as prompt caches want it.
+/// The agent's own turns are nearly like that already. Others come from elsewhere, or were stopped between a call and its
+/// result and then discarded. A call without a result gets one that says so; a result without a call is left out, and so is
+/// an assistant that neither says nor calls anything. An id that an earlier call has is told apart by a number: some servers
+/// begin anew in every answer, and others refuse that. Depends on the conversation only, so that a longer one begins with
+/// what a shorter one became, as prompt caches want it.
 pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = &'a Message>) -> Vec<Message> {
     let mut repaired = Vec::new();
+    let mut ids = Ids::default();
     let mut conversation = conversation.into_iter().peekable();
     while let Some(message) = conversation.next() {
-        if message.role == Role::Tool {
+        let says_nothing = message.tool_calls.is_empty() && message.content.trim().is_empty();
+        if message.role == Role::Tool || (message.role == Role::Assistant && says_nothing) {
             continue;
         }
-        repaired.push(message.clone());
         let mut results: BTreeMap<&str, &Message> = BTreeMap::new();
         while let Some(result) = conversation.next_if(|next| next.role == Role::Tool) {
             results.entry(&result.tool_call_id).or_insert(result);
         }
-        let answer = |id: &str| match results.get(id) {
-            Some(&result) => result.clone(),
-            None => Message::tool(id, texts::LOST),
-        };
-        repaired.extend(message.tool_calls.iter().map(|call| answer(&call.id)));
+        let mut copy = message.clone();
+        let mut answers = Vec::new();
+        for call in &mut copy.tool_calls {
+            let mut answer = match results.get(call.id.as_str()) {
+                Some(&result) => result.clone(),
+                None => Message::tool(&call.id, texts::LOST),
+            };
+            if let Some(id) = ids.take(&call.id) {
+                answer.tool_call_id.clone_from(&id);
+                call.id = id;
+            }
+            answers.push(answer);
+        }
+        repaired.push(copy);
+        repaired.append(&mut answers);
     }
     repaired
+}
+
+/// The ids of all calls so far.
+#[derive(Default)]
+struct Ids(HashSet<String>);
+
+impl Ids {
+    /// The id that a call gets instead of its own, if another call has it or it is none.
+    fn take(&mut self, id: &str) -> Option<String> {
+        if !id.is_empty() && self.0.insert(id.to_owned()) {
+            return None;
+        }
+        let id = if id.is_empty() { "call" } else { id };
+        let mut numbered = (2..).map(|n: u64| format!("{id}_{n}"));
+        numbered.find(|id| self.0.insert(id.clone()))
+    }
 }
 
 #[cfg(test)]
@@ -72,5 +101,32 @@ mod tests {
         let wanted = [calls(&["c1", "c2"]), one.clone(), two.clone()];
         assert_eq!(repaired(&[calls(&["c1", "c2"]), two, one]), wanted);
         assert_eq!(repaired(&wanted), wanted);
+    }
+
+    #[test]
+    fn calls_of_two_rounds_with_one_id_are_told_apart() {
+        let result = |id| Message::tool(id, "r");
+        let round = [calls(&["c1"]), result("c1")];
+        let stored = [&round[..], &round, &[calls(&["c1_2", ""]), result("c1_2")]].concat();
+        assert_eq!(
+            repaired(&stored),
+            [
+                calls(&["c1"]),
+                result("c1"),
+                calls(&["c1_2"]),
+                result("c1_2"),
+                calls(&["c1_2_2", "call_2"]),
+                result("c1_2_2"),
+                Message::tool("call_2", texts::LOST),
+            ]
+        );
+        let shorter = repaired(&stored[..4]);
+        assert_eq!(repaired(&stored)[..4], shorter);
+    }
+
+    #[test]
+    fn an_assistant_that_says_nothing_is_left_out() {
+        let nothing = Message { reasoning: "hm".into(), ..Message::assistant(" \n") };
+        assert_eq!(repaired(&[user(), nothing, user()]), [user(), user()]);
     }
 }

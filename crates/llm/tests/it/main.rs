@@ -7,7 +7,7 @@ mod retry;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use superstep_llm::{ApiKey, ChatModel, Delta, ModelError, OpenAiConfig, OpenAiModel, Request};
+use superstep_llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};
 use superstep_testing::{
     script::{Answer, Script},
     wire::WireServer,
@@ -29,6 +29,11 @@ async fn served_as(
     change(&mut config);
     let model = OpenAiModel::new(config).expect("the server has a base URL").with_clock(Arc::new(|| 0));
     (server, model)
+}
+
+/// A question.
+fn hi() -> Request {
+    Request { messages: vec![Message::user("hi")], ..Request::default() }
 }
 
 /// Everything a stream yields, up to its end.

@@ -6,7 +6,7 @@ use superstep_llm::{
 };
 use superstep_testing::script::{Answer, call, txt};
 
-use crate::{KEY, served, served_as};
+use crate::{KEY, hi, served, served_as};
 
 /// The first answer of scenario A2, complete on the wire.
 const ADD_CALL: &str = r#"data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"add","arguments":""}}]},"finish_reason":null}]}
@@ -81,9 +81,9 @@ async fn a2_arguments_split_over_chunks_go_back_byte_for_byte() {
 #[tokio::test]
 async fn a_request_carries_the_key_and_goes_below_the_base_url() {
     let (server, model) = served([txt("a")]).await;
-    complete(&model, ask([])).await.unwrap();
+    complete(&model, hi()).await.unwrap();
     let (keyless_server, keyless) = served_as([txt("a")], |config| config.api_key = ApiKey::default()).await;
-    complete(&keyless, ask([])).await.unwrap();
+    complete(&keyless, hi()).await.unwrap();
     let received = &server.received()[0];
     assert_eq!(received.line, "POST /v1/chat/completions");
     assert_eq!(received.headers.get("authorization"), Some(&format!("Bearer {KEY}")));
@@ -102,7 +102,7 @@ async fn a4_interleaved_pieces_are_sorted_into_their_calls() {
         .end("tool_calls");
     let (_server, model) = served([answer]).await;
     assert_eq!(
-        complete(&model, ask([])).await.unwrap().message.tool_calls,
+        complete(&model, hi()).await.unwrap().message.tool_calls,
         [ToolCall::new("c0", "echo", r#"{"x":"A"}"#), ToolCall::new("c1", "echo", r#"{"x":"B"}"#)]
     );
 }
@@ -150,7 +150,7 @@ async fn a9_an_answer_is_the_same_wherever_its_bytes_are_cut() {
         let answers: Vec<Answer> = splits.chain([answer.clone().byte_by_byte()]).collect();
         let (server, model) = served(answers.clone()).await;
         for answer in answers {
-            let response = complete(&model, ask([])).await;
+            let response = complete(&model, hi()).await;
             assert!(response.as_ref().is_ok_and(|got| *got == expected), "{response:?} from {answer:?}");
         }
         assert_eq!(server.check(), Ok(()));
@@ -160,7 +160,7 @@ async fn a9_an_answer_is_the_same_wherever_its_bytes_are_cut() {
 #[tokio::test]
 async fn an_unknown_finish_reason_ends_the_answer() {
     let (_server, model) = served([Answer::stream().text(["hi"]).end("eos").done()]).await;
-    let response = complete(&model, ask([])).await.unwrap();
+    let response = complete(&model, hi()).await.unwrap();
     assert_eq!(response.finish, FinishReason::Other("eos".into()));
     assert_eq!(response.message, Message::assistant("hi"));
 }
@@ -172,20 +172,20 @@ async fn chunks_may_lack_what_is_not_needed() {
         .data(r#"{"choices":[]}"#)
         .data(r#"{"model":null,"choices":[{"delta":{"content":"i","tool_calls":null},"finish_reason":"stop"}],"usage":null}"#);
     let (_server, model) = served([answer]).await;
-    assert_eq!(complete(&model, ask([])).await.unwrap().message, Message::assistant("hi"));
+    assert_eq!(complete(&model, hi()).await.unwrap().message, Message::assistant("hi"));
 }
 
 #[tokio::test]
 async fn usage_after_the_finish_reason_is_taken_even_without_done() {
     let (_server, model) = served([Answer::stream().text(["a"]).end("stop").usage(5, 2)]).await;
-    let usage = complete(&model, ask([])).await.unwrap().usage;
+    let usage = complete(&model, hi()).await.unwrap().usage;
     assert_eq!(usage, Some(Usage { input_tokens: 5, output_tokens: 2 }));
 }
 
 #[tokio::test]
 async fn a_finished_answer_survives_a_broken_connection() {
     let (_server, model) = served([Answer::stream().text(["a"]).end("stop").cut()]).await;
-    assert_eq!(complete(&model, ask([])).await.unwrap().message, Message::assistant("a"));
+    assert_eq!(complete(&model, hi()).await.unwrap().message, Message::assistant("a"));
 }
 
 #[tokio::test]

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use superstep_llm::{
-    ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, Request, Retrying,
-    complete,
+    ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, Retrying, complete,
 };
 use superstep_testing::script::{Answer, http, txt};
 
-use crate::{KEY, drain, served, served_as, texts};
+use crate::{KEY, drain, hi, served, served_as, texts};
 
 async fn refused(answer: Answer) -> superstep_llm::ModelError {
     let (server, model) = served([answer]).await;
     // Bounded, because a client that retries by itself backs off for minutes.
-    let answer = tokio::time::timeout(Duration::from_secs(5), complete(&model, Request::default())).await;
+    let answer = tokio::time::timeout(Duration::from_secs(5), complete(&model, hi())).await;
     let error = answer.expect("a refusal is passed on at once").expect_err("the script has no whole answer");
     assert_eq!(server.check(), Ok(()), "one request, whatever the answer");
     error
@@ -34,7 +33,7 @@ async fn c19_a_refused_request_is_not_retried() {
     use ModelErrorKind::*;
     for (status, kind) in [(400, BadRequest), (401, Auth), (404, NotFound), (403, Auth), (422, BadRequest)] {
         let (server, model) = served([http(status, &[], r#"{"error":{"message":"no","code":1}}"#)]).await;
-        let deltas = drain(&Retrying::new(model, ModelRetry::default()), Request::default()).await;
+        let deltas = drain(&Retrying::new(model, ModelRetry::default()), hi()).await;
         let [Err(error)] = &deltas[..] else { panic!("{deltas:?}") };
         assert_eq!((error.kind, error.status), (kind, Some(status)));
         assert_eq!(server.check(), Ok(()));
@@ -84,7 +83,7 @@ async fn an_error_inside_a_stream_ends_it() {
     let answer =
         Answer::stream().text(["a"]).data(r#"{"error":{"message":"overloaded","code":503}}"#).text(["b"]);
     let (_server, model) = served([answer.end("stop")]).await;
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["a"]);
     let error = deltas.last().unwrap().as_ref().unwrap_err();
     assert_eq!((error.kind, error.status, deltas.len()), (ModelErrorKind::Server, Some(503), 2));
@@ -94,7 +93,7 @@ async fn an_error_inside_a_stream_ends_it() {
 async fn a_stream_ends_with_its_first_broken_chunk() {
     let (_server, model) =
         served([Answer::stream().text(["a"]).data("{broken").text(["b"]).end("stop")]).await;
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["a"]);
     assert_eq!(deltas.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Malformed);
 }
@@ -109,7 +108,7 @@ async fn a_stream_without_a_finish_reason_is_truncated() {
 #[tokio::test]
 async fn a_broken_connection_keeps_what_came_before() {
     let (_server, model) = served([Answer::stream().text(["Hel", "lo wor"]).cut()]).await;
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["Hel", "lo wor"]);
     let error = deltas[2].as_ref().unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::TruncatedStream);
@@ -120,7 +119,7 @@ async fn a_broken_connection_keeps_what_came_before() {
 async fn a_silent_server_is_a_timeout() {
     let short = |config: &mut OpenAiConfig| config.timeouts.idle = Duration::from_millis(30);
     let (_server, model) = served_as([Answer::stream().text(["a"]).stall()], short).await;
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["a"]);
     let error = deltas[1].as_ref().unwrap_err();
     assert_eq!(error.message, "the server was silent for 0.03 s in the middle of the answer");
@@ -132,7 +131,7 @@ async fn a_stream_may_begin_with_a_byte_order_mark() {
     let body = String::from_utf8(txt("hello").bytes()).unwrap();
     let marked = http(200, &[("content-type", "text/event-stream")], &format!("\u{feff}{body}"));
     let (_server, model) = served([marked]).await;
-    let answer = complete(&model, Request::default()).await.unwrap();
+    let answer = complete(&model, hi()).await.unwrap();
     assert_eq!(answer.message.content, "hello");
 }
 
@@ -151,7 +150,7 @@ async fn a_server_that_is_not_there_is_a_connect_error_with_its_address() {
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     drop(listener);
     let model = OpenAiModel::new(OpenAiConfig::new(&base_url, ApiKey::new(KEY), "m")).unwrap();
-    let error = complete(&model, Request::default()).await.unwrap_err();
+    let error = complete(&model, hi()).await.unwrap_err();
     assert_eq!((error.kind, error.status), (ModelErrorKind::Connect, None));
     assert!(error.message.starts_with(&format!("`{base_url}`: no connection: ")), "{error}");
 }
@@ -161,7 +160,7 @@ async fn a_cut_answer_is_sent_again_over_the_wire() {
     let (server, model) = served([Answer::stream().text(["Hel", "lo wor"]).cut(), txt("Hello world")]).await;
     let policy = ModelRetry { base: Duration::from_millis(1), ..ModelRetry::default() };
     let model: Box<dyn ChatModel> = Box::new(Retrying::new(model, policy));
-    let deltas = drain(&*model, Request::default()).await;
+    let deltas = drain(&*model, hi()).await;
     assert_eq!(texts(&deltas), ["Hel", "lo wor", "Hello world"]);
     assert!(matches!(deltas[2], Ok(Delta::AttemptDiscarded { attempt: 1 })), "{deltas:?}");
     assert!(matches!(deltas[3], Ok(Delta::Retry { attempt: 2, .. })), "{deltas:?}");

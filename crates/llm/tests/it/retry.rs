@@ -8,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use superstep_llm::{
     ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, ModelRetry,
-    Request, RetryClass, Retrying, complete,
+    RetryClass, Retrying, complete,
 };
 use superstep_testing::{
     script::{Answer, Script, http, txt},
@@ -16,7 +16,7 @@ use superstep_testing::{
 };
 use tokio::time::Instant;
 
-use crate::{drain, texts};
+use crate::{drain, hi, texts};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -54,7 +54,7 @@ fn played(
 
 async fn times(policy: ModelRetry, jitter: JitterSource, answers: Vec<Answer>) -> Vec<u64> {
     let (script, model) = played(policy, jitter, answers);
-    let _ = complete(&model, Request::default()).await;
+    let _ = complete(&model, hi()).await;
     assert_eq!(script.check(), Ok(()));
     script.times()
 }
@@ -72,7 +72,7 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
         (&[("retry-after", "60")], 60_000),
     ] {
         let (script, model) = played(ModelRetry::default(), no_jitter(), [http(429, headers, ""), txt("ok")]);
-        let deltas = drain(&model, Request::default()).await;
+        let deltas = drain(&model, hi()).await;
         assert_eq!(script.times(), [0, wait], "{headers:?}");
         let reason = "the server answered 429".to_owned();
         assert_eq!(
@@ -90,7 +90,7 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
 async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
     let (script, model) =
         played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "600")], "")]);
-    let error = complete(&model, Request::default()).await.unwrap_err();
+    let error = complete(&model, hi()).await.unwrap_err();
     assert_eq!((error.kind, error.retry_after), (ModelErrorKind::RateLimited, Some(ms(600_000))));
     assert_eq!(
         error.message,
@@ -116,7 +116,7 @@ async fn c17_an_exhausted_quota_is_not_waited_for() {
 async fn c17_dropping_the_stream_ends_the_wait() {
     let (script, model) =
         played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "7")], "")]);
-    let mut deltas = model.stream(Request::default());
+    let mut deltas = model.stream(hi());
     assert!(matches!(deltas.next().await, Some(Ok(Delta::Retry { delay_ms: 7000, .. }))));
     let started = Instant::now();
     assert!(tokio::time::timeout(ms(50), deltas.next()).await.is_err());
@@ -127,7 +127,7 @@ async fn c17_dropping_the_stream_ends_the_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_goes_on_when_its_poll_is_interrupted() {
     let (script, model) = played(cococat(), no_jitter(), [http(500, &[], ""), txt("ok")]);
-    let mut deltas = model.stream(Request::default());
+    let mut deltas = model.stream(hi());
     deltas.next().await.unwrap().unwrap();
     for _ in 0..3 {
         assert!(tokio::time::timeout(ms(300), deltas.next()).await.is_err());
@@ -151,7 +151,7 @@ async fn c18_waits_grow_and_jitter_is_added_after_the_cap() {
 async fn c18_there_is_no_wait_after_the_last_failure() {
     let (script, model) = played(cococat(), no_jitter(), (0..3).map(|_| http(503, &[], "")));
     let started = Instant::now();
-    let error = complete(&model, Request::default()).await.unwrap_err();
+    let error = complete(&model, hi()).await.unwrap_err();
     assert_eq!((error.kind, error.status), (ModelErrorKind::Server, Some(503)));
     assert_eq!(script.times(), [0, 1000, 3000]);
     assert_eq!(started.elapsed(), ms(3000));
@@ -163,7 +163,7 @@ async fn c18_whatever_may_pass_is_retried() {
     let malformed = Answer::stream().data("{broken");
     for failure in statuses.into_iter().chain([Answer::NoConnection, Answer::stream(), malformed]) {
         let (script, model) = played(cococat(), no_jitter(), [failure, txt("ok")]);
-        let response = complete(&model, Request::default()).await.unwrap();
+        let response = complete(&model, hi()).await.unwrap();
         assert_eq!((response.message, response.attempts), (Message::assistant("ok"), 2));
         assert_eq!(script.check(), Ok(()));
     }
@@ -184,7 +184,7 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop");
     let answers = [Answer::stream().text(["Hel", "lo wor"]).cut(), whole];
     let (_, model) = played(ModelRetry::default(), no_jitter(), answers.clone());
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     let reason = "the connection broke in the middle of the answer: as scripted".to_owned();
     assert_eq!(
         deltas.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
@@ -199,14 +199,14 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
         ]
     );
     let (_, model) = played(ModelRetry::default(), no_jitter(), answers);
-    let response = complete(&model, Request::default()).await.unwrap();
+    let response = complete(&model, hi()).await.unwrap();
     assert_eq!((response.message, response.attempts), (Message::assistant("Hello world"), 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_last_failure_keeps_what_it_streamed() {
     let (_, model) = played(ModelRetry::never(), no_jitter(), [Answer::stream().text(["Hel"]).cut()]);
-    let deltas = drain(&model, Request::default()).await;
+    let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["Hel"]);
     let [Ok(_), Err(ModelError { kind: ModelErrorKind::TruncatedStream, .. })] = &deltas[..] else {
         panic!("{deltas:?}");
