@@ -57,6 +57,7 @@ pub struct Reply {
 /// Collects what an [`Agent`] is made of.
 pub struct AgentBuilder {
     models: Models,
+    fallbacks: Vec<Arc<dyn ChatModel>>,
     tools: Vec<Arc<dyn Tool>>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
@@ -84,6 +85,12 @@ pub enum AgentError {
         /// What is wrong.
         problem: String,
     },
+    /// Two models that answer have one name, so that nobody could tell which of them did.
+    #[error("two models are called `{name}`; give one of them another name, see `Named`")]
+    ModelName {
+        /// Their name.
+        name: String,
+    },
     /// A budget of money without the prices of the model.
     #[error(
         "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
@@ -92,6 +99,15 @@ pub enum AgentError {
 }
 
 impl AgentBuilder {
+    /// Adds a model that is asked when those before it cannot answer: their attempts are exhausted, or they fail for a reason
+    /// that is their own. The model that answered is asked first for the rest of the turn; the next turn begins with the main
+    /// one again.
+    #[must_use]
+    pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.fallbacks.push(model);
+        self
+    }
+
     /// Sets who sums up what a request has no room for; a small model is good enough. Without, the main model does.
     #[must_use]
     pub fn compaction_model(mut self, model: Arc<dyn ChatModel>) -> Self {
@@ -155,7 +171,7 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { models, tools, approvals, memory, spill, config, checkpointer, jitter } = self;
+        let Self { models, fallbacks, tools, approvals, memory, spill, config, checkpointer, jitter } = self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -169,10 +185,13 @@ impl AgentBuilder {
             registry.insert(tool)?;
         }
         let most_supersteps = config.most_supersteps();
-        let retrying = |model| -> Arc<dyn ChatModel> {
-            Arc::new(Retrying::new(model, config.retry).with_jitter(jitter.clone()))
-        };
-        let models = Models { main: retrying(models.main), compaction: models.compaction.map(retrying) };
+        let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
+        let main = retrying(models.main).with_fallbacks(fallbacks);
+        if let Some(name) = first_repeated(main.names()) {
+            return Err(AgentError::ModelName { name: name.to_owned() });
+        }
+        let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
+        let models = Models { main: Arc::new(main), compaction };
         let deps = AgentDeps { approvals, memory, spill, ..AgentDeps::new(models, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
@@ -188,6 +207,7 @@ impl Agent {
     pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
         AgentBuilder {
             models: model.into(),
+            fallbacks: Vec::new(),
             tools: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,
@@ -276,6 +296,11 @@ impl Agent {
     fn with_room(&self, config: RunConfig) -> RunConfig {
         RunConfig { step_limit: config.step_limit.max(self.most_supersteps), ..config }
     }
+}
+
+/// The first name that was there before.
+fn first_repeated(names: Vec<&str>) -> Option<&str> {
+    names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
 }
 
 fn input(text: &str) -> AgentStateUpdate {

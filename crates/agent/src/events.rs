@@ -50,6 +50,11 @@ pub(crate) fn retry(cx: &Cx, attempt: u32, delay_ms: u64, status: Option<u16>, r
     cx.emit("retry", json!({ "attempt": attempt, "delay_ms": delay_ms, "status": status, "reason": reason }));
 }
 
+/// Another model is asked, for this one cannot answer.
+pub(crate) fn model_fallback(cx: &Cx, from: &str, to: &str, status: Option<u16>, reason: &str) {
+    cx.emit("model_fallback", json!({ "from": from, "to": to, "status": status, "reason": reason }));
+}
+
 /// Tokens streamed since the attempt began are void.
 pub(crate) fn attempt_discarded(cx: &Cx, attempt: u32) {
     cx.emit("attempt_discarded", json!({ "attempt": attempt }));

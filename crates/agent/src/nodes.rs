@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod answer;
+mod asked;
 mod budget;
 mod chunk;
 pub(crate) mod finalize;

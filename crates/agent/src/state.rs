@@ -1,5 +1,7 @@
 //! What the agent remembers from superstep to superstep.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
@@ -45,6 +47,11 @@ pub struct AgentState {
     pub model_requests: u32,
     /// Tokens of this turn; estimated where the provider did not tell, see [`LastAnswer::estimated`].
     pub usage: Usage,
+    /// The same by the names of the models, once another than the main one was asked in this turn; before that, nothing.
+    pub usage_by_model: BTreeMap<String, Usage>,
+    /// The name of the model that gave the last answer of this turn, if the main one could not be asked in it; it is asked
+    /// first for the next one.
+    pub model: String,
     /// When the turn began, if its time is bounded: UTC milliseconds, by the clock of the run.
     pub started_ms: i64,
     /// Every tool call of this turn that was answered, in call order.
@@ -144,6 +151,12 @@ pub struct Metadata {
     /// Whether someone cancelled the turn.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_interrupted: bool,
+    /// The name of the model that answered, if the main one could not be asked.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub model: String,
+    /// Tokens by the names of the models, if another than the main one was asked.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub usage_by_model: BTreeMap<String, Usage>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

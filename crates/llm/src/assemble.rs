@@ -80,7 +80,7 @@ impl Assembler {
             }
             Delta::Usage(usage) => self.usage = Some(*usage),
             Delta::Finish(reason) => self.finish = Some(reason.clone()),
-            Delta::Retry { .. } => self.retries = self.retries.saturating_add(1),
+            Delta::Retry { .. } | Delta::Fallback { .. } => self.retries = self.retries.saturating_add(1),
             Delta::AttemptDiscarded { .. } => {
                 *self = Self {
                     discarded: sum(self.discarded, self.usage),

@@ -18,6 +18,7 @@ mod openai_config;
 mod refusal;
 mod registry;
 mod retry;
+mod retrying;
 mod text_calls;
 mod tool;
 
@@ -27,13 +28,14 @@ pub use body::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
 pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use message::{Message, Role, ToolCall};
-pub use model::{ChatModel, Delta, FinishReason, Request, Response, ResponseStream, Usage};
+pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
 pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
-pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, Retrying, seeded_jitter};
+pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
+pub use retrying::Retrying;
 pub use text_calls::text_calls;
 pub use tool::{Behaviour, FnTool, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

@@ -16,6 +16,8 @@ pub struct Request {
     pub temperature: Option<f32>,
     /// Most tokens of the answer; `None` leaves it to the provider.
     pub max_tokens: Option<u32>,
+    /// Where several models may answer, the name of the one that is asked first; `None` for the first of them. Not sent.
+    pub ask_first: Option<String>,
 }
 
 /// A piece of a streamed answer.
@@ -47,6 +49,17 @@ pub enum Delta {
         /// The wait in milliseconds.
         delay_ms: u64,
         /// The HTTP status that caused it, if there was one.
+        status: Option<u16>,
+        /// What went wrong, in one line.
+        reason: String,
+    },
+    /// Another model is asked instead, for this one cannot answer.
+    Fallback {
+        /// The name of the model that failed.
+        from: String,
+        /// The name of the model that is asked now.
+        to: String,
+        /// The HTTP status of the failure, if there was one.
         status: Option<u16>,
         /// What went wrong, in one line.
         reason: String,
@@ -122,6 +135,35 @@ pub trait ChatModel: Send + Sync {
 
     /// Sends `request` and streams the answer.
     fn stream(&self, request: Request) -> ResponseStream<'_>;
+
+    /// The names of all models that may answer, in the order in which they are asked.
+    fn names(&self) -> Vec<&str> {
+        vec![self.name()]
+    }
+}
+
+/// A model under another name, such as the second of two providers that call their models alike.
+#[derive(Clone, Debug)]
+pub struct Named<M> {
+    name: String,
+    model: M,
+}
+
+impl<M: ChatModel> Named<M> {
+    /// Calls `model` `name`.
+    pub fn new(name: impl Into<String>, model: M) -> Self {
+        Self { name: name.into(), model }
+    }
+}
+
+impl<M: ChatModel> ChatModel for Named<M> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        self.model.stream(request)
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -133,6 +175,10 @@ macro_rules! chat_model_behind {
 
             fn stream(&self, request: Request) -> ResponseStream<'_> {
                 (**self).stream(request)
+            }
+
+            fn names(&self) -> Vec<&str> {
+                (**self).names()
             }
         }
     )*};

@@ -1,17 +1,14 @@
-//! The one retry layer.
+//! When a request is sent again; see [`Retrying`](crate::Retrying) for who does.
 
 use std::{
-    collections::VecDeque,
-    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream, assemble::truncated};
+use crate::{ModelError, ModelErrorKind};
 
 /// When a failed request is sent again, and after which wait.
 ///
@@ -54,6 +51,9 @@ pub struct ModelRetry {
         deserialize_with = "from_optional_ms"
     )]
     pub longest_retry_after: Option<Duration>,
+    /// The longest that a request waits in all, over every attempt and every model; a wait beyond it is not begun.
+    #[serde(rename = "longest_wait_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
+    pub longest_wait: Duration,
     /// Which failures are worth another attempt.
     pub retries: RetryClass,
 }
@@ -114,7 +114,7 @@ fn from_optional_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 impl Default for ModelRetry {
-    /// 4 attempts; 1, 2, 4 s, at most 30 s, plus up to a quarter; `Retry-After` up to a minute.
+    /// 4 attempts; 1, 2, 4 s, at most 30 s, plus up to a quarter; `Retry-After` up to a minute; five minutes in all.
     fn default() -> Self {
         Self {
             max_attempts: 4,
@@ -123,6 +123,7 @@ impl Default for ModelRetry {
             cap: Duration::from_secs(30),
             jitter: Jitter::Percent(25),
             longest_retry_after: Some(Duration::from_secs(60)),
+            longest_wait: Duration::from_secs(300),
             retries: RetryClass::Transient,
         }
     }
@@ -149,32 +150,48 @@ impl ModelRetry {
         }
     }
 
-    /// What follows the failed attempt `failed`: a wait, or the error for the caller.
-    fn after(&self, failed: u32, error: ModelError, jitter: &JitterSource) -> Result<Duration, ModelError> {
+    /// What follows the failed attempt `failed` of a request that has waited for `waited`: a wait, or the error for the
+    /// caller.
+    pub(crate) fn after(
+        &self,
+        failed: u32,
+        waited: Duration,
+        error: ModelError,
+        jitter: &JitterSource,
+    ) -> Result<Duration, ModelError> {
         if failed >= self.max_attempts || !self.retries.has(error.kind) {
             return Err(error);
         }
-        match (error.retry_after, self.longest_retry_after) {
-            (Some(wish), Some(longest)) if wish > longest => Err(ModelError {
-                message: format!(
-                    "{}; it asks to wait {} s, more than the {} s this policy waits: try again later",
-                    error.message,
-                    wish.as_secs_f64(),
-                    longest.as_secs_f64()
-                ),
-                ..error
-            }),
-            (Some(wish), Some(_)) => Ok(wish),
+        let wait = match (error.retry_after, self.longest_retry_after) {
+            (Some(wish), Some(longest)) if wish > longest => {
+                return Err(too_long(error, "it asks to wait", wish, longest));
+            }
+            (Some(wish), Some(_)) => wish,
             _ => {
                 let most = millis(self.most_jitter(failed));
                 let jitter = if most == 0 { 0 } else { jitter(most).min(most) };
-                Ok(self.backoff(failed).saturating_add(Duration::from_millis(jitter)))
+                self.backoff(failed).saturating_add(Duration::from_millis(jitter))
             }
-        }
+        };
+        let left = self.longest_wait.saturating_sub(waited);
+        if wait > left { Err(too_long(error, "the next wait is", wait, left)) } else { Ok(wait) }
     }
 }
 
+/// The failure of an attempt that nobody waits to repeat.
+fn too_long(error: ModelError, what: &str, wait: Duration, longest: Duration) -> ModelError {
+    let (cause, wait, longest) = (&error.message, wait.as_secs_f64(), longest.as_secs_f64());
+    let message =
+        format!("{cause}; {what} {wait} s, more than the {longest} s this policy waits: try again later");
+    ModelError { message, ..error }
+}
+
 impl ModelErrorKind {
+    /// Whether another model may answer the same request. One that is wrong or too long is so for the next model as well.
+    pub fn may_pass_elsewhere(self) -> bool {
+        !matches!(self, Self::BadRequest | Self::ContextOverflow)
+    }
+
     /// Whether the same request may succeed a little later.
     pub fn is_transient(self) -> bool {
         match self {
@@ -200,125 +217,7 @@ pub fn seeded_jitter(seed: u64) -> JitterSource {
     Arc::new(move |most| rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..=most))
 }
 
-/// A model that sends a failed request again.
-///
-/// It is the only place that does. A failure is announced before the wait: [`Delta::AttemptDiscarded`] if the failed
-/// attempt had streamed anything, then [`Delta::Retry`]. Dropping the stream ends a wait at once.
-#[derive(Clone)]
-pub struct Retrying<M> {
-    model: M,
-    policy: ModelRetry,
-    jitter: JitterSource,
-}
-
-impl<M: ChatModel> Retrying<M> {
-    /// Retries `model` as `policy` says, with the jitter of seed 0.
-    ///
-    /// Programs that share a provider should not share a seed: see [`Retrying::with_jitter`].
-    pub fn new(model: M, policy: ModelRetry) -> Self {
-        Self { model, policy, jitter: seeded_jitter(0) }
-    }
-
-    /// The same model with jitter from `source`, such as [`seeded_jitter`].
-    #[must_use]
-    pub fn with_jitter(mut self, source: JitterSource) -> Self {
-        self.jitter = source;
-        self
-    }
-}
-
-impl<M: ChatModel> fmt::Debug for Retrying<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Retrying");
-        out.field("model", &self.model.name()).field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-impl<M: ChatModel> ChatModel for Retrying<M> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let run = Attempts {
-            model: &self.model,
-            policy: &self.policy,
-            jitter: &self.jitter,
-            current: Some(self.model.stream(request.clone())),
-            request,
-            attempt: 1,
-            streamed: false,
-            finished: false,
-            announced: VecDeque::new(),
-            wait: Duration::ZERO,
-        };
-        stream::unfold(run, |mut run| async { run.next().await.map(|item| (item, run)) }).boxed()
-    }
-}
-
-/// The attempts of one request. Between two attempts, and after the last one, there is no `current` stream.
-struct Attempts<'a> {
-    model: &'a dyn ChatModel,
-    policy: &'a ModelRetry,
-    jitter: &'a JitterSource,
-    request: Request,
-    current: Option<ResponseStream<'a>>,
-    attempt: u32,
-    /// Whether the current attempt has yielded anything.
-    streamed: bool,
-    finished: bool,
-    /// What is to be said before the wait; the wait begins when it is empty.
-    announced: VecDeque<Delta>,
-    wait: Duration,
-}
-
-impl Attempts<'_> {
-    async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
-        if let Some(delta) = self.announced.pop_front() {
-            return Some(Ok(delta));
-        }
-        if self.finished && self.current.is_none() {
-            return None;
-        }
-        if self.current.is_none() {
-            tokio::time::sleep(self.wait).await;
-            self.attempt += 1;
-            self.streamed = false;
-            self.current = Some(self.model.stream(self.request.clone()));
-        }
-        let current = self.current.as_mut().expect("an attempt was started in the lines above");
-        let error = match current.next().await {
-            Some(Ok(delta)) => {
-                self.streamed = true;
-                self.finished |= matches!(delta, Delta::Finish(_));
-                return Some(Ok(delta));
-            }
-            None if self.finished => return None,
-            None => truncated(),
-            Some(Err(error)) => error,
-        };
-        self.current = None;
-        let (status, reason) = (error.status, error.message.clone());
-        match self.policy.after(self.attempt, error, self.jitter) {
-            Err(error) => {
-                self.finished = true;
-                Some(Err(error))
-            }
-            Ok(wait) => {
-                self.finished = false;
-                self.wait = wait;
-                if self.streamed {
-                    self.announced.push_back(Delta::AttemptDiscarded { attempt: self.attempt });
-                }
-                let attempt = self.attempt + 1;
-                self.announced.push_back(Delta::Retry { attempt, delay_ms: millis(wait), status, reason });
-                self.announced.pop_front().map(Ok)
-            }
-        }
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

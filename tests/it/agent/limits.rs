@@ -31,7 +31,7 @@ fn d26_after_the_last_round_the_model_is_asked_without_tools() {
             tools_used: vec!["echo".into(); 3],
             stop_reason: "max_steps".into(),
             llm_calls: 4,
-            is_interrupted: false
+            ..Metadata::default()
         }
     );
 }
@@ -93,7 +93,7 @@ fn d28_two_calls_alike_end_the_turn() {
             tools_used: vec!["search".into(); 2],
             stop_reason: "loop_detected".into(),
             llm_calls: 2,
-            is_interrupted: false
+            ..Metadata::default()
         }
     );
     assert_eq!(

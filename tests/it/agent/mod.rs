@@ -12,6 +12,7 @@ mod approvals;
 mod asked_outside;
 mod budget;
 mod cancel;
+mod fallback;
 mod faults;
 mod limits;
 mod memory;
@@ -36,9 +37,9 @@ use serde_json::Value;
 use show::Told;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
-    agent::{Agent, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
+    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
     llm::{
-        ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Role, WireConfig,
+        ApiKey, ChatModel, Jitter, Message, ModelRetry, Named, OpenAiConfig, OpenAiModel, Role, WireConfig,
         WirePolicy,
     },
 };
@@ -62,6 +63,8 @@ pub(crate) struct Scenario {
     pub(crate) config: ReactConfig,
     pub(crate) wire: WireConfig,
     pub(crate) script: Script,
+    /// What the models `f1`, `f2`, … answer, which are asked when `m` cannot.
+    pub(crate) fallbacks: Vec<Script>,
     pub(crate) tools: Vec<&'static str>,
     /// What `search` finds.
     pub(crate) found: Vec<&'static str>,
@@ -92,6 +95,8 @@ pub(crate) struct Ran {
     pub(crate) requests: Vec<Value>,
     /// When they came, on a paused clock.
     pub(crate) times: Vec<u64>,
+    /// The bodies of all requests to each of the fallbacks.
+    pub(crate) fell_back: Vec<Vec<Value>>,
     pub(crate) kit: Kit,
 }
 
@@ -110,6 +115,7 @@ impl Scenario {
             config: preset(),
             wire: WireConfig { model: "m".to_owned(), ..WireConfig::default() },
             script: Script::new(answers),
+            fallbacks: Vec::new(),
             tools: vec!["add", "echo"],
             found: Vec::new(),
             turns: vec!["go"],
@@ -125,6 +131,12 @@ impl Scenario {
         Self { tools: tools.to_vec(), ..self }
     }
 
+    /// Adds a model that is asked when those before it cannot answer.
+    pub(crate) fn fallback(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
+        self.fallbacks.push(Script::new(answers));
+        self
+    }
+
     pub(crate) fn turns(self, turns: &[&'static str]) -> Self {
         Self { turns: turns.to_vec(), ..self }
     }
@@ -137,6 +149,7 @@ impl Scenario {
     pub(crate) fn play(&self) -> Ran {
         let (here, wired) = (self.play_here(), self.play_wired());
         assert_eq!(here.requests, wired.requests, "the levels differ in their requests");
+        assert_eq!(here.fell_back, wired.fell_back, "the levels differ in their requests to fallbacks");
         assert_eq!(here.kit.ran(), wired.kit.ran(), "the levels differ in what was executed");
         for (here, wired) in here.turns.iter().zip(&wired.turns) {
             assert_eq!(here.shown(), wired.shown(), "the levels differ in their events");
@@ -152,32 +165,47 @@ impl Scenario {
     /// Plays it in process, on a paused clock.
     pub(crate) fn play_here(&self) -> Ran {
         paused(async {
-            let model = ScriptedModel::with_rules(self.script.clone(), self.rules());
-            let (turns, kit) = self.run(Arc::new(model.clone()), 1).await;
-            assert_eq!(model.refused(), [], "a provider would refuse a request");
-            if self.exact {
-                model.check().unwrap();
-            }
-            let sent = model.requests();
-            check::requests_extend(&sent);
-            let body = |request| serde_json::to_value(self.wire.body(request)).unwrap();
-            Ran { turns, requests: sent.iter().map(body).collect(), times: model.times(), kit }
+            let models: Vec<_> =
+                self.models().map(|(_, script)| ScriptedModel::with_rules(script, self.rules())).collect();
+            let named = self.models().zip(&models).map(|((wire, _), model)| -> Arc<dyn ChatModel> {
+                Arc::new(Named::new(wire.model, model.clone()))
+            });
+            let (turns, kit) = self.run(named.collect(), 1).await;
+            let requests = |(wire, _): (WireConfig, Script), model: &ScriptedModel| {
+                assert_eq!(model.refused(), [], "a provider would refuse a request");
+                if self.exact {
+                    model.check().unwrap();
+                }
+                let sent = model.requests();
+                check::requests_extend(&sent);
+                sent.iter().map(|request| serde_json::to_value(wire.body(request)).unwrap()).collect()
+            };
+            let mut sent: Vec<_> =
+                self.models().zip(&models).map(|(wire, model)| requests(wire, model)).collect();
+            Ran { turns, requests: sent.remove(0), times: models[0].times(), fell_back: sent, kit }
         })
     }
 
     /// Plays it over loopback.
     pub(crate) fn play_wired(&self) -> Ran {
         real(async {
-            let server = WireServer::start_with(self.script.clone(), self.rules()).await.unwrap();
-            let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
-            let model = OpenAiModel::new(OpenAiConfig { wire: self.wire.clone(), ..config }).unwrap();
-            // Real time is dear.
-            let (turns, kit) = self.run(Arc::new(model), 10).await;
-            assert_eq!(server.refused(), [], "a provider would refuse a request");
-            if self.exact {
-                server.check().unwrap();
+            let (mut servers, mut models) = (Vec::new(), Vec::<Arc<dyn ChatModel>>::new());
+            for (wire, script) in self.models() {
+                let server = WireServer::start_with(script, self.rules()).await.unwrap();
+                let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "");
+                models.push(Arc::new(OpenAiModel::new(OpenAiConfig { wire, ..config }).unwrap()));
+                servers.push(server);
             }
-            Ran { turns, requests: server.requests(), times: Vec::new(), kit }
+            // Real time is dear.
+            let (turns, kit) = self.run(models, 10).await;
+            for server in &servers {
+                assert_eq!(server.refused(), [], "a provider would refuse a request");
+                if self.exact {
+                    server.check().unwrap();
+                }
+            }
+            let mut sent: Vec<_> = servers.iter().map(WireServer::requests).collect();
+            Ran { turns, requests: sent.remove(0), times: Vec::new(), fell_back: sent, kit }
         })
     }
 
@@ -186,8 +214,16 @@ impl Scenario {
         Rules { broken_arguments: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
     }
 
+    /// The wire and the script of each model, the main one first.
+    fn models(&self) -> impl Iterator<Item = (WireConfig, Script)> {
+        let fallbacks = self.fallbacks.iter().enumerate().map(|(at, script)| {
+            (WireConfig { model: format!("f{}", at + 1), ..self.wire.clone() }, script.clone())
+        });
+        [(self.wire.clone(), self.script.clone())].into_iter().chain(fallbacks)
+    }
+
     /// The agent of the scenario around any model.
-    pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> superstep::agent::AgentBuilder {
+    pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> AgentBuilder {
         let mut agent = Agent::builder(model).tools(kit.tools(&self.tools)).config(self.config.clone());
         if let Some(decide) = self.decide {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
@@ -202,10 +238,11 @@ impl Scenario {
         agent
     }
 
-    async fn run(&self, model: Arc<dyn ChatModel>, hurry: u64) -> (Vec<Turn>, Kit) {
+    async fn run(&self, mut models: Vec<Arc<dyn ChatModel>>, hurry: u64) -> (Vec<Turn>, Kit) {
         let kit = Kit::new(&self.found, hurry);
         let checkpointer = Arc::new(MemoryCheckpointer::new());
-        let agent = self.agent(model, &kit).checkpointer(checkpointer).build().unwrap();
+        let agent = self.agent(models.remove(0), &kit).checkpointer(checkpointer);
+        let agent = models.into_iter().fold(agent, AgentBuilder::fallback).build().unwrap();
         assert!(agent.graph().warnings().is_empty(), "the lints raise no false alarm");
         let mut turns = Vec::new();
         for (at, text) in self.turns.iter().enumerate() {

@@ -36,6 +36,9 @@ impl Told {
                 // The reason is told in the words of the transport.
                 format!("+retry{{{},{},{}}}", data["attempt"], data["delay_ms"], data["status"])
             }
+            "model_fallback" => {
+                format!("+model_fallback{{{},{},{}}}", self.text("from"), self.text("to"), data["status"])
+            }
             "attempt_discarded" => format!("+attempt_discarded{{{}}}", data["attempt"]),
             "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
             "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),

@@ -1,18 +1,13 @@
 //! The third node: one model call. It executes no tool.
 
-use std::time::Duration;
-
-use futures::StreamExt;
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::{
-    Assembler, Delta, FinishReason, ModelError, Request, Response, ToolSpec, Usage, text_calls,
-};
-use tokio::{task::coop::consume_budget, time::Instant};
+use superstep_llm::{FinishReason, ModelError, Response, ToolSpec, Usage, text_calls};
 
 use super::{
     answer,
+    asked::{Asked, by_model},
     budget::Spent,
-    chunk::{Chunk, message_id, tell_message},
+    chunk::{message_id, tell_message},
     loops,
     next_call::{NextCall, Plan},
     request::{estimate, request, synthetic},
@@ -56,15 +51,15 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let synthetic = synthetic(deps, state, cx);
     let sent = request(deps, state, &call, synthetic.as_ref());
     let message = message_id(state, cx);
-    let mut asked = Asked { message: message.clone(), ..Asked::default() };
+    let mut asked = Asked::new(message.clone());
     let ended = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        ended = asked.ask(deps, sent.clone(), cx) => Some(ended),
+        ended = asked.ask(deps, state, sent.clone(), cx) => Some(ended),
     };
-    let (requests, mut usage) = (asked.sent(), asked.usage());
-    let streamed = asked.streamed;
-    let response = ended.map(|ended| ended.and_then(|()| asked.answer.finish()));
+    let (requests, mut usage, mut guess) = (asked.sent(), asked.usage(), Usage::default());
+    let (streamed, model) = (asked.streamed, asked.model.clone());
+    let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
     if streamed && !matches!(response, Some(Ok(_))) {
         // What was streamed is no message, so whoever listens has to forget it.
         events::attempt_discarded(cx, requests);
@@ -81,7 +76,8 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             let calls = response.message.tool_calls.len();
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
             if estimated {
-                usage = usage + estimate(&sent, &response.message);
+                guess = estimate(&sent, &response.message);
+                usage = usage + guess;
             }
             let spent = Spent { usage: state.usage + usage, ..Spent::of(state, cx.now_ms()) };
             let mut state = state.clone();
@@ -96,11 +92,13 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             if streamed && accepted.message.is_none() {
                 events::attempt_discarded(cx, requests);
             }
-            match accepted.message {
-                Some(message) => {
-                    accepted.update.messages(synthetic.into_iter().chain([message]).collect::<Vec<_>>())
-                }
+            let update = match model {
+                Some(model) => accepted.update.model(model),
                 None => accepted.update,
+            };
+            match accepted.message {
+                Some(message) => update.messages(synthetic.into_iter().chain([message]).collect::<Vec<_>>()),
+                None => update,
             }
         }
         Some(Err(error)) => {
@@ -108,7 +106,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             stop("llm_error").error(failure(error))
         }
     };
-    Ok(Some(update.model_requests(state.model_requests + requests).usage(state.usage + usage)))
+    let main = deps.models.main.name();
+    let by_model = by_model(state, main, asked.usage_by_model(main, guess));
+    let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
+    Ok(Some(if by_model.is_empty() { update } else { update.usage_by_model(by_model) }))
 }
 
 /// Takes an answer for tool calls if all of its text is, and says whether it did. Only tools that were offered count, so an
@@ -133,72 +134,6 @@ fn stop(reason: &str) -> AgentStateUpdate {
 #[derive(Debug, thiserror::Error)]
 #[error("the turn reached its limit of {0} without an answer")]
 struct OutOfSteps(u32);
-
-/// One question to the model, and what has come of it so far.
-#[derive(Default)]
-struct Asked {
-    /// The id of the message that it answers with.
-    message: String,
-    answer: Assembler,
-    /// Failed attempts that are to be followed by another one.
-    retries: u32,
-    /// Until when the last of them waits.
-    waits: Option<Instant>,
-    /// Whether the current attempt has said anything.
-    streamed: bool,
-    /// Tokens of the current attempt, and of those before it.
-    current: Usage,
-    spent: Usage,
-}
-
-impl Asked {
-    async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<(), ModelError> {
-        let mut stream = deps.models.main.stream(request);
-        while let Some(delta) = stream.next().await {
-            let delta = delta?;
-            if let Some(chunk) = Chunk::of(&delta) {
-                cx.emit_message(&self.message, chunk);
-            }
-            self.waits = None;
-            match &delta {
-                Delta::Text(token) => events::llm_token(cx, token, ""),
-                Delta::Reasoning(token) => events::llm_token(cx, "", token),
-                Delta::Retry { attempt, delay_ms, status, reason } => {
-                    self.retries += 1;
-                    self.waits = Some(Instant::now() + Duration::from_millis(*delay_ms));
-                    events::retry(cx, *attempt, *delay_ms, *status, reason);
-                }
-                Delta::AttemptDiscarded { attempt } => {
-                    self.spent = self.usage();
-                    self.current = Usage::default();
-                    events::attempt_discarded(cx, *attempt);
-                    cx.discard_message(&self.message);
-                }
-                Delta::Usage(usage) => self.current = *usage,
-                Delta::ToolCall { .. } | Delta::Finish(_) => {}
-            }
-            self.streamed = match delta {
-                Delta::Text(_) | Delta::Reasoning(_) => true,
-                Delta::AttemptDiscarded { .. } => false,
-                _ => self.streamed,
-            };
-            self.answer.push(&delta);
-            // A model whose deltas are always ready must not keep whoever listens from hearing them.
-            consume_budget().await;
-        }
-        Ok(())
-    }
-
-    /// How many requests were sent. One that still waits for its turn was not.
-    fn sent(&self) -> u32 {
-        let waits = self.waits.is_some_and(|until| Instant::now() < until);
-        1 + self.retries - u32::from(waits)
-    }
-
-    fn usage(&self) -> Usage {
-        self.spent + self.current
-    }
-}
 
 fn failure(error: ModelError) -> ModelFailure {
     let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));

@@ -34,6 +34,8 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
         stop_reason: state.stop_reason.clone(),
         llm_calls: state.llm_calls,
         is_interrupted: outcome == AgentOutcome::Cancelled,
+        model: state.model.clone(),
+        usage_by_model: state.usage_by_model.clone(),
     };
     let update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     match halt {

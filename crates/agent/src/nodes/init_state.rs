@@ -1,6 +1,6 @@
 //! The first node: a turn begins.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{Cx, State};
 
@@ -14,6 +14,8 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, cx: Cx) 
         .llm_calls(0u32)
         .model_requests(0u32)
         .usage(superstep_llm::Usage::default())
+        .usage_by_model(BTreeMap::new())
+        .model("")
         .clear_tool_call_history()
         .clear_tool_result_history()
         .clear_tools_used()

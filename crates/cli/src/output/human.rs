@@ -127,6 +127,11 @@ impl<W: Write> Output for Human<W> {
                 self.tell(DIM, &format!("{}; asking again in {wait}", text("reason")));
                 self.wait_for_model();
             }
+            "model_fallback" => {
+                let (from, to, reason) = (text("from"), text("to"), text("reason"));
+                self.tell(BAD, &format!("{from} cannot answer: {reason}; asking {to}"));
+                self.wait_for_model();
+            }
             "attempt_discarded" => {
                 self.end_line()?;
                 self.streamed.clear();

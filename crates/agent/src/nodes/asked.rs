@@ -1,0 +1,126 @@
+//! One question to the models.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt;
+use superstep_graph::Cx;
+use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
+use tokio::{task::coop::consume_budget, time::Instant};
+
+use super::chunk::Chunk;
+use crate::{AgentDeps, AgentState, events};
+
+/// One question to the models, and what has come of it so far.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The id of the message that is the answer.
+    message: String,
+    pub(super) answer: Assembler,
+    /// Failed attempts that are to be followed by another one.
+    retries: u32,
+    /// Until when the last of them waits.
+    waits: Option<Instant>,
+    /// Whether the current attempt has said anything.
+    pub(super) streamed: bool,
+    /// Who is asked now; `None` for the main model.
+    pub(super) model: Option<String>,
+    /// Tokens of the current attempt, of those of the same model before it, and of other models.
+    current: Usage,
+    spent: Usage,
+    others: BTreeMap<String, Usage>,
+}
+
+impl Asked {
+    pub(super) fn new(message: String) -> Self {
+        Self { message, ..Self::default() }
+    }
+
+    /// Asks, the model first that answered last in this turn.
+    pub(super) async fn ask(
+        &mut self,
+        deps: &AgentDeps,
+        state: &AgentState,
+        request: Request,
+        cx: &Cx,
+    ) -> Result<(), ModelError> {
+        let model = &deps.models.main;
+        self.model = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
+        let mut stream = model.stream(Request { ask_first: self.model.clone(), ..request });
+        while let Some(delta) = stream.next().await {
+            let delta = delta?;
+            if let Some(chunk) = Chunk::of(&delta) {
+                cx.emit_message(&self.message, chunk);
+            }
+            self.waits = None;
+            match &delta {
+                Delta::Text(token) => events::llm_token(cx, token, ""),
+                Delta::Reasoning(token) => events::llm_token(cx, "", token),
+                Delta::Retry { attempt, delay_ms, status, reason } => {
+                    self.retries += 1;
+                    self.waits = Some(Instant::now() + Duration::from_millis(*delay_ms));
+                    events::retry(cx, *attempt, *delay_ms, *status, reason);
+                }
+                Delta::Fallback { from, to, status, reason } => {
+                    self.retries += 1;
+                    let spent = std::mem::take(&mut self.spent);
+                    self.others.insert(from.clone(), spent);
+                    self.model = Some(to.clone());
+                    events::model_fallback(cx, from, to, *status, reason);
+                }
+                Delta::AttemptDiscarded { attempt } => {
+                    self.spent = self.spent + std::mem::take(&mut self.current);
+                    events::attempt_discarded(cx, *attempt);
+                    cx.discard_message(&self.message);
+                }
+                Delta::Usage(usage) => self.current = *usage,
+                Delta::ToolCall { .. } | Delta::Finish(_) => {}
+            }
+            self.streamed = match delta {
+                Delta::Text(_) | Delta::Reasoning(_) => true,
+                Delta::AttemptDiscarded { .. } => false,
+                _ => self.streamed,
+            };
+            self.answer.push(&delta);
+            // A model whose deltas are always ready must not keep whoever listens from hearing them.
+            consume_budget().await;
+        }
+        Ok(())
+    }
+
+    /// How many requests were sent. One that still waits for its turn was not.
+    pub(super) fn sent(&self) -> u32 {
+        let waits = self.waits.is_some_and(|until| Instant::now() < until);
+        1 + self.retries - u32::from(waits)
+    }
+
+    /// Tokens of every attempt.
+    pub(super) fn usage(&self) -> Usage {
+        self.others.values().fold(self.spent + self.current, |sum, usage| sum + *usage)
+    }
+
+    /// The same by model, `estimated` ones of the answer included.
+    pub(super) fn usage_by_model(self, main: &str, estimated: Usage) -> Vec<(String, Usage)> {
+        let model = self.model.unwrap_or_else(|| main.to_owned());
+        self.others.into_iter().chain([(model, self.spent + self.current + estimated)]).collect()
+    }
+}
+
+/// The tokens of the turn by model, these included: nothing as long as only the main model was asked.
+pub(super) fn by_model(
+    state: &AgentState,
+    main: &str,
+    spent: Vec<(String, Usage)>,
+) -> BTreeMap<String, Usage> {
+    let mut sum = state.usage_by_model.clone();
+    if sum.is_empty() {
+        if spent.iter().all(|(model, _)| model == main) {
+            return sum;
+        }
+        sum.insert(main.to_owned(), state.usage);
+    }
+    for (model, usage) in spent {
+        let of_model = sum.entry(model).or_default();
+        *of_model = *of_model + usage;
+    }
+    sum
+}

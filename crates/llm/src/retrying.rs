@@ -1,0 +1,198 @@
+//! The one place that sends a request again, to the same model or to another one.
+
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+
+use crate::{
+    ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream, assemble::truncated,
+    retry::millis, seeded_jitter,
+};
+
+/// A model that sends a failed request again, and to other models when it cannot answer.
+///
+/// It is the only place that does. A failure is announced before the wait: [`Delta::AttemptDiscarded`] if the failed
+/// attempt had streamed anything, then [`Delta::Retry`]. Dropping the stream ends a wait at once.
+///
+/// When the attempts of a model are exhausted, or its failure is not one of those that are retried, the next model is asked,
+/// without a wait and with attempts of its own: [`Delta::Fallback`]. Not so if the request is at fault, see
+/// [`ModelErrorKind::may_pass_elsewhere`](crate::ModelErrorKind::may_pass_elsewhere). Each model has its turn once in a
+/// request, so that a request is sent at most `max_attempts` times to each of them, and
+/// [`longest_wait`](ModelRetry::longest_wait) bounds the waits of all of them together. The first is the one that
+/// [`Request::ask_first`] names; those before it follow at the end.
+#[derive(Clone)]
+pub struct Retrying<M> {
+    model: M,
+    fallbacks: Vec<Arc<dyn ChatModel>>,
+    policy: ModelRetry,
+    jitter: JitterSource,
+}
+
+impl<M: ChatModel> Retrying<M> {
+    /// Retries `model` as `policy` says, with the jitter of seed 0.
+    ///
+    /// Programs that share a provider should not share a seed: see [`Retrying::with_jitter`].
+    pub fn new(model: M, policy: ModelRetry) -> Self {
+        Self { model, fallbacks: Vec::new(), policy, jitter: seeded_jitter(0) }
+    }
+
+    /// The same model with jitter from `source`, such as [`seeded_jitter`].
+    #[must_use]
+    pub fn with_jitter(mut self, source: JitterSource) -> Self {
+        self.jitter = source;
+        self
+    }
+
+    /// The same model, and others that are asked in their order when it cannot answer. Their names should differ.
+    #[must_use]
+    pub fn with_fallbacks(mut self, models: impl IntoIterator<Item = Arc<dyn ChatModel>>) -> Self {
+        self.fallbacks.extend(models);
+        self
+    }
+}
+
+impl<M: ChatModel> fmt::Debug for Retrying<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fallbacks: Vec<&str> = self.fallbacks.iter().map(|model| model.name()).collect();
+        f.debug_struct("Retrying")
+            .field("model", &self.model.name())
+            .field("fallbacks", &fallbacks)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: ChatModel> ChatModel for Retrying<M> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let fallbacks = self.fallbacks.iter().flat_map(|model| model.names());
+        self.model.names().into_iter().chain(fallbacks).collect()
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let mut models: VecDeque<&dyn ChatModel> = VecDeque::from([&self.model as &dyn ChatModel]);
+        models.extend(self.fallbacks.iter().map(|model| &**model));
+        let first = request.ask_first.as_deref();
+        let first = models.iter().position(|model| first == Some(model.name())).unwrap_or(0);
+        models.rotate_left(first);
+        let model = models.pop_front().expect("there is a model at least");
+        let run = Attempts {
+            current: Some(model.stream(request.clone())),
+            model,
+            others: models,
+            policy: &self.policy,
+            jitter: &self.jitter,
+            request,
+            attempt: 1,
+            of_this_model: 1,
+            waited: Duration::ZERO,
+            failed: Vec::new(),
+            streamed: false,
+            finished: false,
+            announced: VecDeque::new(),
+            wait: Duration::ZERO,
+        };
+        stream::unfold(run, |mut run| async { run.next().await.map(|item| (item, run)) }).boxed()
+    }
+}
+
+/// The attempts of one request. Between two attempts, and after the last one, there is no `current` stream.
+struct Attempts<'a> {
+    model: &'a dyn ChatModel,
+    /// Those that are still to be asked.
+    others: VecDeque<&'a dyn ChatModel>,
+    policy: &'a ModelRetry,
+    jitter: &'a JitterSource,
+    request: Request,
+    current: Option<ResponseStream<'a>>,
+    /// Attempts so far, and those of this model among them.
+    attempt: u32,
+    of_this_model: u32,
+    waited: Duration,
+    /// Which models failed before this one, and why.
+    failed: Vec<String>,
+    /// Whether the current attempt has yielded anything.
+    streamed: bool,
+    finished: bool,
+    /// What is to be said before the wait; the wait begins when it is empty.
+    announced: VecDeque<Delta>,
+    wait: Duration,
+}
+
+impl Attempts<'_> {
+    async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        if let Some(delta) = self.announced.pop_front() {
+            return Some(Ok(delta));
+        }
+        if self.finished && self.current.is_none() {
+            return None;
+        }
+        if self.current.is_none() {
+            tokio::time::sleep(self.wait).await;
+            self.waited = self.waited.saturating_add(self.wait);
+            self.attempt += 1;
+            self.of_this_model += 1;
+            self.streamed = false;
+            self.current = Some(self.model.stream(self.request.clone()));
+        }
+        let current = self.current.as_mut().expect("an attempt was started in the lines above");
+        let error = match current.next().await {
+            Some(Ok(delta)) => {
+                self.streamed = true;
+                self.finished |= matches!(delta, Delta::Finish(_));
+                return Some(Ok(delta));
+            }
+            None if self.finished => return None,
+            None => truncated(),
+            Some(Err(error)) => error,
+        };
+        self.current = None;
+        self.finished = false;
+        match self.then(error) {
+            Ok(delta) => {
+                if self.streamed {
+                    self.announced.push_back(Delta::AttemptDiscarded { attempt: self.attempt });
+                }
+                self.announced.push_back(delta);
+                self.announced.pop_front().map(Ok)
+            }
+            Err(error) => {
+                self.finished = true;
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// What follows a failed attempt: another one of this model or of the next one, or the end.
+    fn then(&mut self, error: ModelError) -> Result<Delta, ModelError> {
+        let (status, reason) = (error.status, error.message.clone());
+        let error = match self.policy.after(self.of_this_model, self.waited, error, self.jitter) {
+            Ok(wait) => {
+                self.wait = wait;
+                let (attempt, delay_ms) = (self.attempt + 1, millis(wait));
+                return Ok(Delta::Retry { attempt, delay_ms, status, reason });
+            }
+            Err(error) => error,
+        };
+        let next = if error.kind.may_pass_elsewhere() { self.others.pop_front() } else { None };
+        let Some(next) = next else { return Err(self.with_those_before(error)) };
+        let from = std::mem::replace(&mut self.model, next).name().to_owned();
+        let reason = error.message;
+        self.failed.push(format!("`{from}`: {reason}"));
+        (self.of_this_model, self.wait) = (0, Duration::ZERO);
+        Ok(Delta::Fallback { from, to: next.name().to_owned(), status, reason })
+    }
+
+    /// The error of the last model, with what was wrong with the others.
+    fn with_those_before(&self, error: ModelError) -> ModelError {
+        if self.failed.is_empty() {
+            return error;
+        }
+        let message =
+            format!("`{}`: {}; before it, {}", self.model.name(), error.message, self.failed.join("; "));
+        ModelError { message, ..error }
+    }
+}
