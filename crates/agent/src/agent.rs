@@ -13,8 +13,8 @@ use superstep_llm::{
 };
 
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, MemoryTrigger, Metadata,
-    Models, ReactConfig, Spill, react_graph,
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, Hooks, MemoryTrigger,
+    Metadata, Models, ReactConfig, Spill, react_graph,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -62,6 +62,7 @@ pub struct AgentBuilder {
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
     spill: Option<Arc<dyn Spill>>,
+    hooks: Hooks,
     config: ReactConfig,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     jitter: JitterSource,
@@ -147,6 +148,12 @@ impl AgentBuilder {
         Self { spill: Some(spill), ..self }
     }
 
+    /// Sets what runs before and after model calls and tool calls.
+    #[must_use]
+    pub fn hooks(self, hooks: Hooks) -> Self {
+        Self { hooks, ..self }
+    }
+
     /// Sets everything else.
     #[must_use]
     pub fn config(self, config: ReactConfig) -> Self {
@@ -171,7 +178,8 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { models, fallbacks, tools, approvals, memory, spill, config, checkpointer, jitter } = self;
+        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, config, checkpointer, jitter } =
+            self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -192,7 +200,7 @@ impl AgentBuilder {
         }
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
-        let deps = AgentDeps { approvals, memory, spill, ..AgentDeps::new(models, registry, config) };
+        let deps = AgentDeps { approvals, memory, spill, hooks, ..AgentDeps::new(models, registry, config) };
         let graph = react_graph(deps).compile()?;
         let graph = match checkpointer {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
@@ -212,6 +220,7 @@ impl Agent {
             approvals: Approvals::Deny,
             memory: None,
             spill: None,
+            hooks: Hooks::default(),
             config: ReactConfig::default(),
             checkpointer: None,
             jitter: seeded_jitter(0),
@@ -269,8 +278,7 @@ impl Agent {
         let mut config = self.with_room(config);
         if let (Some(thread), None) = (&config.thread, config.checkpoint) {
             let head = self.graph.get_state(thread, None).await?;
-            let unanswered =
-                matches!(head.values.outcome, Some(AgentOutcome::Cancelled | AgentOutcome::LlmError));
+            let unanswered = head.values.outcome.is_some_and(AgentOutcome::is_unanswered);
             if head.next.is_empty() && unanswered {
                 config.checkpoint = self.last_model_call(thread).await?;
             }

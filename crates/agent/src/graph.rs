@@ -6,7 +6,7 @@ use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGr
 use superstep_llm::{Role, ToolRegistry};
 
 use crate::{
-    AgentState, Approvals, MemoryTrigger, Models, ReactConfig, Spill,
+    AgentState, Approvals, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
     nodes::{
         agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
         tools::tools,
@@ -26,6 +26,8 @@ pub struct AgentDeps {
     pub memory: Option<MemoryTrigger>,
     /// Where long tool results are kept as a whole; `None` for nowhere.
     pub spill: Option<Arc<dyn Spill>>,
+    /// What the program does before and after model calls and tool calls.
+    pub hooks: Hooks,
     /// Everything else.
     pub config: Arc<ReactConfig>,
 }
@@ -34,7 +36,8 @@ impl AgentDeps {
     /// Models with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
     pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
         let (models, tools, config) = (models.into(), Arc::new(tools), Arc::new(config));
-        Self { models, tools, approvals: Approvals::Deny, memory: None, spill: None, config }
+        let (approvals, hooks) = (Approvals::Deny, Hooks::default());
+        Self { models, tools, approvals, memory: None, spill: None, hooks, config }
     }
 }
 

@@ -13,8 +13,10 @@ mod agent;
 mod config;
 mod events;
 mod graph;
+mod hooks;
 mod memory;
 mod models;
+mod msg;
 mod nodes;
 mod spill;
 mod state;
@@ -33,8 +35,10 @@ pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
     react_graph, should_continue,
 };
+pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use models::Models;
+pub use msg::Msg;
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{

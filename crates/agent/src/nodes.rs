@@ -10,6 +10,7 @@ pub(crate) mod init_state;
 mod loops;
 pub(crate) mod memory_trigger;
 mod next_call;
+mod reasoning_hooks;
 mod repair;
 mod repaired_call;
 mod request;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::PermissionRule;
+use crate::{HookFailure, PermissionRule};
 
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +79,8 @@ pub struct AgentState {
     pub outcome: Option<AgentOutcome>,
     /// Why the model could not answer.
     pub error: Option<ModelFailure>,
+    /// Which hook failed, if one did.
+    pub hook_error: Option<HookFailure>,
     /// The answer to the user, made at the end of the turn.
     pub final_reply: String,
     /// What the turn took.
@@ -178,6 +180,8 @@ pub enum AgentOutcome {
     Cancelled,
     /// The model could not be asked.
     LlmError,
+    /// A hook of the program failed.
+    HookFailed,
     /// The model gave empty answers only.
     Empty,
     /// The output limit cut the answers off.
@@ -189,6 +193,11 @@ pub enum AgentOutcome {
 }
 
 impl AgentOutcome {
+    /// Whether the turn broke off: resuming it asks the model again.
+    pub fn is_unanswered(self) -> bool {
+        matches!(self, Self::Cancelled | Self::LlmError | Self::HookFailed)
+    }
+
     /// The name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -197,6 +206,7 @@ impl AgentOutcome {
             Self::LoopDetected => "loop_detected",
             Self::Cancelled => "cancelled",
             Self::LlmError => "llm_error",
+            Self::HookFailed => "hook_error",
             Self::Empty => "empty_response",
             Self::Length => "length_limit",
             Self::Budget => "budget",

@@ -66,6 +66,9 @@ pub(crate) const STEP_LIMIT: &str = "Error: step limit reached, not executed.";
 pub(crate) const BUDGET: &str = "Error: budget exhausted, not executed.";
 pub(crate) const BUDGET_STOPPED: &str = "Error: budget exhausted, the call was stopped.";
 
+/// Not executed, because a hook of the program failed.
+pub(crate) const HOOK_FAILED: &str = "Error: a hook failed, not executed.";
+
 /// What the model is told at the limit, and when it gave no answer or only a part of one.
 pub(crate) const SUMMARISE: &str = "You have failed to generate response within the maximum iterations. Now respond \
     directly by summarizing the current situation.";
@@ -93,6 +96,7 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "loop_detected" => "the model repeated the same tool call with the same result",
         "cancelled" => "the run was cancelled",
         "llm_error" => "the model could not be asked",
+        "hook_error" => "a hook of the program failed",
         "empty_response" => "the model gave empty answers only",
         "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
         "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",

@@ -74,7 +74,7 @@ fn streaming() -> Streaming {
 }
 
 fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
-    matches!(outcome, Some(AgentOutcome::Cancelled | AgentOutcome::LlmError))
+    outcome.is_some_and(AgentOutcome::is_unanswered)
 }
 
 /// The prompt of the command line, or of stdin.

@@ -107,6 +107,7 @@ fn the_end_fits(state: &AgentState) {
     let outcome = state.outcome.expect("a turn that ended has an outcome");
     assert_eq!(state.stop_reason.is_empty(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
     assert_eq!(outcome == AgentOutcome::LlmError, state.error.is_some());
+    assert_eq!(outcome == AgentOutcome::HookFailed, state.hook_error.is_some());
     assert!(outcome == AgentOutcome::Completed || !state.final_reply.is_empty(), "R6: an explanation");
     assert_eq!(state.metadata.steps_taken, state.current_step);
     assert_eq!(state.metadata.llm_calls, state.llm_calls);

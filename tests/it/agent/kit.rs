@@ -22,6 +22,7 @@ struct Seen {
     keys: Vec<String>,
     asked: Vec<ApprovalRequest>,
     asking: usize,
+    notes: Vec<String>,
     remembered: Vec<(Vec<Message>, String)>,
     at_once: usize,
     most_at_once: usize,
@@ -60,6 +61,15 @@ impl Kit {
 
     pub(crate) fn remembered(&self) -> Vec<(Vec<Message>, String)> {
         self.0.lock().unwrap().remembered.clone()
+    }
+
+    /// Notes what a hook saw.
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().notes.push(what.into());
+    }
+
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.0.lock().unwrap().notes.clone()
     }
 
     /// How many tools ran at the same time, at the most.

@@ -14,6 +14,7 @@ mod budget;
 mod cancel;
 mod fallback;
 mod faults;
+mod hooks;
 mod limits;
 mod memory;
 mod messages;
@@ -37,7 +38,7 @@ use serde_json::Value;
 use show::Told;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
-    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, MemoryTrigger, ReactConfig},
+    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Hooks, MemoryTrigger, ReactConfig},
     llm::{
         ApiKey, ChatModel, Jitter, Message, ModelRetry, Named, OpenAiConfig, OpenAiModel, Role, WireConfig,
         WirePolicy,
@@ -74,6 +75,8 @@ pub(crate) struct Scenario {
     pub(crate) cancel: Cancel,
     pub(crate) decide: Option<Decide>,
     pub(crate) memory: Option<Memory>,
+    /// What the program does before and after each step.
+    pub(crate) hooks: fn(&Kit) -> Hooks,
     /// Whether all answers must be asked for, and no more.
     pub(crate) exact: bool,
 }
@@ -123,6 +126,7 @@ impl Scenario {
             cancel: Cancel::Never,
             decide: None,
             memory: None,
+            hooks: |_| Hooks::default(),
             exact: true,
         }
     }
@@ -151,6 +155,7 @@ impl Scenario {
         assert_eq!(here.requests, wired.requests, "the levels differ in their requests");
         assert_eq!(here.fell_back, wired.fell_back, "the levels differ in their requests to fallbacks");
         assert_eq!(here.kit.ran(), wired.kit.ran(), "the levels differ in what was executed");
+        assert_eq!(here.kit.notes(), wired.kit.notes(), "the levels differ in what hooks saw");
         for (here, wired) in here.turns.iter().zip(&wired.turns) {
             assert_eq!(here.shown(), wired.shown(), "the levels differ in their events");
             assert_eq!(
@@ -225,6 +230,7 @@ impl Scenario {
     /// The agent of the scenario around any model.
     pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> AgentBuilder {
         let mut agent = Agent::builder(model).tools(kit.tools(&self.tools)).config(self.config.clone());
+        agent = agent.hooks((self.hooks)(kit));
         if let Some(decide) = self.decide {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
         }

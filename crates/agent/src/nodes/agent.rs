@@ -10,9 +10,10 @@ use super::{
     chunk::{message_id, tell_message},
     loops,
     next_call::{NextCall, Plan},
+    reasoning_hooks,
     request::{estimate, request, synthetic},
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, ModelFailure, events, texts};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, events, texts};
 
 /// Asks the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
@@ -50,6 +51,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     }
     let synthetic = synthetic(deps, state, cx);
     let sent = request(deps, state, &call, synthetic.as_ref());
+    let sent = match reasoning_hooks::before(deps, sent, cx).await {
+        Ok(sent) => sent,
+        Err(failure) => return Ok(Some(hook_failed(failure))),
+    };
     let message = message_id(state, cx);
     let mut asked = Asked::new(message.clone());
     let ended = tokio::select! {
@@ -60,6 +65,19 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let (requests, mut usage, mut guess) = (asked.sent(), asked.usage(), Usage::default());
     let (streamed, model) = (asked.streamed, asked.model.clone());
     let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
+    let mut calls = 0;
+    let response = match response {
+        Some(Ok(mut response)) => {
+            if deps.config.text_calls && read_text_calls(&mut response, &sent.tools, cx) {
+                cx.discard_message(&message);
+            }
+            calls = response.message.tool_calls.len();
+            let answer = response.message.clone();
+            let hooked = reasoning_hooks::after(deps, &sent, answer, (&message, requests), cx).await;
+            Some(hooked.map(|message| Response { message, ..response }).map_err(Unanswered::Hook))
+        }
+        other => other.map(|failed| failed.map_err(Unanswered::Model)),
+    };
     if streamed && !matches!(response, Some(Ok(_))) {
         // What was streamed is no message, so whoever listens has to forget it.
         events::attempt_discarded(cx, requests);
@@ -69,11 +87,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             tell_message(cx, &message, None, 0);
             stop("cancelled")
         }
-        Some(Ok(mut response)) => {
-            if deps.config.text_calls && read_text_calls(&mut response, &sent.tools, cx) {
-                cx.discard_message(&message);
-            }
-            let calls = response.message.tool_calls.len();
+        Some(Ok(response)) => {
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
             if estimated {
                 guess = estimate(&sent, &response.message);
@@ -101,9 +115,12 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 None => update,
             }
         }
-        Some(Err(error)) => {
+        Some(Err(unanswered)) => {
             tell_message(cx, &message, None, 0);
-            stop("llm_error").error(failure(error))
+            match unanswered {
+                Unanswered::Model(error) => stop("llm_error").error(failure(error)),
+                Unanswered::Hook(failure) => hook_failed(failure),
+            }
         }
     };
     let main = deps.models.main.name();
@@ -128,6 +145,16 @@ fn read_text_calls(response: &mut Response, offered: &[ToolSpec], cx: &Cx) -> bo
 
 fn stop(reason: &str) -> AgentStateUpdate {
     AgentState::update().stop(true).stop_reason(reason)
+}
+
+fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
+    stop("hook_error").hook_error(failure)
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    Model(ModelError),
+    Hook(HookFailure),
 }
 
 /// The step limit of a design that fails at it.

@@ -24,7 +24,9 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
         _ => said(&state).unwrap_or_default(),
     };
     let reply = if reply.is_empty() && outcome != AgentOutcome::Completed {
-        texts::explain(&state.stop_reason, state.error.as_ref().map(|error| error.message.as_str()))
+        let hook = state.hook_error.as_ref().map(ToString::to_string);
+        let error = state.error.as_ref().map(|error| error.message.as_str());
+        texts::explain(&state.stop_reason, error.or(hook.as_deref()))
     } else {
         reply
     };
@@ -61,6 +63,7 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         "loop_detected" => AgentOutcome::LoopDetected,
         "cancelled" => AgentOutcome::Cancelled,
         "llm_error" => AgentOutcome::LlmError,
+        "hook_error" => AgentOutcome::HookFailed,
         "empty_response" => AgentOutcome::Empty,
         "length_limit" => AgentOutcome::Length,
         budget if budget.starts_with("budget_") => AgentOutcome::Budget,

@@ -26,6 +26,7 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, cx: Cx) 
         .stop_reason("")
         .outcome(None)
         .error(None)
+        .hook_error(None)
         .final_reply("")
         .metadata(Metadata::default())
 }

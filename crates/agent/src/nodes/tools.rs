@@ -2,7 +2,10 @@
 
 mod approve;
 mod execute;
+mod hooks;
 mod pending;
+
+use std::sync::OnceLock;
 
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use superstep_graph::{Cx, NodeError, State};
@@ -34,6 +37,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
         permissions: state.permissions.iter().cloned().collect(),
         asking: tokio::sync::Mutex::new(()),
         alone: RwLock::new(()),
+        failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
         deps,
         cx,
@@ -60,6 +64,9 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     if !always.is_empty() {
         update = update.permissions(always);
     }
+    if let Some(failure) = run.failed.into_inner() {
+        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
+    }
     Ok(match (stop, answered) {
         (true, _) => update.stop(true).stop_reason("loop_detected"),
         (false, true) => update.stop(true),
@@ -77,13 +84,15 @@ async fn answer_all(
     let (mut now, mut later) = (Vec::new(), Vec::new());
     for (position, call) in pending.into_iter().enumerate() {
         let is_asked = matches!(run.deps.approvals, Approvals::Interrupt);
+        // What somebody approves is what runs.
+        let call = if is_asked { run.prepare(position, call).await? } else { call };
         match is_asked.then(|| run.waits_for(&call)).flatten() {
             Some(request) => later.push((position, call, request)),
             None => now.push((position, call)),
         }
     }
     let mut answers = answer_some(run, now).await?;
-    if later.is_empty() || run.cx.cancel().is_cancelled() {
+    if later.is_empty() || run.cx.cancel().is_cancelled() || run.failed.get().is_some() {
         answers.extend(answer_some(run, later.into_iter().map(|(at, call, _)| (at, call)).collect()).await?);
         return Ok((answers, Vec::new()));
     }

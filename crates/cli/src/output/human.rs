@@ -9,7 +9,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-use superstep::{NodeName, agent::AgentOutcome};
+use superstep::NodeName;
 use tokio::time::Instant;
 
 use super::{End, Output, brief, printable};
@@ -183,7 +183,7 @@ impl<W: Write> Output for Human<W> {
         let End { state, outcome, .. } = *end;
         let reply = state.final_reply.as_str();
         // Without an answer there is only an explanation, which is no reply.
-        let is_reply = !matches!(outcome, AgentOutcome::LlmError | AgentOutcome::Cancelled);
+        let is_reply = !outcome.is_unanswered();
         if is_reply && (self.quiet || self.streamed != reply) {
             self.say(reply)?;
         }
@@ -228,7 +228,7 @@ fn time(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use superstep::agent::AgentState;
+    use superstep::agent::{AgentOutcome, AgentState};
 
     use super::*;
 

@@ -107,7 +107,8 @@ impl Executor {
 
     /// What is to be asked about a call before the run goes on.
     pub(super) fn waits_for(&self, pending: &Pending) -> Option<ApprovalRequest> {
-        let Some(Ok(args)) = pending.checked.as_ref().filter(|_| pending.refused.is_none()) else {
+        let is_open = pending.refused.is_none() && pending.denied().is_none();
+        let Some(Ok(args)) = pending.checked.as_ref().filter(|_| is_open) else {
             return None;
         };
         let tool = self.deps.tools.get(&pending.name)?;

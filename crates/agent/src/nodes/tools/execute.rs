@@ -1,6 +1,9 @@
 //! Executing one call.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +17,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Go, Pending};
-use crate::{AgentDeps, PermissionRule, events, spill::shorten, texts};
+use crate::{AgentDeps, HookFailure, PermissionRule, events, spill::shorten, texts};
 
 /// What the model reads about a call.
 pub(super) struct Answer {
@@ -37,6 +40,15 @@ impl Answer {
 struct Done {
     result: String,
     executed: bool,
+    /// Which hook failed, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hook_error: Option<HookFailure>,
+}
+
+impl Done {
+    fn new(result: String, executed: bool) -> Self {
+        Self { result, executed, hook_error: None }
+    }
 }
 
 pub(super) struct Executor {
@@ -50,21 +62,24 @@ pub(super) struct Executor {
     pub(super) alone: RwLock<()>,
     /// When the time of the turn is over.
     pub(super) out_of_time: Option<Instant>,
+    /// The first hook that failed.
+    pub(super) failed: OnceLock<HookFailure>,
 }
 
 impl Executor {
     /// Answers the call at `position` of its batch, once: should the node run again, the answer is there.
     pub(super) async fn answer(&self, position: usize, pending: Pending) -> Result<Answer, NodeError> {
+        let pending = self.prepare(position, pending).await?;
         let behaviour = self.deps.tools.get(&pending.name).map(|tool| tool.behaviour()).unwrap_or_default();
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
         let refused = match self.cx.cancel().is_cancelled() {
             true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
-        let Done { result, executed } = match refused {
+        let Done { result, executed, hook_error } = match refused {
             Some((result, reason)) => {
                 events::tool_skipped(&self.cx, &name, &call_id, reason);
-                Done { result, executed: false }
+                Done::new(result, false)
             }
             None => {
                 let name = format!("call.{position}");
@@ -72,6 +87,9 @@ impl Executor {
                 answered.await?
             }
         };
+        if let Some(failure) = hook_error {
+            self.fail(failure);
+        }
         Ok(Answer { call_id, name, result, executed, is_final: behaviour.answers })
     }
 
@@ -83,12 +101,18 @@ impl Executor {
             together = Some(self.alone.read().await);
         }
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
+        if self.failed.get().is_some() {
+            events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
+            return Ok(Done::new(texts::HOOK_FAILED.to_owned(), false));
+        }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
+        let acting = pending.acting.clone();
         let (result, executed) = self.process(position, pending, behaviour).await?;
+        let (result, hook_error) = self.acted(acting.as_ref(), result).await;
         drop((alone.take(), together.take()));
         let result = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
-        Ok(Done { result, executed })
+        Ok(Done { result, executed, hook_error })
     }
 
     /// What the model reads, and whether the tool ran for it.
@@ -98,6 +122,7 @@ impl Executor {
         pending: Pending,
         behaviour: Behaviour,
     ) -> Result<(String, bool), NodeError> {
+        let denied = pending.denied().map(str::to_owned);
         let Pending { call, name, checked, decision, .. } = pending;
         let (Some(tool), Some(checked)) = (self.deps.tools.get(&name), checked) else {
             return Ok((texts::unknown_tool(&name, self.deps.tools.names()), false));
@@ -107,6 +132,9 @@ impl Executor {
             Err(ToolCallError::NotJson { detail }) => return Ok((texts::bad_json(&name, &detail), false)),
             Err(error) => return Ok((texts::bad_args(&name, &error.to_string()), false)),
         };
+        if let Some(reason) = denied {
+            return Ok((texts::denied(&reason), false));
+        }
         let Go { args, notice } = match self.approved(tool, &name, &call, args, decision).await {
             Ok(go) => go,
             Err(answer) => return Ok((answer, false)),

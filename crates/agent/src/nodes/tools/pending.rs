@@ -6,7 +6,7 @@ use superstep_llm::{ToolCall, ToolCallError};
 
 use super::Approval;
 use crate::{
-    AgentDeps, AgentState, Refusal, ToolCallRecord, events,
+    Acting, AgentDeps, AgentState, Refusal, ToolCallRecord, events,
     nodes::{loops, repaired_call},
     texts,
 };
@@ -22,6 +22,8 @@ pub(super) struct Pending {
     pub(super) refused: Option<(String, &'static str)>,
     /// What was decided about it, if somebody was asked.
     pub(super) decision: Option<Approval>,
+    /// What the program's hooks made of it, if they have seen it.
+    pub(super) acting: Option<Acting>,
 }
 
 impl Pending {
@@ -42,7 +44,7 @@ impl Pending {
             events::args_repaired(cx, &call.id, &name);
             checked = Some(Ok(args));
         }
-        Self { call, name, checked, refused: None, decision: None }
+        Self { call, name, checked, refused: None, decision: None, acting: None }
     }
 
     /// The arguments as they are shown. Without JSON there are none, only what the model wrote.
@@ -52,6 +54,11 @@ impl Pending {
             Some(Err(_)) | None => serde_json::from_str(&self.call.arguments)
                 .unwrap_or_else(|_| Value::String(self.call.arguments.clone())),
         }
+    }
+
+    /// Why the program's hooks deny it, if they do.
+    pub(super) fn denied(&self) -> Option<&str> {
+        self.acting.as_ref()?.denied.as_deref()
     }
 
     pub(super) fn record(&self) -> ToolCallRecord {

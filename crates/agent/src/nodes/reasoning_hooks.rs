@@ -1,0 +1,55 @@
+//! What the program's hooks make of requests and answers.
+
+use superstep_graph::Cx;
+use superstep_llm::{Message, Request, Role};
+
+use super::repair::repaired;
+use crate::{AgentDeps, HookFailure, events};
+
+/// The request as the hooks want it, as valid as every other. A cancel leaves it as it is.
+pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {
+    let hooks = &deps.hooks.reasoning;
+    if hooks.is_empty() {
+        return Ok(request);
+    }
+    let hooked = tokio::select! {
+        biased;
+        () = cx.cancel().cancelled() => return Ok(request),
+        hooked = hooks.before("reasoning", request.clone()) => hooked?,
+    };
+    match hooked == request {
+        true => Ok(request),
+        false => Ok(Request { messages: repaired(&hooked.messages), ..hooked }),
+    }
+}
+
+/// The answer as the hooks want it. Whoever listens hears the difference: what was streamed is void then.
+pub(super) async fn after(
+    deps: &AgentDeps,
+    request: &Request,
+    answer: Message,
+    (id, attempt): (&str, u32),
+    cx: &Cx,
+) -> Result<Message, HookFailure> {
+    let hooks = &deps.hooks.reasoning;
+    if hooks.is_empty() {
+        return Ok(answer);
+    }
+    let hooked = tokio::select! {
+        biased;
+        () = cx.cancel().cancelled() => return Ok(answer),
+        hooked = hooks.after("reasoning", request, answer.clone()) => hooked?,
+    };
+    if hooked == answer {
+        return Ok(answer);
+    }
+    events::attempt_discarded(cx, attempt);
+    cx.discard_message(id);
+    for (text, reasoning) in [("", &*hooked.reasoning), (&*hooked.content, "")] {
+        if !(text.is_empty() && reasoning.is_empty()) {
+            events::llm_token(cx, text, reasoning);
+        }
+    }
+    let Message { content, reasoning, tool_calls, .. } = hooked;
+    Ok(Message { role: Role::Assistant, content, reasoning, tool_calls, ..answer })
+}

@@ -1,0 +1,63 @@
+//! What the program's hooks make of calls and results.
+
+use superstep_graph::NodeError;
+
+use super::{Executor, Pending};
+use crate::{Acting, HookFailure, texts};
+
+impl Executor {
+    /// The call as the hooks before it want it; refused if one of them fails. Once: should the node run again, they are not
+    /// asked again.
+    pub(super) async fn prepare(&self, position: usize, mut pending: Pending) -> Result<Pending, NodeError> {
+        let hooks = &self.deps.hooks.acting;
+        if hooks.is_empty() || pending.refused.is_some() || pending.acting.is_some() {
+            return Ok(pending);
+        }
+        let given = Acting::new(&pending.call.id, &pending.name, pending.args());
+        let mark = format!("pre.{position}");
+        let hooked =
+            self.cx.once(&mark, async |_| Ok::<_, NodeError>(hooks.before("acting", given.clone()).await));
+        let hooked = tokio::select! {
+            biased;
+            () = self.cx.cancel().cancelled() => return Ok(pending),
+            hooked = hooked => hooked?,
+        };
+        match hooked {
+            Ok(acting) => {
+                if (&acting.tool, &acting.args) != (&given.tool, &given.args) {
+                    pending.name.clone_from(&acting.tool);
+                    pending.checked = self.deps.tools.check(&acting.tool, &acting.args.to_string());
+                }
+                pending.acting = Some(acting);
+            }
+            Err(failure) => {
+                self.fail(failure);
+                pending.refused = Some((texts::HOOK_FAILED.to_owned(), "hook_error"));
+            }
+        }
+        Ok(pending)
+    }
+
+    /// The result as the hooks after the call want it. A failure leaves it as it is.
+    pub(super) async fn acted(
+        &self,
+        acting: Option<&Acting>,
+        result: String,
+    ) -> (String, Option<HookFailure>) {
+        let Some(acting) = acting else { return (result, None) };
+        let hooked = tokio::select! {
+            biased;
+            () = self.cx.cancel().cancelled() => return (result, None),
+            hooked = self.deps.hooks.acting.after("acting", acting, result.clone()) => hooked,
+        };
+        match hooked {
+            Ok(result) => (result, None),
+            Err(failure) => (result, Some(failure)),
+        }
+    }
+
+    /// Ends the turn after this round. The first failure stands.
+    pub(super) fn fail(&self, failure: HookFailure) {
+        let _ = self.failed.set(failure);
+    }
+}

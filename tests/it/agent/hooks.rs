@@ -1,0 +1,371 @@
+//! X10 and K9: what a program does before and after model calls and tool calls, in whatever graph they are made.
+
+use std::{future::ready, sync::Arc};
+
+use serde_json::json;
+use superstep::{
+    MemoryCheckpointer,
+    agent::{Acting, AgentOutcome, Approval, HookError, Hooks, ReactConfig, ToolMode},
+    llm::{Message, Request},
+};
+use superstep_testing::{
+    script::{Script, call, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Cancel, Ran, Scenario, kit::Kit, paused};
+use crate::support::t;
+
+/// Hooks that only look, and note under `name` that they did.
+fn noting(kit: &Kit, name: &'static str) -> Hooks {
+    let mut hooks = Hooks::default();
+    let note = |what: &'static str| {
+        let kit = kit.clone();
+        move || kit.note(format!("{name}{what}"))
+    };
+    let (pre, post) = (note("pre_reasoning"), note("post_reasoning"));
+    hooks.reasoning.pre(move |_| {
+        ready({
+            pre();
+            Ok(None)
+        })
+    });
+    hooks.reasoning.post(move |_, _| {
+        ready({
+            post();
+            Ok(None)
+        })
+    });
+    let (pre, post) = (kit.clone(), kit.clone());
+    hooks.acting.pre(move |acting: Acting| {
+        ready({
+            pre.note(format!("{name}pre_acting {}", acting.call_id()));
+            Ok(None)
+        })
+    });
+    hooks.acting.post(move |acting: Acting, _| {
+        ready({
+            post.note(format!("{name}post_acting {}", acting.call_id()));
+            Ok(None)
+        })
+    });
+    hooks
+}
+
+fn failed() -> HookError {
+    "no".into()
+}
+
+fn explained(ran: &Ran, hook: &str) {
+    assert_eq!(ran.outcome(), AgentOutcome::HookFailed);
+    assert_eq!(
+        ran.reply(),
+        format!("No answer: a hook of the program failed (hook_error): the hook `{hook}` failed: no")
+    );
+}
+
+#[test]
+fn k9_x10_hooks_run_around_each_model_call_and_each_tool_call() {
+    let script = [calls([("c0", "echo", r#"{"x":"a"}"#), ("c1", "echo", r#"{"x":"b"}"#)]), txt("ok")];
+    let ran = Scenario { hooks: |kit| noting(kit, ""), ..Scenario::new(script) }.play();
+    assert_eq!(
+        ran.kit.notes(),
+        [
+            "pre_reasoning",
+            "post_reasoning",
+            "pre_acting c0",
+            "post_acting c0",
+            "pre_acting c1",
+            "post_acting c1",
+            "pre_reasoning",
+            "post_reasoning",
+        ]
+    );
+    assert_eq!(
+        ran.messages(),
+        r#"u:"go", a:[c0 echo{"x":"a"}, c1 echo{"x":"b"}], t(c0):"r:a", t(c1):"r:b", a:"ok""#
+    );
+}
+
+#[test]
+fn x10_an_agents_own_hooks_run_before_those_of_its_kind() {
+    let hooks = |kit: &Kit| noting(kit, "own ").then(&noting(kit, "kind "));
+    let ran = Scenario { hooks, ..Scenario::new([txt("ok")]) }.play();
+    assert_eq!(
+        ran.kit.notes(),
+        ["own pre_reasoning", "kind pre_reasoning", "own post_reasoning", "kind post_reasoning"]
+    );
+}
+
+#[test]
+fn x10_hooks_replace_the_request_and_the_answer_and_the_conversation_keeps_what_was_said() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.pre(|mut request: Request| async move {
+            request.messages.insert(0, Message::system("be brief"));
+            request.tools.clear();
+            Ok(Some(request))
+        });
+        hooks.reasoning.post(|request: Request, mut answer: Message| async move {
+            assert_eq!(request.messages[0].content, "be brief", "it sees what was asked");
+            answer.content.push('!');
+            Ok(Some(answer))
+        });
+        hooks
+    };
+    let ran = Scenario { hooks, ..Scenario::new([txt("ok")]) }.play();
+    assert_eq!(ran.requests[0]["messages"][0], json!({"role": "system", "content": "be brief"}));
+    assert_eq!(ran.requests[0].get("tools"), None);
+    assert_eq!(ran.messages(), r#"u:"go", a:"ok!""#);
+    assert_eq!(ran.events(), "a▸ tok(ok) +attempt_discarded{1} tok(ok!) ◂a");
+}
+
+#[test]
+fn x10_a_hook_gets_a_copy() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.pre(|mut request: Request| {
+            ready({
+                request.messages.clear();
+                Ok(None)
+            })
+        });
+        hooks.reasoning.post(|_, mut answer: Message| {
+            ready({
+                answer.content.clear();
+                Ok(None)
+            })
+        });
+        hooks.acting.pre(|mut acting: Acting| {
+            ready({
+                acting.args = json!({"x": "?"});
+                Ok(None)
+            })
+        });
+        hooks.acting.post(|_, mut result: String| {
+            ready({
+                result.clear();
+                Ok(None)
+            })
+        });
+        hooks
+    };
+    let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("ok")];
+    let ran = Scenario { hooks, ..Scenario::new(script.clone()) }.play();
+    let plain = Scenario::new(script).play();
+    assert_eq!((ran.messages(), ran.events()), (plain.messages(), plain.events()));
+    assert_eq!(ran.requests, plain.requests);
+}
+
+#[test]
+fn x10_hooks_replace_arguments_and_results_but_not_what_the_model_said() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| async move {
+            acting.args = json!({"x": "other"});
+            Ok(Some(acting))
+        });
+        hooks.acting.post(|acting: Acting, result: String| async move {
+            assert_eq!(acting.args, json!({"x": "other"}));
+            Ok(Some(format!("<{result}>")))
+        });
+        hooks
+    };
+    let ran = Scenario { hooks, ..Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]) }.play();
+    assert_eq!(ran.messages(), r#"u:"go", a:[c1 echo{"x":"1"}], t(c1):"<r:other>", a:"ok""#);
+    assert!(
+        ran.events().contains(r#"tool_start{echo,{"x":"other"},c1} tool_end{echo,c1,"<r:other>"}"#),
+        "{}",
+        ran.events()
+    );
+}
+
+#[test]
+fn arguments_of_a_hook_are_checked_like_any_others() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| async move {
+            acting.args = json!({"x": 1});
+            Ok(Some(acting))
+        });
+        hooks
+    };
+    let ran = Scenario { hooks, ..Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]) }.play();
+    assert!(ran.result("c1").starts_with("Error: invalid args for 'echo': "), "{}", ran.result("c1"));
+    assert_eq!(ran.kit.n("echo"), 0);
+}
+
+#[test]
+fn a_hook_denies_a_call_without_a_pause() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| async move {
+            acting.denied = (acting.tool == "send").then(|| "not today".to_owned());
+            Ok(Some(acting))
+        });
+        hooks
+    };
+    let decide = |_: &_| panic!("nobody is asked about what is denied");
+    let script = [calls([("c0", "send", r#"{"to":"a"}"#), ("c1", "echo", r#"{"x":"1"}"#)]), txt("ok")];
+    let scenario = Scenario { hooks, decide: Some(decide), ..Scenario::new(script) }.tools(&["send", "echo"]);
+    let ran = scenario.play();
+    assert_eq!(ran.result("c0"), "Error: Permission denied: not today");
+    assert_eq!((ran.kit.n("send"), ran.kit.n("echo"), ran.reply()), (0, 1, "ok"));
+}
+
+#[test]
+fn x10_a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.pre(|_| ready(Err(failed())));
+        hooks
+    };
+    let ran = Scenario { hooks, ..Scenario::new([]) }.play();
+    explained(&ran, "pre_reasoning");
+    assert_eq!((ran.messages().as_str(), ran.requests.len()), (r#"u:"go""#, 0));
+}
+
+#[test]
+fn x10_a_hook_after_the_model_call_that_fails_voids_what_was_streamed() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.post(|_, _| ready(Err(failed())));
+        hooks
+    };
+    let ran = Scenario { hooks, ..Scenario::new([txt("secret")]) }.play();
+    explained(&ran, "post_reasoning");
+    assert_eq!(ran.messages(), r#"u:"go""#);
+    assert_eq!(ran.events(), "a▸ tok(secret) +attempt_discarded{1} ◂a");
+    assert_eq!((ran.state().llm_calls, ran.state().model_requests), (0, 1));
+}
+
+#[test]
+fn x10_a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks
+            .acting
+            .pre(|acting: Acting| ready(if acting.call_id() == "c1" { Err(failed()) } else { Ok(None) }));
+        hooks
+    };
+    let all =
+        [("c0", "echo", r#"{"x":"0"}"#), ("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)];
+    let ran = Scenario { hooks, ..Scenario::new([calls(all)]) }.play();
+    explained(&ran, "pre_acting");
+    let not_run = "Error: a hook failed, not executed.";
+    assert_eq!((ran.result("c0"), ran.result("c1"), ran.result("c2")), ("r:0", not_run, not_run));
+    assert_eq!(ran.kit.n("echo"), 1);
+    assert!(
+        ran.events().ends_with("+tool_skipped{echo,c1,hook_error} +tool_skipped{echo,c2,hook_error} a▸ ◂a"),
+        "{}",
+        ran.events()
+    );
+}
+
+#[test]
+fn x10_a_hook_after_a_tool_call_that_panics_keeps_the_result() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.post(|_, _| async { std::panic::resume_unwind(Box::new("no")) });
+        hooks
+    };
+    let script = [calls([("c0", "send", r#"{"to":"a"}"#), ("c1", "echo", r#"{"x":"1"}"#)])];
+    let scenario = Scenario { hooks, decide: Some(|_| Some(Approval::Approve)), ..Scenario::new(script) };
+    let ran = scenario.tools(&["send", "echo"]).play();
+    assert_eq!(ran.outcome(), AgentOutcome::HookFailed);
+    assert_eq!(
+        ran.state().hook_error.as_ref().unwrap().to_string(),
+        "the hook `post_acting` failed: it panicked: no"
+    );
+    assert_eq!((ran.result("c0"), ran.result("c1")), ("sent", "Error: a hook failed, not executed."));
+}
+
+#[test]
+fn calls_that_run_beside_a_failing_hook_keep_their_results() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks
+            .acting
+            .post(|acting: Acting, _| ready(if acting.call_id() == "c1" { Err(failed()) } else { Ok(None) }));
+        hooks
+    };
+    let script = [calls([("c0", "slow", r#"{"x":"a"}"#), ("c1", "slow", r#"{"x":"c"}"#)])];
+    let scenario = Scenario { hooks, ..Scenario::new(script) }.tools(&["slow"]);
+    let ran =
+        scenario.config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 2 }, ..config }).play();
+    explained(&ran, "post_acting");
+    assert_eq!((ran.result("c0"), ran.result("c1")), ("r:a", "r:c"));
+}
+
+#[test]
+fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
+    for hang in [
+        (|_: &Kit| {
+            let mut hooks = Hooks::default();
+            hooks.reasoning.pre(|_| std::future::pending());
+            hooks
+        }) as fn(&Kit) -> Hooks,
+        |_| {
+            let mut hooks = Hooks::default();
+            hooks.acting.pre(|_| std::future::pending());
+            hooks
+        },
+        |_| {
+            let mut hooks = Hooks::default();
+            hooks.acting.post(|_, _| std::future::pending());
+            hooks
+        },
+    ] {
+        let scenario = Scenario {
+            hooks: hang,
+            cancel: Cancel::At(50),
+            exact: false,
+            ..Scenario::new([call("c1", "echo", r#"{"x":"1"}"#)])
+        };
+        let ran = scenario.play_here();
+        assert_eq!((ran.outcome(), ran.turn().ended), (AgentOutcome::Cancelled, 50));
+    }
+}
+
+#[test]
+fn the_next_turn_after_a_failed_hook_is_a_turn_like_any_other() {
+    let hooks = |kit: &Kit| {
+        let (mut hooks, kit) = (Hooks::default(), kit.clone());
+        hooks.acting.pre(move |_| {
+            kit.note("asked");
+            ready(if kit.notes().len() == 1 { Err(failed()) } else { Ok(None) })
+        });
+        hooks
+    };
+    let echo = |id| call(id, "echo", r#"{"x":"1"}"#);
+    let ran = Scenario { hooks, ..Scenario::new([echo("c1"), echo("c2"), txt("ok")]) }
+        .turns(&["go", "again"])
+        .play();
+    assert_eq!(ran.turns[0].state.outcome, Some(AgentOutcome::HookFailed));
+    assert_eq!(
+        (ran.reply(), ran.outcome(), ran.state().hook_error.as_ref()),
+        ("ok", AgentOutcome::Completed, None)
+    );
+}
+
+#[test]
+fn a_turn_whose_hook_failed_is_resumed_from_its_last_model_call() {
+    let hooks = |kit: &Kit| {
+        let (mut hooks, kit) = (Hooks::default(), kit.clone());
+        hooks.reasoning.pre(move |_| {
+            kit.note("asked");
+            ready(if kit.notes().len() == 1 { Err(failed()) } else { Ok(None) })
+        });
+        hooks
+    };
+    paused(async {
+        let scenario = Scenario { hooks, ..Scenario::new([]) };
+        let (kit, model) = (Kit::default(), ScriptedModel::new(Script::new([txt("ok")])));
+        let agent = scenario.agent(Arc::new(model), &kit).checkpointer(Arc::new(MemoryCheckpointer::new()));
+        let agent = agent.build().unwrap();
+        let reply = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(reply.outcome, Some(AgentOutcome::HookFailed));
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((reply.final_reply.as_str(), reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+    });
+}
