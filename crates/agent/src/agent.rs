@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
     RunConfig, RunError, RunStream, State, Status, Streaming, ThreadId,
@@ -44,6 +45,8 @@ pub struct Reply {
     pub final_reply: String,
     /// What the turn took.
     pub metadata: Metadata,
+    /// The reply as its schema has it; `None` if there is no schema, or no such reply.
+    pub output: Option<Value>,
     /// How the turn ended; `None` if it was stopped before its end and can be resumed.
     pub outcome: Option<AgentOutcome>,
     /// Tokens of the turn, as far as the provider told.
@@ -192,6 +195,9 @@ impl AgentBuilder {
         for tool in tools {
             registry.insert(tool)?;
         }
+        if registry.get(&config.finish.tool).is_some() {
+            return Err(RegistryError::Duplicate { name: config.finish.tool.clone() }.into());
+        }
         let most_supersteps = config.most_supersteps();
         let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
         let main = retrying(models.main).with_fallbacks(fallbacks);
@@ -317,13 +323,13 @@ fn input(text: &str) -> AgentStateUpdate {
 
 impl From<Outcome<AgentState>> for Reply {
     fn from(end: Outcome<AgentState>) -> Self {
-        let AgentState { final_reply, metadata, outcome, usage, .. } = end.state;
+        let AgentState { final_reply, output, metadata, outcome, usage, .. } = end.state;
         let outcome = match end.status {
             Status::Completed => outcome,
             Status::Interrupted if !end.interrupts.is_empty() => Some(AgentOutcome::AwaitingApproval),
             _ => None,
         };
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
-        Self { final_reply, metadata, outcome, usage, checkpoint, interrupts }
+        Self { final_reply, output, metadata, outcome, usage, checkpoint, interrupts }
     }
 }

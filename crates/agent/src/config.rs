@@ -4,6 +4,7 @@
 
 mod answers;
 mod budget;
+mod finish;
 mod limit;
 mod loops;
 mod permissions;
@@ -19,6 +20,7 @@ use superstep_llm::ModelRetry;
 
 pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
 pub use budget::{Budget, Cost};
+pub use finish::{Finish, FinishBy, OutputMode};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
 pub use permissions::{PermissionRule, Permit};
@@ -69,6 +71,8 @@ pub struct ReactConfig {
     pub loops: Vec<LoopRule>,
     /// What a turn may cost.
     pub budget: Budget,
+    /// How a turn gets its reply.
+    pub finish: Finish,
     /// Whether a tool's name that is wrong in case or punctuation only, and arguments that are fenced or otherwise wrapped, are
     /// taken for what they mean. An event says so.
     pub repair: bool,
@@ -79,6 +83,8 @@ pub struct ReactConfig {
     pub synthetic_after_tools: Option<String>,
     /// What the assistant says when a turn is cancelled; `None` for nothing.
     pub halt: Option<String>,
+    /// Whether the state has the parts of each answer, see [`Part`](crate::Part).
+    pub parts: bool,
     /// How long the memory store may take, in milliseconds.
     #[serde(rename = "memory_timeout_ms", with = "ms")]
     pub memory_timeout: Duration,
@@ -86,7 +92,7 @@ pub struct ReactConfig {
 
 impl ReactConfig {
     /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
-    /// names, or of `default`. `limit`, `retry` and `truncate` may be given in part as well. `false` switches off what can
+    /// names, or of `default`. `limit`, `retry`, `truncate`, `budget` and `finish` may be given in part as well. `false` switches off what can
     /// be without a value.
     ///
     /// ```
@@ -134,7 +140,11 @@ impl ReactConfig {
             EmptyPolicy::Accept => 0,
         };
         let rounds = self.limit.max.saturating_add(3);
-        rounds.saturating_mul(repeats.saturating_add(empties).saturating_add(2)).saturating_add(8)
+        rounds
+            .saturating_mul(
+                repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2),
+            )
+            .saturating_add(8)
     }
 }
 
@@ -147,7 +157,7 @@ fn set(field: &mut Value, value: Value) {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 4] = ["limit", "retry", "truncate", "budget"];
+const TABLES: [&str; 5] = ["limit", "retry", "truncate", "budget", "finish"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -18,6 +18,7 @@ mod memory;
 mod models;
 mod msg;
 mod nodes;
+mod parts;
 mod spill;
 mod state;
 mod texts;
@@ -27,9 +28,9 @@ pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use config::{
-    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Keep, LengthPolicy, Limit,
-    LimitUnit, LoopAction, LoopRule, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
-    ResultOrder, ToolMode, Truncate,
+    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep,
+    LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit,
+    Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
@@ -40,6 +41,7 @@ pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryT
 pub use models::Models;
 pub use msg::Msg;
 pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
+pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
 pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::{HookFailure, PermissionRule};
+use crate::{HookFailure, Parts, PermissionRule};
 
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +28,20 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages` and `permissions` last as long as the thread; every other channel but `user_id` belongs to one turn and is reset when the
-/// next one begins.
+/// `messages`, `parts` and `permissions` last as long as the thread, `hints` until they are told; every other channel but `user_id`
+/// belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
     /// The conversation: what users, the model and tools said, without the system prompt.
     #[channel(merge_by_id)]
     pub messages: Messages,
+    /// What the model is told once more, as if the user said it: at the end of its next request, and not in the conversation.
+    /// They stay until that request is answered.
+    #[channel(append)]
+    pub hints: Log<String>,
+    /// The answers of the model in parts, in order; empty unless [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
+    #[channel(merge_by_id)]
+    pub parts: Parts,
     /// Whose memories are stored; empty for the thread's own.
     pub user_id: String,
     /// Rounds of tool calls in this turn.
@@ -81,6 +88,13 @@ pub struct AgentState {
     pub error: Option<ModelFailure>,
     /// Which hook failed, if one did.
     pub hook_error: Option<HookFailure>,
+    /// The JSON Schema that the reply of this turn is to have, if it is another one than the configuration says. Given with the
+    /// input; gone at the end of the turn.
+    pub output_schema: Option<Value>,
+    /// The reply as the schema has it; `None` if there is no schema, or no such reply.
+    pub output: Option<Value>,
+    /// What is wrong with the last reply that was not as it is to be; empty if none was.
+    pub output_problem: String,
     /// The answer to the user, made at the end of the turn.
     pub final_reply: String,
     /// What the turn took.
@@ -112,6 +126,12 @@ pub struct LastAnswer {
     /// Why its tool calls must not be executed, if there are no more to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
+    /// Whether the reply was given by a call of the finish tool.
+    #[serde(skip_serializing_if = "is_default")]
+    pub finished: bool,
+    /// How often in this turn the reply was not as it is to be.
+    #[serde(skip_serializing_if = "is_default")]
+    pub invalid: u32,
     /// Whether the user was told that the budget of the turn is nearly exhausted.
     #[serde(skip_serializing_if = "is_default")]
     pub budget_warned: bool,
@@ -188,6 +208,8 @@ pub enum AgentOutcome {
     Length,
     /// The budget was exhausted.
     Budget,
+    /// The reply does not have the shape it is to have.
+    InvalidOutput,
     /// It has not ended: calls wait to be approved.
     AwaitingApproval,
 }
@@ -210,6 +232,7 @@ impl AgentOutcome {
             Self::Empty => "empty_response",
             Self::Length => "length_limit",
             Self::Budget => "budget",
+            Self::InvalidOutput => "structured_output_invalid",
             Self::AwaitingApproval => "awaiting_approval",
         }
     }

@@ -78,6 +78,32 @@ pub(crate) const CONTINUE: &str = "continue";
 pub(crate) const NUDGE: &str = "Your last reply was empty. Answer in text or call a tool.";
 pub(crate) const SYNTHETIC: &str = "Based on the tool output above, continue with your task.";
 
+/// What the model is told of the finish tool, and reads of its calls.
+pub(crate) const FINISH_TOOL: &str =
+    "Gives the user your reply and ends the turn. Call it once you have the answer.";
+pub(crate) const FINISH_RESPONSE: &str = "What the user reads.";
+pub(crate) const FINISHED: &str = "Successfully generated response.";
+
+pub(crate) fn bad_finish(detail: &str) -> String {
+    format!("Arguments Validation Error: {detail}")
+}
+
+/// What the model is told when it gave no reply that can be used.
+pub(crate) fn call_finish(tool: &str) -> String {
+    format!("Call the tool '{tool}' to give your reply.")
+}
+
+pub(crate) fn wrong_output(detail: &str) -> String {
+    format!("Your reply does not have the shape that was asked for: {detail}. Give it again, as JSON only.")
+}
+
+/// What the model is told of a reply that is to be the text of its answer.
+pub(crate) fn output_schema(schema: &Value) -> String {
+    format!(
+        "Give your reply as JSON only, without any other text. It has to have this JSON Schema:\n{schema}"
+    )
+}
+
 /// What the user reads at the limit of the preset `harness`, and after a cancel of `agentscope`.
 pub(crate) const MAX_ITERATIONS: &str = "Max iterations reached.";
 pub(crate) const HALT: &str = "I noticed that you have interrupted me. What can I do for you?";
@@ -102,6 +128,7 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",
         "budget_wall" => "the time of the turn was over before the model gave an answer",
         "budget_cost" => "the money of the turn was spent before the model gave an answer",
+        "structured_output_invalid" => "no reply had the shape that it is to have",
         "length_limit" => "the output limit cut every answer off",
         _ => "the run was stopped",
     };

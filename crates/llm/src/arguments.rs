@@ -57,7 +57,7 @@ impl ArgumentCheck {
     /// Compiles the schema of `spec`.
     ///
     /// # Errors    What is wrong with the schema, as the end of a sentence that begins with it.
-    pub(crate) fn new(spec: &ToolSpec) -> Result<Self, String> {
+    pub fn new(spec: &ToolSpec) -> Result<Self, String> {
         let schema = &spec.parameters;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("does not have `\"type\": \"object\"`; arguments are named fields".into());

@@ -59,10 +59,11 @@ pub struct WireConfig {
     pub extra: BTreeMap<String, Value>,
 }
 
-const OWN_FIELDS: [&str; 8] = [
+const OWN_FIELDS: [&str; 9] = [
     "model",
     "messages",
     "tools",
+    "response_format",
     "stream",
     "stream_options",
     "temperature",
@@ -92,6 +93,7 @@ impl WireConfig {
             model: &self.model,
             messages: messages.collect(),
             tools: request.tools.iter().map(WireTool::of).collect(),
+            response_format: request.output_schema.as_ref().map(ResponseFormat::of),
             temperature: request.temperature,
             max_tokens,
             max_completion_tokens,
@@ -155,6 +157,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
@@ -164,6 +168,26 @@ struct Body<'a> {
     stream_options: StreamOptions,
     #[serde(flatten)]
     extra: &'a BTreeMap<String, Value>,
+}
+
+/// Without `strict`, which refuses schemas that have optional fields: whoever asks checks what comes.
+#[derive(Serialize)]
+struct ResponseFormat<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    json_schema: NamedSchema<'a>,
+}
+
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'static str,
+    schema: &'a Value,
+}
+
+impl<'a> ResponseFormat<'a> {
+    fn of(schema: &'a Value) -> Self {
+        Self { kind: "json_schema", json_schema: NamedSchema { name: "reply", schema } }
+    }
 }
 
 #[derive(Serialize)]

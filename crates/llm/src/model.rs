@@ -2,6 +2,7 @@
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Message, ModelError, ToolSpec};
 
@@ -12,6 +13,9 @@ pub struct Request {
     pub messages: Vec<Message>,
     /// The tools it may call; none forbids calls.
     pub tools: Vec<ToolSpec>,
+    /// The JSON Schema that the text of the answer is to have, for providers that can hold the model to it; `None` for any
+    /// text.
+    pub output_schema: Option<Value>,
     /// Sampling temperature; `None` leaves it to the provider.
     pub temperature: Option<f32>,
     /// Most tokens of the answer; `None` leaves it to the provider.

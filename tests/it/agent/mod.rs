@@ -14,6 +14,8 @@ mod budget;
 mod cancel;
 mod fallback;
 mod faults;
+mod finish;
+mod hints;
 mod hooks;
 mod limits;
 mod memory;

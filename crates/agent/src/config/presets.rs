@@ -5,8 +5,8 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
-    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, Keep, LengthPolicy, Limit, LimitUnit, LoopAction,
-    LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit,
+    LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -154,6 +154,7 @@ impl ReactConfig {
             }),
             loops: vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }],
             synthetic_after_tools: Some(texts::SYNTHETIC.into()),
+            parts: true,
             ..Self::bare()
         }
     }
@@ -182,6 +183,7 @@ impl ReactConfig {
                 at: AtLimit::NoToolsCall { hint: Some(texts::SUMMARISE.into()) },
             },
             exhausted: Exhausted::Fail,
+            finish: Finish { by: FinishBy::Tool, ..Finish::default() },
             halt: Some(texts::HALT.into()),
             ..Self::bare()
         }
@@ -204,10 +206,12 @@ impl ReactConfig {
             truncate: None,
             loops: Vec::new(),
             budget: Budget::default(),
+            finish: Finish::default(),
             repair: false,
             text_calls: false,
             synthetic_after_tools: None,
             halt: None,
+            parts: false,
             memory_timeout: Duration::from_secs(5),
         }
     }

@@ -40,12 +40,12 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         Plan::Fail => return Err(NodeError::new(OutOfSteps(deps.config.limit.max)).fatal()),
     };
     if call.tools
-        && let Some(found) = loops::stops(&deps.config.loops, &deps.tools, state)
+        && let Some(found) = loops::stops(deps, state)
     {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         return Ok(Some(stop("loop_detected")));
     }
-    if let Some(found) = loops::warns(&deps.config.loops, &deps.tools, state) {
+    if let Some(found) = loops::warns(deps, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         call.hints.push(texts::loop_warning(&found.tool, found.n).into());
     }
@@ -111,7 +111,11 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 None => accepted.update,
             };
             match accepted.message {
-                Some(message) => update.messages(synthetic.into_iter().chain([message]).collect::<Vec<_>>()),
+                Some(message) => {
+                    let messages = synthetic.into_iter().chain([message]).chain(accepted.told);
+                    let update = update.messages(messages.collect::<Vec<_>>());
+                    if state.hints.is_empty() { update } else { update.clear_hints() }
+                }
                 None => update,
             }
         }

@@ -1,9 +1,13 @@
 //! What becomes of an answer of the model.
 
 use superstep_graph::{Cx, State};
-use superstep_llm::{FinishReason, Message, Response};
+use superstep_llm::{FinishReason, Message, Response, ToolCall};
 
-use super::{budget::Spent, next_call::NextCall};
+use super::{
+    budget::Spent,
+    finish::{Finishing, INVALID, Said},
+    next_call::NextCall,
+};
 use crate::{
     AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
     events,
@@ -13,6 +17,8 @@ use crate::{
 pub(super) struct Accepted {
     /// What the conversation gets; nothing if the answer is discarded.
     pub(super) message: Option<Message>,
+    /// What the model is told of it, in the conversation, if it is to try again.
+    pub(super) told: Option<Message>,
     pub(super) update: AgentStateUpdate,
 }
 
@@ -30,7 +36,7 @@ pub(super) fn accept(
     let is_empty = message.content.trim().is_empty() && message.tool_calls.is_empty();
     let begun = state.messages.last().filter(|_| state.answer.continuing);
     if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun) {
-        return Accepted { message: None, update: discard(state, *max, *then, call) };
+        return Accepted { message: None, told: None, update: discard(state, *max, *then, call) };
     }
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools {
@@ -63,7 +69,7 @@ pub(super) fn accept(
     if !continuing && !reason.is_empty() {
         update = update.stop_reason(reason);
     }
-    let answer = LastAnswer {
+    let mut answer = LastAnswer {
         cut_off,
         cut_rounds: if cut_off && has_calls { before.cut_rounds + 1 } else { 0 },
         continuing,
@@ -76,7 +82,29 @@ pub(super) fn accept(
         },
         ..before
     };
-    Accepted { message: Some(message), update: update.answer(answer) }
+    let mut told = None;
+    if !continuing && !has_calls {
+        match Finishing::of(config, state).said(&message.content, call.tools) {
+            Said::Reply(None) => {}
+            Said::Reply(output) => update = update.output(output),
+            Said::Call(arguments) => {
+                message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
+                // The call is whole, whatever its text is.
+                answer.cut_off = false;
+            }
+            Said::Wrong { problem, told: text } => {
+                answer.invalid += 1;
+                answer.again = answer.invalid <= config.finish.retries;
+                if answer.again {
+                    told = Some(Message::synthetic(text).with_id(cx.id("told")));
+                } else {
+                    update = update.stop(true).stop_reason(INVALID);
+                }
+                update = update.output_problem(problem);
+            }
+        }
+    }
+    Accepted { message: Some(message), told, update: update.answer(answer) }
 }
 
 /// An answer of nothing: the model is asked again, as long as it may be.

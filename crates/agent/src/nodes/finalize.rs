@@ -5,6 +5,7 @@ use std::sync::Arc;
 use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role};
 
+use super::finish::{INVALID, response};
 use crate::{AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, ReactConfig, texts};
 
 /// Takes the reply from the last thing the model said in this turn, or from what is configured for turns that end
@@ -21,11 +22,23 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
         (AgentOutcome::LlmError, _, _) if config.exhausted == Exhausted::AsContent => {
             state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()
         }
+        _ if state.answer.finished => state.final_reply.clone(),
         _ => said(&state).unwrap_or_default(),
+    };
+    let reply = match outcome {
+        // What was to be the reply is kept, whatever its shape.
+        AgentOutcome::InvalidOutput if reply.is_empty() => {
+            let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
+            called.and_then(|message| response(&config.finish, message)).unwrap_or_default()
+        }
+        _ => reply,
     };
     let reply = if reply.is_empty() && outcome != AgentOutcome::Completed {
         let hook = state.hook_error.as_ref().map(ToString::to_string);
-        let error = state.error.as_ref().map(|error| error.message.as_str());
+        let error = match outcome {
+            AgentOutcome::InvalidOutput => Some(state.output_problem.as_str()),
+            _ => state.error.as_ref().map(|error| error.message.as_str()),
+        };
         texts::explain(&state.stop_reason, error.or(hook.as_deref()))
     } else {
         reply
@@ -39,7 +52,10 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
         model: state.model.clone(),
         usage_by_model: state.usage_by_model.clone(),
     };
-    let update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
+    let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
+    if state.output_schema.is_some() {
+        update = update.output_schema(None);
+    }
     match halt {
         Some(halt) => update.messages([Message::assistant(halt).with_id(cx.id("halt"))]),
         None => update,
@@ -64,6 +80,7 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         "cancelled" => AgentOutcome::Cancelled,
         "llm_error" => AgentOutcome::LlmError,
         "hook_error" => AgentOutcome::HookFailed,
+        INVALID => AgentOutcome::InvalidOutput,
         "empty_response" => AgentOutcome::Empty,
         "length_limit" => AgentOutcome::Length,
         budget if budget.starts_with("budget_") => AgentOutcome::Budget,

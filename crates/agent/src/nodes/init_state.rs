@@ -7,8 +7,12 @@ use superstep_graph::{Cx, State};
 use crate::{AgentState, AgentStateUpdate, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
-pub(crate) async fn init_state(config: Arc<ReactConfig>, _: AgentState, cx: Cx) -> AgentStateUpdate {
-    AgentState::update()
+pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let mut update = AgentState::update();
+    if state.output.is_some() || !state.output_problem.is_empty() {
+        update = update.output(None).output_problem("");
+    }
+    update
         .current_step(0u32)
         .max_steps(config.limit.max)
         .llm_calls(0u32)

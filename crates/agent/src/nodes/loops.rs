@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use superstep_llm::{Role, ToolRegistry};
+use superstep_llm::Role;
 
-use crate::{AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
+use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
 
 /// A loop that a rule found.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     /// Without those of tools that poll.
-    fn of(state: &'a AgentState, tools: &ToolRegistry) -> Self {
+    fn of(state: &'a AgentState, deps: &AgentDeps) -> Self {
         let both = state.tool_call_history.iter().zip(state.tool_result_history.iter());
         let (calls, results) = both
-            .filter(|(call, _)| !polls(tools, &call.name))
+            .filter(|(call, _)| !polls(deps, &call.name))
             .map(|(call, result)| (call, result.as_str()))
             .unzip();
         Self { calls, results }
@@ -81,44 +81,48 @@ impl<'a> Calls<'a> {
     }
 }
 
-fn polls(tools: &ToolRegistry, name: &str) -> bool {
-    tools.get(name).is_some_and(|tool| tool.behaviour().poll)
+/// Whether calling it again is no loop: it polls, or gives the reply, which has a bound of its own.
+fn polls(deps: &AgentDeps, name: &str) -> bool {
+    name == deps.config.finish.tool || deps.tools.get(name).is_some_and(|tool| tool.behaviour().poll)
 }
 
 /// A loop that is to end the turn before the model is asked again.
-pub(super) fn stops(rules: &[LoopRule], tools: &ToolRegistry, state: &AgentState) -> Option<Found> {
-    let calls = Calls::of(state, tools);
-    rules.iter().filter(|rule| rule.then == LoopAction::Stop).find_map(|rule| calls.find(rule.when))
+pub(super) fn stops(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
+    let calls = Calls::of(state, deps);
+    deps.config
+        .loops
+        .iter()
+        .filter(|rule| rule.then == LoopAction::Stop)
+        .find_map(|rule| calls.find(rule.when))
 }
 
 /// A loop that the model is to be told of.
-pub(super) fn warns(rules: &[LoopRule], tools: &ToolRegistry, state: &AgentState) -> Option<Found> {
+pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
     // A tool's result stands last in every round; anything else has been answered since.
     state.messages.last().filter(|last| last.role == Role::Tool)?;
-    let calls = Calls::of(state, tools);
+    let calls = Calls::of(state, deps);
     let told = |rule: &&LoopRule| match rule.then {
         LoopAction::Warn => true,
         LoopAction::Refuse => !matches!(rule.when, Repeat::Identical { .. }),
         LoopAction::Stop => false,
     };
-    rules.iter().filter(told).find_map(|rule| calls.find(rule.when))
+    deps.config.loops.iter().filter(told).find_map(|rule| calls.find(rule.when))
 }
 
 /// The calls that are not to be executed, because they were made before, by their position; and whether one of them ends
 /// the turn.
 pub(super) fn refused(
-    rules: &[LoopRule],
-    tools: &ToolRegistry,
+    deps: &AgentDeps,
     state: &AgentState,
     calls: &[ToolCallRecord],
 ) -> (BTreeMap<usize, Found>, bool) {
     let (mut refused, mut stop) = (BTreeMap::new(), false);
     let identical =
         |rule: &&LoopRule| matches!(rule.when, Repeat::Identical { .. }) && rule.then != LoopAction::Warn;
-    let mut seen = Calls::of(state, tools);
-    for (position, call) in calls.iter().enumerate().filter(|(_, call)| !polls(tools, &call.name)) {
+    let mut seen = Calls::of(state, deps);
+    for (position, call) in calls.iter().enumerate().filter(|(_, call)| !polls(deps, &call.name)) {
         seen.calls.push(call);
-        for rule in rules.iter().filter(identical) {
+        for rule in deps.config.loops.iter().filter(identical) {
             if let Some(found) = seen.find(rule.when) {
                 stop |= rule.then == LoopAction::Stop;
                 refused.entry(position).or_insert(found);

@@ -3,8 +3,8 @@
 use superstep_graph::Cx;
 use superstep_llm::{Message, Request, Role, Usage};
 
-use super::{budget, next_call::NextCall, repair::repaired};
-use crate::{AgentDeps, AgentState};
+use super::{budget, finish::Finishing, next_call::NextCall, repair::repaired};
+use crate::{AgentDeps, AgentState, OutputMode, texts};
 
 /// The conversation, then what only this request says.
 pub(super) fn request(
@@ -13,12 +13,23 @@ pub(super) fn request(
     call: &NextCall<'_>,
     synthetic: Option<&Message>,
 ) -> Request {
-    let system = Some(&deps.config.system_prompt).filter(|prompt| !prompt.is_empty()).map(Message::system);
+    let finishing = Finishing::of(&deps.config, state);
+    let (schema, mode) = (finishing.of_text(), finishing.mode());
+    let shape = schema.as_ref().map(texts::output_schema);
+    let prompted = shape.as_deref().filter(|_| mode == OutputMode::Prompted);
+    let system = [Some(deps.config.system_prompt.as_str()), prompted];
+    let system: Vec<&str> = system.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+    let system = Some(system.join("\n\n")).filter(|prompt| !prompt.is_empty()).map(Message::system);
+    // Without tools there is no finish tool either, so the reply has to be a text.
+    let instead = shape.as_deref().filter(|_| mode == OutputMode::Tool && !call.tools);
     let conversation = repaired(state.messages.iter().chain(synthetic));
-    let hints = call.hints.iter().map(|hint| Message::user(hint.as_ref()));
+    let hints = instead.into_iter().chain(call.hints.iter().map(AsRef::as_ref));
+    let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::user);
+    let tools = if call.tools { deps.tools.specs() } else { Vec::new() };
     Request {
         messages: system.into_iter().chain(conversation).chain(hints).collect(),
-        tools: if call.tools { deps.tools.specs() } else { Vec::new() },
+        tools: tools.into_iter().chain(finishing.tool().filter(|_| call.tools)).collect(),
+        output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
     }
 }

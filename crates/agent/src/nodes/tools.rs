@@ -2,6 +2,7 @@
 
 mod approve;
 mod execute;
+mod finish;
 mod hooks;
 mod pending;
 
@@ -17,7 +18,7 @@ use self::{
     execute::{Answer, Executor},
     pending::{Pending, refuse},
 };
-use super::budget::Spent;
+use super::{budget::Spent, finish::settle};
 use crate::{AgentDeps, AgentState, AgentStateUpdate, PermissionRule, Permit, ResultOrder, ToolMode};
 
 pub use self::approve::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
@@ -39,6 +40,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
         alone: RwLock::new(()),
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
+        state: state.clone(),
         deps,
         cx,
     };
@@ -55,6 +57,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     }
     let answered = answers.iter().all(|answer| answer.executed && answer.is_final) && !answers.is_empty();
     let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.name.clone());
+    let finishes: Vec<_> = answers.iter().map(|answer| answer.finish.clone()).collect();
     let mut update = AgentState::update()
         .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())
@@ -67,11 +70,15 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     if let Some(failure) = run.failed.into_inner() {
         return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
     }
-    Ok(match (stop, answered) {
+    let update = match (stop, answered) {
         (true, _) => update.stop(true).stop_reason("loop_detected"),
         (false, true) => update.stop(true),
         (false, false) => update,
-    })
+    };
+    if run.cx.cancel().is_cancelled() {
+        return Ok(update);
+    }
+    Ok(settle(&run.deps.config.finish, &state, &finishes, update))
 }
 
 /// The answers with their positions, as they come; and what was permitted for good.

@@ -16,8 +16,8 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Go, Pending};
-use crate::{AgentDeps, HookFailure, PermissionRule, events, spill::shorten, texts};
+use super::{Go, Pending, finish::Finish};
+use crate::{AgentDeps, AgentState, HookFailure, PermissionRule, events, spill::shorten, texts};
 
 /// What the model reads about a call.
 pub(super) struct Answer {
@@ -27,6 +27,8 @@ pub(super) struct Answer {
     pub(super) executed: bool,
     /// Whether it is the answer to the user.
     pub(super) is_final: bool,
+    /// How it was read, if it calls the finish tool.
+    pub(super) finish: Option<Finish>,
 }
 
 impl Answer {
@@ -43,17 +45,22 @@ struct Done {
     /// Which hook failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hook_error: Option<HookFailure>,
+    /// What it gives as the reply, if it calls the finish tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    finish: Option<Finish>,
 }
 
 impl Done {
     fn new(result: String, executed: bool) -> Self {
-        Self { result, executed, hook_error: None }
+        Self { result, executed, hook_error: None, finish: None }
     }
 }
 
 pub(super) struct Executor {
     pub(super) deps: AgentDeps,
     pub(super) cx: Cx,
+    /// As the round found it.
+    pub(super) state: AgentState,
     /// What was permitted for good on this thread.
     pub(super) permissions: Vec<PermissionRule>,
     /// Held while somebody is asked, so that questions come one at a time.
@@ -76,7 +83,7 @@ impl Executor {
             true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
-        let Done { result, executed, hook_error } = match refused {
+        let Done { result, executed, hook_error, finish } = match refused {
             Some((result, reason)) => {
                 events::tool_skipped(&self.cx, &name, &call_id, reason);
                 Done::new(result, false)
@@ -90,7 +97,7 @@ impl Executor {
         if let Some(failure) = hook_error {
             self.fail(failure);
         }
-        Ok(Answer { call_id, name, result, executed, is_final: behaviour.answers })
+        Ok(Answer { call_id, name, result, executed, is_final: behaviour.answers, finish })
     }
 
     async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
@@ -107,12 +114,18 @@ impl Executor {
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let acting = pending.acting.clone();
-        let (result, executed) = self.process(position, pending, behaviour).await?;
+        let (result, executed, finish) = match self.finish(&pending) {
+            Some((result, finish)) => (result, false, finish),
+            None => {
+                let (result, executed) = self.process(position, pending, behaviour).await?;
+                (result, executed, None)
+            }
+        };
         let (result, hook_error) = self.acted(acting.as_ref(), result).await;
         drop((alone.take(), together.take()));
         let result = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
-        Ok(Done { result, executed, hook_error })
+        Ok(Done { result, executed, hook_error, finish })
     }
 
     /// What the model reads, and whether the tool ran for it.

@@ -7,7 +7,7 @@ use superstep_llm::{ToolCall, ToolCallError};
 use super::Approval;
 use crate::{
     Acting, AgentDeps, AgentState, Refusal, ToolCallRecord, events,
-    nodes::{loops, repaired_call},
+    nodes::{finish::Finishing, loops, repaired_call},
     texts,
 };
 
@@ -74,9 +74,13 @@ pub(super) fn refuse(
     pending: &mut [Pending],
     cx: &Cx,
 ) -> bool {
+    let finish = Finishing::of(&deps.config, state).tool().map(|tool| tool.name);
+    let finishes = |call: &Pending| finish.as_ref() == Some(&call.name);
     for call in &mut *pending {
         call.refused = match state.answer.refused {
             _ if state.answer.cut_off => Some((texts::cut_off(&call.name), "cut_off")),
+            // What ends the turn needs nothing more.
+            _ if finishes(call) => None,
             Some(Refusal::StepLimit) => Some((texts::STEP_LIMIT.to_owned(), "step_limit")),
             Some(Refusal::Budget) => Some((texts::BUDGET.to_owned(), "budget")),
             None => None,
@@ -87,11 +91,11 @@ pub(super) fn refuse(
     }
     if let Some(most) = deps.config.budget.tool_calls {
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
-        for call in pending.iter_mut().skip(left) {
+        for call in pending.iter_mut().filter(|call| !finishes(call)).skip(left) {
             call.refused = Some((texts::BUDGET.to_owned(), "budget"));
         }
     }
-    let (loops, stop) = loops::refused(&deps.config.loops, &deps.tools, state, records);
+    let (loops, stop) = loops::refused(deps, state, records);
     for (position, found) in loops {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));

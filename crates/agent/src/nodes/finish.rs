@@ -1,0 +1,273 @@
+//! How the reply of a turn is to be given, and whether an answer gives it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use superstep_llm::{ArgumentCheck, Message, ToolSpec};
+
+use super::repaired_call;
+use crate::{AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig, texts};
+
+/// The stop reason of a turn whose reply never had its shape.
+pub(crate) const INVALID: &str = "structured_output_invalid";
+
+/// The argument of the finish tool that the user reads, and the one that has what is no object.
+const RESPONSE: &str = "response";
+const RESULT: &str = "result";
+
+/// How the reply of this turn is to be given.
+pub(super) struct Finishing<'a> {
+    finish: &'a Finish,
+    schema: Option<&'a Value>,
+}
+
+/// A reply as it was given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Finished {
+    /// What the user reads.
+    reply: String,
+    /// What the schema asks for.
+    output: Option<Value>,
+}
+
+/// What a text without tool calls is.
+pub(super) enum Said {
+    /// The end of the turn.
+    Reply(Option<Value>),
+    /// A call of the finish tool with these arguments.
+    Call(String),
+    /// No reply; and what the model is to be told.
+    Wrong { problem: String, told: String },
+}
+
+impl<'a> Finishing<'a> {
+    pub(super) fn of(config: &'a ReactConfig, state: &'a AgentState) -> Self {
+        Self {
+            finish: &config.finish,
+            schema: state.output_schema.as_ref().or(config.finish.schema.as_ref()),
+        }
+    }
+
+    /// The tool whose call ends the turn, if that is how it ends.
+    pub(super) fn tool(&self) -> Option<ToolSpec> {
+        let by_tool = match self.schema {
+            Some(_) => self.finish.output == OutputMode::Tool,
+            None => self.finish.by == FinishBy::Tool,
+        };
+        by_tool.then(|| ToolSpec {
+            name: self.finish.tool.clone(),
+            description: texts::FINISH_TOOL.into(),
+            parameters: parameters(self.schema),
+        })
+    }
+
+    /// The schema of a reply that is the text of an answer, as long as the model is held to it.
+    pub(super) fn of_text(&self) -> Option<Value> {
+        self.schema.map(text_schema)
+    }
+
+    pub(super) fn mode(&self) -> OutputMode {
+        self.finish.output
+    }
+
+    /// What a call of the finish tool gives, or what is wrong with it. `None` if it calls something else.
+    pub(super) fn called(&self, name: &str, arguments: &str) -> Option<Result<Finished, String>> {
+        let tool = self.tool().filter(|tool| tool.name == name)?;
+        Some(read(&tool, arguments).map(|given| self.finished(given, None)))
+    }
+
+    /// What a text is that came without tool calls. `had_tools` says whether it could have come with some.
+    pub(super) fn said(&self, text: &str, had_tools: bool) -> Said {
+        let tool = self.tool().filter(|_| had_tools);
+        let Some(tool) = tool else {
+            return match self.of_text() {
+                None => Said::Reply(None),
+                Some(schema) => match read(&spec("the reply", schema), text) {
+                    Ok(given) => Said::Reply(self.finished(given, Some(text)).output),
+                    Err(problem) => Said::Wrong { told: texts::wrong_output(&problem), problem },
+                },
+            };
+        };
+        if text.trim().is_empty() && self.schema.is_none() {
+            return Said::Reply(None);
+        }
+        let wrapped = json!({ RESPONSE: text }).to_string();
+        let as_call = [wrapped.as_str(), text].into_iter().find(|arguments| read(&tool, arguments).is_ok());
+        match as_call.filter(|_| self.finish.convert_text) {
+            Some(arguments) => Said::Call(arguments.to_owned()),
+            None => Said::Wrong {
+                problem: format!("a text instead of a call of `{}`", tool.name),
+                told: texts::call_finish(&tool.name),
+            },
+        }
+    }
+
+    fn finished(&self, given: Value, text: Option<&str>) -> Finished {
+        let Value::Object(mut fields) = given else { return Finished { reply: String::new(), output: None } };
+        let own_response = self.schema.is_some_and(|schema| !wraps(schema) && has_field(schema, RESPONSE));
+        let response = fields.get(RESPONSE).and_then(Value::as_str).map(str::to_owned);
+        if !own_response {
+            fields.remove(RESPONSE);
+        }
+        let output = self.schema.map(|schema| match wraps(schema) {
+            true => fields.remove(RESULT).unwrap_or_default(),
+            false => Value::Object(fields),
+        });
+        let whole = || output.as_ref().map(Value::to_string).unwrap_or_default();
+        Finished { reply: text.map(str::to_owned).or(response).unwrap_or_else(whole), output }
+    }
+}
+
+/// What a round of calls changes in which the finish tool was called: `calls` has how each was read, if it was one of those.
+pub(super) fn settle<'a>(
+    finish: &Finish,
+    state: &AgentState,
+    calls: impl IntoIterator<Item = &'a Option<Result<Finished, String>>>,
+    update: AgentStateUpdate,
+) -> AgentStateUpdate {
+    let (mut given, mut wrong, mut others) = (None, None, false);
+    for read in calls {
+        match read {
+            Some(Ok(finished)) => given = given.or(Some(finished)),
+            Some(Err(problem)) => wrong = wrong.or(Some(problem)),
+            None => others = true,
+        }
+    }
+    let before = state.answer;
+    match (given, wrong) {
+        (Some(Finished { reply, output }), _) => {
+            let update = update.answer(LastAnswer { finished: true, ..before }).stop(true).stop_reason("");
+            let update = update.final_reply(reply.clone()).output(output.clone()).output_problem("");
+            // To give the reply is no step of its own.
+            if others { update } else { update.current_step(state.current_step) }
+        }
+        (None, Some(problem)) => {
+            let answer = LastAnswer { invalid: before.invalid + 1, ..before };
+            let update = update.answer(answer).output_problem(problem.clone());
+            if answer.invalid > finish.retries { update.stop(true).stop_reason(INVALID) } else { update }
+        }
+        (None, None) => update,
+    }
+}
+
+/// What the user was to read by the call of the finish tool in this message, whatever is wrong with it.
+pub(super) fn response(finish: &Finish, message: &Message) -> Option<String> {
+    let call = message.tool_calls.iter().find(|call| call.name == finish.tool)?;
+    let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
+    arguments[RESPONSE].as_str().map(str::to_owned)
+}
+
+/// The arguments of the finish tool.
+fn parameters(schema: Option<&Value>) -> Value {
+    let response = json!({ "type": "string", "description": texts::FINISH_RESPONSE });
+    let Some(schema) = schema else {
+        return json!({ "type": "object", "properties": { RESPONSE: response }, "required": [RESPONSE] });
+    };
+    let mut schema = text_schema(schema);
+    if !has_field(&schema, RESPONSE)
+        && let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut)
+    {
+        fields.insert(RESPONSE.into(), response);
+    }
+    schema
+}
+
+/// The schema as one of fields: what is none becomes the field `result`.
+fn text_schema(schema: &Value) -> Value {
+    if !wraps(schema) {
+        let mut schema = schema.clone();
+        if let Some(schema) = schema.as_object_mut() {
+            schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        }
+        return schema;
+    }
+    let mut inner = schema.clone();
+    let definitions = inner.as_object_mut().and_then(|inner| inner.remove("$defs"));
+    let mut outer = json!({ "type": "object", "properties": { RESULT: inner }, "required": [RESULT] });
+    // What refers to them does so from the root.
+    if let (Some(definitions), Some(outer)) = (definitions, outer.as_object_mut()) {
+        outer.insert("$defs".into(), definitions);
+    }
+    outer
+}
+
+/// Whether what the schema describes is no object with fields.
+fn wraps(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) != Some("object")
+}
+
+fn has_field(schema: &Value, name: &str) -> bool {
+    schema.get("properties").is_some_and(|fields| fields.get(name).is_some())
+}
+
+fn spec(name: &str, parameters: Value) -> ToolSpec {
+    ToolSpec { name: name.to_owned(), description: String::new(), parameters }
+}
+
+/// The value that a text gives, fenced or otherwise wrapped as it may be.
+fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
+    let check =
+        ArgumentCheck::new(spec).map_err(|problem| format!("the schema of `{}` {problem}", spec.name))?;
+    check.check(text).or_else(|error| {
+        let unwrapped = repaired_call::arguments(text).and_then(|text| check.check(&text).ok());
+        unwrapped.ok_or_else(|| error.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finishing<'a>(finish: &'a Finish, schema: Option<&'a Value>) -> Finishing<'a> {
+        Finishing { finish, schema }
+    }
+
+    const FINISH: &str = "generate_response";
+
+    fn given(reply: &str, output: Option<Value>) -> Option<Result<Finished, String>> {
+        Some(Ok(Finished { reply: reply.into(), output }))
+    }
+
+    #[test]
+    fn s4_04_a_turn_without_a_schema_ends_with_a_response() {
+        let finish = Finish { by: FinishBy::Tool, ..Finish::default() };
+        let finishing = finishing(&finish, None);
+        assert_eq!(finishing.called(FINISH, r#"{"response":"x"}"#), given("x", None));
+        let missing = Some(Err("`response` is missing".to_owned()));
+        assert_eq!(finishing.called(FINISH, "{}"), missing);
+        assert_eq!(finishing.called("echo", "{}"), None);
+        assert!(Finishing { finish: &Finish::default(), schema: None }.tool().is_none());
+    }
+
+    #[test]
+    fn g39_the_fields_of_a_schema_stand_beside_the_response() {
+        let finish = Finish::default();
+        let object =
+            json!({"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]});
+        let finishing_object = finishing(&finish, Some(&object));
+        let output = Some(json!({"answer": 42}));
+        assert_eq!(
+            finishing_object.called(FINISH, r#"{"response":"x","answer":42}"#),
+            given("x", output.clone())
+        );
+        assert_eq!(finishing_object.called(FINISH, r#"{"answer":42}"#), given(r#"{"answer":42}"#, output));
+        let problem = finishing_object.called(FINISH, r#"{"response":"x","answer":"many"}"#);
+        assert_eq!(problem, Some(Err("`answer`: expected integer, got a string".into())));
+
+        let own =
+            json!({"type":"object","properties":{"response":{"type":"string"}},"required":["response"]});
+        let read = finishing(&finish, Some(&own)).called(FINISH, r#"{"response":"x"}"#);
+        assert_eq!(read, given("x", Some(json!({"response": "x"}))));
+    }
+
+    #[test]
+    fn what_is_no_object_becomes_a_field_and_finds_its_definitions() {
+        let finish = Finish::default();
+        let list = json!({
+            "type": "array", "items": {"$ref": "#/$defs/N"}, "$defs": {"N": {"type": "integer"}},
+        });
+        let finishing = finishing(&finish, Some(&list));
+        assert_eq!(finishing.called(FINISH, r#"{"result":[1,2]}"#), given("[1,2]", Some(json!([1, 2]))));
+        let problem = finishing.called(FINISH, r#"{"result":[1,"b"]}"#);
+        assert_eq!(problem, Some(Err("`result.1`: expected integer, got a string".into())));
+    }
+}
