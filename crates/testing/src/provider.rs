@@ -18,8 +18,9 @@ use serde_json::Value;
 /// [`WireServer`]: crate::wire::WireServer
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Arguments of calls may be any text, as [`WirePolicy::Verbatim`](superstep_llm::WirePolicy::Verbatim) sends it.
-    pub broken_arguments: bool,
+    /// Calls may have any text as their name and arguments, as [`WirePolicy::Verbatim`](superstep_llm::WirePolicy::Verbatim)
+    /// sends them.
+    pub verbatim: bool,
     /// A conversation with tool calls needs a tool list, even if none of the tools may be called any more.
     pub needs_tools: bool,
     /// Users and assistants take turns, beginning with the user and not ending with the assistant. Chat templates of small models demand it.
@@ -227,7 +228,7 @@ mod tests {
             "tools: is missing, and there are calls in the conversation"
         );
         let broken = [user(), calls(&[("c1", "add", "{x:1")]), result("c1")];
-        let verbatim = Rules { broken_arguments: true, ..Rules::default() };
+        let verbatim = Rules { verbatim: true, ..Rules::default() };
         assert_eq!(problems(&verbatim, &broken), "");
         assert_eq!(problems(&Rules::anything(), &[]), "");
     }

@@ -1,5 +1,7 @@
 //! What a scripted model answers, in the short forms of the scenarios.
 
+mod short;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,

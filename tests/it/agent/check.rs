@@ -103,7 +103,7 @@ fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
 }
 
 /// R6, and what the end of a turn promises.
-fn the_end_fits(state: &AgentState) {
+pub(crate) fn the_end_fits(state: &AgentState) {
     let outcome = state.outcome.expect("a turn that ended has an outcome");
     assert_eq!(state.stop_reason.is_empty(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
     assert_eq!(outcome == AgentOutcome::LlmError, state.error.is_some());

@@ -19,7 +19,7 @@ pub(crate) struct Kit(Arc<Mutex<Seen>>);
 #[derive(Default)]
 struct Seen {
     ran: BTreeMap<String, usize>,
-    keys: Vec<String>,
+    keys: Vec<(String, String)>,
     asked: Vec<ApprovalRequest>,
     asking: usize,
     notes: Vec<String>,
@@ -52,6 +52,11 @@ impl Kit {
 
     /// The idempotency keys of all executions, in their order.
     pub(crate) fn keys(&self) -> Vec<String> {
+        self.effects().into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// The same, each with its tool.
+    pub(crate) fn effects(&self) -> Vec<(String, String)> {
         self.0.lock().unwrap().keys.clone()
     }
 
@@ -80,7 +85,7 @@ impl Kit {
     fn begin(&self, tool: &str, key: String) -> Running {
         let mut seen = self.0.lock().unwrap();
         *seen.ran.entry(tool.to_owned()).or_default() += 1;
-        seen.keys.push(key);
+        seen.keys.push((tool.to_owned(), key));
         seen.at_once += 1;
         seen.most_at_once = seen.most_at_once.max(seen.at_once);
         Running(self.clone())

@@ -217,8 +217,8 @@ impl Scenario {
     }
 
     /// What its provider refuses.
-    fn rules(&self) -> Rules {
-        Rules { broken_arguments: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { verbatim: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
     }
 
     /// The wire and the script of each model, the main one first.

@@ -1,104 +1,80 @@
-//! Any script, any tools, any moment to cancel: the rules of every preset hold.
+//! Any script, preset and tools, cancelled and crashed at any moment: the rules of every preset hold.
 
-use std::time::Duration;
+mod case;
+mod life;
 
-use proptest::{
-    collection::vec,
-    option,
-    prelude::*,
-    sample::{Index, select},
-    test_runner::Config,
+use std::collections::BTreeSet;
+
+use proptest::{prelude::*, test_runner::Config};
+use superstep::agent::{AgentOutcome, AgentState, AtLimit, LimitUnit};
+
+use self::{
+    case::{Case, case},
+    life::{End, Lived, live},
 };
-use superstep::agent::{Approval, Limit, ReactConfig, ToolMode, Truncate};
-use superstep_testing::script::{Answer, http};
+use super::{check, paused};
 
-use super::{Cancel, Scenario};
-
-const TOOLS: [&str; 10] = ["add", "big", "boom", "deaf", "echo", "fails", "hang", "late", "send", "slow"];
-
-fn arguments() -> impl Strategy<Value = &'static str> {
-    select(&[
-        r#"{"x":"a"}"#,
-        r#"{"x":"b"}"#,
-        r#"{"a":1,"b":2}"#,
-        r#"{"n":3000}"#,
-        r#"{"to":"a"}"#,
-        r#"{"to":"b"}"#,
-        "{}",
-        "",
-        "{x:1",
-        "[1]",
-    ])
+/// What holds for every case.
+fn holds(case: &Case) -> Lived {
+    let lived = paused(live(case));
+    assert_eq!(lived.model.refused(), [], "a provider would refuse a request");
+    for request in lived.model.requests() {
+        let body = serde_json::to_value(case.scenario.wire.body(&request)).unwrap();
+        case.scenario.rules().check(&body).expect("a provider takes it");
+    }
+    check::requests_extend(&lived.model.requests());
+    for end in &lived.ends {
+        match end {
+            End::Whole(turn) => {
+                check::turn(turn);
+                is_bounded(case, &turn.state);
+            }
+            End::InParts(state) => {
+                check::calls_are_answered(state.messages.iter());
+                check::the_end_fits(state);
+                is_bounded(case, state);
+            }
+            End::Failed(error) => {
+                assert_eq!(case.scenario.config.limit.at, AtLimit::Fail, "{error}");
+                assert!(error.contains("reached its limit"), "{error}");
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (tool, key) in lived.kit.effects() {
+        let again = tool == "again" && lived.crashed;
+        assert!(seen.insert(key.clone()) || again, "{tool} took effect twice under {key}");
+    }
+    lived
 }
 
-fn calls() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
-    let name = prop_oneof![9 => select(&TOOLS), 1 => Just("nope")];
-    vec((name, arguments()), 0..4)
-}
-
-fn answer() -> impl Strategy<Value = Answer> {
-    let end = select(&["stop", "stop", "tool_calls", "tool_calls", "length", "content_filter", "odd", "cut"]);
-    let text = option::of(select(&["fine", " ", "añ😀b"]));
-    let streamed =
-        (text, any::<bool>(), calls(), end, 0..60u64).prop_map(|(text, thinks, calls, end, wait)| {
-            let mut answer = Answer::stream();
-            if thinks {
-                answer = answer.reasoning("hm");
-            }
-            if let Some(text) = text {
-                answer = answer.text([text]);
-            }
-            answer = answer.delay(wait);
-            for (at, (name, arguments)) in calls.into_iter().enumerate() {
-                answer = answer.call(at, &format!("c{at}"), name, [arguments]);
-            }
-            answer = answer.usage(10, 1);
-            if end == "cut" { answer.cut() } else { answer.end(end).usage(10, 2).done() }
-        });
-    prop_oneof![
-        16 => streamed,
-        1 => select(&[400u16, 401, 429, 500, 503]).prop_map(|status| http(status, &[], "{}")),
-        1 => Just(Answer::NoConnection),
-    ]
-}
-
-fn scenario() -> impl Strategy<Value = Scenario> {
-    let mode =
-        prop_oneof![Just(ToolMode::Sequential), (0..4usize).prop_map(|max| ToolMode::Parallel { max })];
-    let cancel = option::of(0..3000u64);
-    (
-        vec(answer(), 0..10),
-        mode,
-        prop_oneof![4 => 1..6u32, 1 => Just(0)],
-        cancel,
-        any::<bool>(),
-        any::<Index>(),
-    )
-        .prop_map(|(answers, tool_mode, max_steps, cancel, truncates, tools)| {
-            let offered = &TOOLS[tools.index(TOOLS.len())..];
-            let scenario = Scenario::new(answers).tools(offered).turns(&["go", "go on"]);
-            let scenario = scenario.config(|config| ReactConfig {
-                tool_mode,
-                limit: Limit { max: max_steps, ..config.limit.clone() },
-                tool_timeout: Some(Duration::from_millis(500)),
-                truncate: truncates.then(|| Truncate::chars(100, "…{omitted}")),
-                ..config
-            });
-            let decide = |request: &superstep::agent::ApprovalRequest| {
-                let yes = request.args["to"] == "a";
-                Some(if yes { Approval::Approve } else { Approval::Deny("no".into()) })
-            };
-            let cancel = cancel.map_or(Cancel::Never, Cancel::At);
-            Scenario { cancel, decide: Some(decide), exact: false, ..scenario }
-        })
+/// R3.
+fn is_bounded(case: &Case, state: &AgentState) {
+    let limit = &case.scenario.config.limit;
+    let (used, over) = match limit.unit {
+        LimitUnit::ToolRounds => (state.current_step, 0),
+        // The one without tools.
+        LimitUnit::ModelCalls => (state.llm_calls, 1),
+    };
+    let goes_on = state.answer.continuations;
+    assert!(used <= limit.max + over + goes_on, "{used} of {limit:?}");
+    if state.outcome == Some(AgentOutcome::Limit) {
+        assert_eq!(state.stop_reason, "max_steps");
+    }
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 200, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: 300, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn r1_r2_r6_hold_for_any_turn(scenario in scenario()) {
-        let ran = scenario.play_here();
-        prop_assert_eq!(ran.turns.len(), 2);
+    fn the_rules_hold_for_any_turns(case in case()) {
+        holds(&case);
+    }
+
+    #[test]
+    fn equal_turns_have_equal_histories(case in case()) {
+        let (one, other) = (paused(live(&case)), paused(live(&case)));
+        prop_assert_eq!(one.history, other.history);
+        prop_assert_eq!(one.model.requests(), other.model.requests());
     }
 }

@@ -130,9 +130,11 @@ fn call(rules: &Rules, place: &str, call: &Value, found: &mut Problems) {
     }
     let function = &call["function"];
     only(place, function, &["name", "arguments"], found);
-    name(place, function, found);
+    if !rules.verbatim {
+        name(place, function, found);
+    }
     match &function["arguments"] {
-        Value::String(_) if rules.broken_arguments => {}
+        Value::String(_) if rules.verbatim => {}
         Value::String(arguments) => match serde_json::from_str::<Value>(arguments) {
             Ok(Value::Object(_)) => {}
             Ok(_) => found.add(place, format_args!("the arguments {arguments:?} are no JSON object")),

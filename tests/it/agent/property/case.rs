@@ -1,0 +1,189 @@
+//! What can come together: any script, preset, tools, moment to cancel and moment to crash.
+
+use std::{fmt, time::Duration};
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use superstep::{
+    agent::{
+        AfterEmpty, Approval, ApprovalRequest, AtLimit, Budget, EmptyPolicy, LengthPolicy, Limit, LimitUnit,
+        LoopAction, LoopRule, PRESETS, PermissionRule, Permit, ReactConfig, Repeat, ToolMode,
+    },
+    llm::{Jitter, ModelRetry, WirePolicy},
+};
+use superstep_testing::script::{Answer, Script, http};
+
+use super::super::{Cancel, Scenario};
+
+const TOOLS: [&str; 13] =
+    ["add", "again", "big", "boom", "deaf", "echo", "fails", "hang", "late", "poll", "send", "slow", "tell"];
+const TURNS: [&str; 3] = ["go", "go on", "remember that I like añ😀b"];
+
+/// One change of a preset, by its name.
+pub(super) type Change = (&'static str, fn(&mut ReactConfig));
+
+const CHANGES: [Change; 24] = [
+    ("sequential", |config| config.tool_mode = ToolMode::Sequential),
+    ("parallel 0", |config| config.tool_mode = ToolMode::Parallel { max: 0 }),
+    ("parallel 3", |config| config.tool_mode = ToolMode::Parallel { max: 3 }),
+    ("rounds", |config| config.limit.unit = LimitUnit::ToolRounds),
+    ("calls", |config| config.limit.unit = LimitUnit::ModelCalls),
+    ("last message", |config| config.limit.at = AtLimit::LastMessage),
+    ("reminder", |config| config.limit.at = AtLimit::Reminder("last one".into())),
+    ("fixed", |config| config.limit.at = AtLimit::Fixed("enough".into())),
+    ("no tools", |config| config.limit.at = AtLimit::NoToolsCall { hint: Some("sum up".into()) }),
+    ("fail", |config| config.limit.at = AtLimit::Fail),
+    ("never retry", |config| config.retry = ModelRetry::never()),
+    ("continue 1", |config| config.length = LengthPolicy::Continue { max: 1, prompt: "continue".into() }),
+    ("continue 0", |config| config.length = LengthPolicy::Continue { max: 0, prompt: "continue".into() }),
+    ("empty 0", |config| {
+        config.empty = EmptyPolicy::Retry { max: 0, nudge: None, then: AfterEmpty::NoToolsCall };
+    }),
+    ("empty 1", |config| {
+        config.empty = EmptyPolicy::Retry { max: 1, nudge: Some("say".into()), then: AfterEmpty::Stop };
+    }),
+    ("no loops", |config| config.loops.clear()),
+    ("loop stop", |config| {
+        config.loops = vec![LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Stop }];
+    }),
+    ("loop refuse", |config| {
+        config.loops = vec![LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse }];
+    }),
+    ("tokens", |config| {
+        config.budget = Budget { tokens: Some(40), reserve_final: true, ..Budget::default() };
+    }),
+    ("tool calls", |config| config.budget = Budget { tool_calls: Some(2), ..Budget::default() }),
+    ("wall", |config| {
+        let wall = Some(Duration::from_millis(150));
+        config.budget = Budget { wall, reserve_final: true, ..Budget::default() };
+    }),
+    ("repair", |config| config.repair = true),
+    ("text calls", |config| config.text_calls = true),
+    ("deny send", |config| config.permissions = vec![PermissionRule::new("send", Permit::Deny)]),
+];
+
+/// Where the process stops: before or after the nth write of the store, counted over the whole case.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crash {
+    pub(super) write: usize,
+    pub(super) after: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct Case {
+    pub(super) scenario: Scenario,
+    pub(super) crash: Option<Crash>,
+    /// Whether calls are approved by an interrupt, and not by somebody who is there.
+    pub(super) outside: bool,
+    preset: &'static str,
+    changes: Vec<&'static str>,
+}
+
+/// As a scenario is written down.
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, crash, outside, preset, changes } = self;
+        let Scenario { config, tools, turns, cancel, script, wire, .. } = scenario;
+        writeln!(f, "\npreset {preset}, max {}, {changes:?}, wire {:?}", config.limit.max, wire.arguments)?;
+        writeln!(
+            f,
+            "tools {tools:?}, turns {turns:?}, cancel {cancel:?}, crash {crash:?}, outside {outside}"
+        )?;
+        write!(f, "{script}")
+    }
+}
+
+fn arguments() -> impl Strategy<Value = &'static str> {
+    select(&[
+        r#"{"x":"a"}"#,
+        r#"{"x":"b"}"#,
+        r#"{"a":1,"b":2}"#,
+        r#"{"n":3000}"#,
+        r#"{"to":"a"}"#,
+        r#"{"to":"b"}"#,
+        r#"{"id":"j"}"#,
+        "{}",
+        "",
+        "null",
+        "{x:1",
+        "[1]",
+        "```json\n{\"x\":\"c\"}\n```",
+    ])
+}
+
+/// Whatever a call says of itself, each of its parts may be missing or come again.
+fn calls() -> impl Strategy<Value = Vec<(&'static str, &'static str, &'static str)>> {
+    let name = prop_oneof![14 => select(&TOOLS), 1 => select(&["nope", "Echo", "", "fs.read ü"])];
+    let id = select(&["c0", "c1", "c2", "c3", "c4", "c5", "", "c1"]);
+    vec((id, name, arguments()), 0..4)
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let ends =
+        &["stop", "stop", "stop", "tool_calls", "tool_calls", "length", "content_filter", "odd", "cut"];
+    let texts = &["fine", " ", "añ😀b", r#"<tool_call>{"name":"echo","arguments":{"x":"a"}}</tool_call>"#];
+    let streamed = (option::of(select(texts)), any::<bool>(), calls(), select(ends), 0..60u64).prop_map(
+        |(text, thinks, calls, end, wait)| {
+            let mut answer = Answer::stream();
+            if thinks {
+                answer = answer.reasoning("hm");
+            }
+            answer = answer.text(text).delay(wait);
+            for (at, (id, name, arguments)) in calls.into_iter().enumerate() {
+                answer = answer.call(at, id, name, [arguments]);
+            }
+            answer = answer.usage(10, 1);
+            if end == "cut" { answer.cut() } else { answer.end(end).usage(10, 2).done() }
+        },
+    );
+    let statuses = &[400u16, 401, 429, 500, 503];
+    prop_oneof![
+        20 => streamed,
+        1 => select(statuses).prop_map(|status| http(status, &[], "{}")),
+        1 => Just(http(429, &[("retry-after", "3")], "{}")),
+        1 => Just(Answer::stream().data("no json")),
+        1 => Just(Answer::NoConnection),
+    ]
+}
+
+fn cancel() -> impl Strategy<Value = Cancel> {
+    let events = &["tool_start", "tool_end"];
+    prop_oneof![
+        3 => Just(Cancel::Never),
+        1 => (0..800u64).prop_map(Cancel::At),
+        1 => (select(events), select(&["c0", "c1", "c2"])).prop_map(|(name, id)| Cancel::On(name, id)),
+    ]
+}
+
+pub(super) fn case() -> impl Strategy<Value = Case> {
+    let crash = option::of((1..25usize, any::<bool>()).prop_map(|(write, after)| Crash { write, after }));
+    (
+        (vec(answer(), 0..10), vec(select(&TOOLS), 0..7), 1..=TURNS.len()),
+        (0..PRESETS.len(), vec(select(&CHANGES), 0..4), 0..5u32),
+        (cancel(), crash, any::<bool>(), any::<bool>()),
+    )
+        .prop_map(
+            |((answers, mut tools, turns), (preset, changes, max), (cancel, crash, outside, wraps))| {
+                tools.sort_unstable();
+                tools.dedup();
+                let preset = &PRESETS[preset];
+                let mut config = (preset.config)();
+                for (_, change) in &changes {
+                    change(&mut config);
+                }
+                let retry = ModelRetry { jitter: Jitter::None, ..config.retry.clone() };
+                let limit = Limit { max, ..config.limit.clone() };
+                let tool_timeout = Some(Duration::from_millis(500));
+                let config = ReactConfig { limit, retry, tool_timeout, ..config };
+                let decide = |request: &ApprovalRequest| {
+                    let yes = request.args["to"] == "a";
+                    Some(if yes { Approval::Approve } else { Approval::Deny("no".into()) })
+                };
+                let plain = Scenario::new([]).tools(&tools).turns(&TURNS[..turns]);
+                let mut scenario = Scenario { config, cancel, decide: Some(decide), exact: false, ..plain };
+                scenario.script = Script::new(answers);
+                scenario.wire.arguments = if wraps { WirePolicy::Wrap } else { WirePolicy::Verbatim };
+                let changes = changes.into_iter().map(|(name, _)| name).collect();
+                Case { scenario, crash, outside, preset: preset.name, changes }
+            },
+        )
+}

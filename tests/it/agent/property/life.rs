@@ -1,0 +1,247 @@
+//! A case from its first to its last turn, over as many processes as that takes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, future::BoxFuture};
+use superstep::{
+    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, History, MemoryCheckpointer,
+    RunConfig, RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
+    agent::{Agent, AgentState, Approval, ApprovalRequest},
+    llm::Role,
+};
+use superstep_testing::{
+    scripted::ScriptedModel,
+    wrapped::{Wrapped, Wrapper},
+};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    super::{Cancel, Kit, Turn, show::Told},
+    case::{Case, Crash},
+};
+use crate::support::{Stuck, t};
+
+/// No turn may take longer, whatever waits are asked for.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// What became of a case.
+pub(super) struct Lived {
+    pub(super) ends: Vec<End>,
+    pub(super) model: ScriptedModel,
+    pub(super) kit: Kit,
+    /// Source, superstep, what is next and the state of each checkpoint, oldest first.
+    pub(super) history: Vec<String>,
+    pub(super) crashed: bool,
+}
+
+/// How a turn ended.
+pub(super) enum End {
+    /// In one go.
+    Whole(Turn),
+    /// Over several runs, of which nobody heard all events.
+    InParts(AgentState),
+    /// At a limit that fails the run.
+    Failed(String),
+}
+
+/// A store whose process stops at one of its writes, once.
+struct Stops {
+    store: Arc<dyn Checkpointer>,
+    crash: Option<Crash>,
+    writes: AtomicUsize,
+    stuck: Stuck,
+}
+
+impl Stops {
+    fn at<'a, T: Send + 'a>(&'a self, write: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+        let nth = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        let crash = self.crash.filter(|crash| crash.write == nth);
+        Box::pin(async move {
+            if crash.is_some_and(|crash| !crash.after) {
+                self.stuck.here().await;
+            }
+            let written = write.await;
+            if crash.is_some() {
+                self.stuck.here().await;
+            }
+            written
+        })
+    }
+}
+
+impl Wrapper for Stops {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.at(self.store.record(task, record))
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        self.at(self.store.commit(thread, expected, next))
+    }
+}
+
+struct Life<'a> {
+    case: &'a Case,
+    model: ScriptedModel,
+    kit: Kit,
+    store: Arc<dyn Checkpointer>,
+    agent: Agent,
+    stuck: Stuck,
+    crashed: bool,
+}
+
+pub(super) async fn live(case: &Case) -> Lived {
+    let scenario = &case.scenario;
+    let model =
+        ScriptedModel::with_rules(scenario.script.clone(), superstep_testing::provider::Rules::default());
+    let (kit, stuck) = (Kit::new(&scenario.found, 1), Stuck::default());
+    let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+    let writes = AtomicUsize::new(0);
+    let stops = Stops { store: store.clone(), crash: case.crash, writes, stuck: stuck.clone() };
+    let agent = program(case, &model, &kit, Arc::new(Wrapped(stops)));
+    let mut life = Life { case, model, kit, store, agent, stuck, crashed: false };
+    let mut ends = Vec::new();
+    for (at, text) in scenario.turns.iter().enumerate() {
+        let cancel = if at == 0 { scenario.cancel } else { Cancel::Never };
+        let end = timeout(LONG, life.turn(at, text, cancel)).await.expect("a turn ends");
+        let failed = matches!(end, End::Failed(_));
+        ends.push(end);
+        // What failed is unfinished, and would be refused a new input.
+        if failed {
+            break;
+        }
+    }
+    let history = life.agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
+    let history = history.iter().rev().map(|snapshot| {
+        let control = &snapshot.checkpoint.as_ref().unwrap().control;
+        format!("{} {:?} {:?}", control.step, control.next, snapshot.values)
+    });
+    Lived { ends, history: history.collect(), model: life.model, kit: life.kit, crashed: life.crashed }
+}
+
+fn program(case: &Case, model: &ScriptedModel, kit: &Kit, store: Arc<dyn Checkpointer>) -> Agent {
+    let agent = case.scenario.agent(Arc::new(model.clone()), kit).checkpointer(store);
+    if case.outside { agent.approve_by_interrupt() } else { agent }.build().unwrap()
+}
+
+fn config() -> RunConfig {
+    RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..t() }
+}
+
+impl Life<'_> {
+    async fn turn(&mut self, at: usize, text: &'static str, cancel: Cancel) -> End {
+        let stuck = self.stuck.clone();
+        let (agent, began) = (self.agent.clone(), Instant::now());
+        let mut told = Vec::new();
+        let ran = tokio::select! {
+            biased;
+            () = stuck.reached() => None,
+            ran = first(&agent, text, cancel, &mut told) => Some(ran),
+        };
+        let (events, mut ended, mut whole) = match ran {
+            Some((events, ended)) => (events, ended, true),
+            None => {
+                self.crashed = true;
+                self.agent = program(self.case, &self.model, &self.kit, self.store.clone());
+                (Vec::new(), self.go_on(at, text).await, false)
+            }
+        };
+        loop {
+            match ended {
+                Err(error) => return End::Failed(superstep::chain(&error)),
+                Ok((Status::Interrupted, questions)) => {
+                    whole = false;
+                    let mut answers = Answers::new();
+                    for (key, question) in questions {
+                        let request: ApprovalRequest = serde_json::from_value(question).unwrap();
+                        let decide = self.case.scenario.decide.expect("a case has somebody to ask");
+                        let approval: Approval = decide(&request).expect("they always decide");
+                        answers = answers.answer(&key, approval);
+                    }
+                    ended = self.resumed(RunConfig { answers, ..config() }).await;
+                }
+                Ok((status, _)) => {
+                    assert_eq!(status, Status::Completed);
+                    break;
+                }
+            }
+        }
+        let state = self.agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let ended = u64::try_from(began.elapsed().as_millis()).unwrap();
+        if whole { End::Whole(Turn { told, events, state, ended }) } else { End::InParts(state) }
+    }
+
+    /// What a user does after a crash: goes on if the message was stored, else says it again.
+    async fn go_on(&self, at: usize, text: &str) -> Ended {
+        let head = self.agent.graph().get_state(&"t".into(), None).await.unwrap();
+        let of_the_user =
+            head.values.messages.iter().filter(|said| said.role == Role::User && !said.synthetic);
+        if !head.next.is_empty() || of_the_user.count() > at {
+            return self.resumed(config()).await;
+        }
+        let stream = self.agent.process_message_stream(text, config(), [StreamMode::Custom]);
+        let outcome = stream.outcome().await?;
+        Ok((outcome.status, questions(outcome.interrupts)))
+    }
+
+    async fn resumed(&self, config: RunConfig) -> Ended {
+        let stream = self.agent.graph().stream_resume(config, [StreamMode::Custom]);
+        let outcome = stream.outcome().await?;
+        Ok((outcome.status, questions(outcome.interrupts)))
+    }
+}
+
+/// How a run ended, and what it asks.
+type Ended = Result<(Status, Vec<(String, serde_json::Value)>), RunError>;
+
+fn questions(interrupts: Vec<superstep::Interrupt>) -> Vec<(String, serde_json::Value)> {
+    interrupts.into_iter().map(|asked| (asked.key, asked.question)).collect()
+}
+
+async fn first(
+    agent: &Agent,
+    text: &str,
+    cancel: Cancel,
+    told: &mut Vec<Told>,
+) -> (Vec<Event<AgentState>>, Ended) {
+    let (config, began) = (config(), Instant::now());
+    let token = config.cancel.clone();
+    if let Cancel::At(ms) = cancel {
+        let token = token.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            token.cancel();
+        });
+    }
+    let mut stream = agent.process_message_stream(text, config, [StreamMode::Custom, StreamMode::Updates]);
+    let mut events = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::Custom { name, data, .. } = &event {
+            let at = u64::try_from(began.elapsed().as_millis()).unwrap();
+            told.push(Told { at, name, data: data.clone() });
+            if let Cancel::On(cancels, id) = cancel
+                && cancels == *name
+                && data["id"] == id
+            {
+                token.cancel();
+            }
+        }
+        events.push(event);
+    }
+    let outcome = stream.outcome().await;
+    (events, outcome.map(|outcome| (outcome.status, questions(outcome.interrupts))))
+}
