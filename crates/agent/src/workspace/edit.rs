@@ -1,9 +1,6 @@
 //! `edit_file`: replaces one place in a file, once somebody has agreed.
 
-use std::{
-    fs::Metadata,
-    io::{self, Read, Write},
-};
+use std::{fs::Metadata, io::Read};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,18 +9,17 @@ use superstep_llm::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    change, check_stop, cut, grouped,
+    change, check_stop, grouped,
+    question::{changes, safe},
     read::{binary, is_binary},
-    root::{Found, Workspace, replaced},
+    root::{Found, Workspace},
+    store::replace,
 };
 
-const MAX_FILE_BYTES: u64 = 4 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Beyond this many places, their number does not matter any more.
 const MAX_PLACES: usize = 1_000;
 const MAX_PLACES_SHOWN: usize = 10;
-/// Lines of each side in a preview.
-const PREVIEW_LINES: usize = 20;
-const PREVIEW_LINE_BYTES: usize = 160;
 
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +38,7 @@ impl EditFile {
         let args = Self::deserialize(args).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
         if args.old.is_empty() {
             return Err(ToolError::InvalidArguments(
-                "`old` is empty; give the text to replace (files are not created)".into(),
+                "`old` is empty; give the text to replace (`write_file` makes files)".into(),
             ));
         }
         if args.old == args.new {
@@ -101,13 +97,13 @@ fn edit(workspace: &Workspace, args: &EditFile, stop: &CancellationToken) -> Res
     let (content, metadata) = load(workspace, &found)?;
     let at = only_place(&content, &args.old, &found)?;
     let edited = [&content[..at], &args.new, &content[at + args.old.len()..]].concat();
-    store(workspace, &found, &metadata, &edited, stop)?;
+    replace(workspace, &found, &metadata, &edited, stop)?;
     let line = line_of(&content, at);
     let (before, after) = (args.old.lines().count(), args.new.lines().count());
     Ok(format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after)))
 }
 
-fn load(workspace: &Workspace, found: &Found) -> Result<(String, Metadata), ToolError> {
+pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<(String, Metadata), ToolError> {
     let (file, metadata) = workspace.open_file(found)?;
     let shown = &found.shown;
     if metadata.permissions().readonly() {
@@ -175,41 +171,12 @@ fn only_place(content: &str, old: &str, found: &Found) -> Result<usize, ToolErro
     }
 }
 
-/// Puts `content` in the place of the file in one step, if the file is still the one that was read.
-fn store(
-    workspace: &Workspace,
-    found: &Found,
-    read: &Metadata,
-    content: &str,
-    stop: &CancellationToken,
-) -> Result<(), ToolError> {
-    let failed =
-        |error: io::Error| ToolError::Failed(format!("path '{}' cannot be written: {error}", found.shown));
-    let directory = found.real.parent().expect("a file below the root has a parent");
-    let mut next =
-        tempfile::Builder::new().prefix(".superstep-edit-").tempfile_in(directory).map_err(failed)?;
-    next.write_all(content.as_bytes()).map_err(failed)?;
-    next.as_file().set_permissions(read.permissions()).map_err(failed)?;
-    next.as_file().sync_all().map_err(failed)?;
-    // The last look before the rename. Between the two, a change by another program would still be lost.
-    check_stop(stop)?;
-    let (_, now) = workspace.open_file(found)?;
-    let unchanged = now.len() == read.len()
-        && now.modified().ok() == read.modified().ok()
-        && workspace.still_leads_to(found, read);
-    if !unchanged {
-        return Err(replaced(&found.shown));
-    }
-    next.persist(&found.real).map_err(|error| failed(error.error))?;
-    Ok(())
-}
-
 /// The number of the line that the byte at `at` is in.
 fn line_of(content: &str, at: usize) -> usize {
     content[..at].matches('\n').count() + 1
 }
 
-fn lines(count: usize) -> String {
+pub(super) fn lines(count: usize) -> String {
     match count {
         0 => "nothing".into(),
         1 => "1 line".into(),
@@ -217,49 +184,16 @@ fn lines(count: usize) -> String {
     }
 }
 
-/// What a person is asked: the lines that go and the lines that come, and how much of them is not shown.
+/// What a person is asked: the lines that go and the lines that come.
 fn preview(args: &EditFile) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (args.old.split('\n').collect(), args.new.split('\n').collect());
-    let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
-    let before = old.iter().zip(&new).take_while(same).count();
-    let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(same).count();
     let mut text = vec![format!("edit {}", safe(&args.path))];
-    for (sign, side) in [("-", &old), ("+", &new)] {
-        let changed = &side[before..side.len() - after];
-        // Deleting everything leaves one empty line, which would read as a line that comes.
-        if changed == [""] && side.len() == 1 {
-            continue;
-        }
-        text.extend(changed.iter().take(PREVIEW_LINES).map(|line| format!("{sign}{}", safe(line))));
-        if changed.len() > PREVIEW_LINES {
-            text.push(format!("{sign}… [{} more lines]", changed.len() - PREVIEW_LINES));
-        }
-    }
+    text.extend(changes(&args.old, &args.new));
     text.join("\n")
-}
-
-/// A line that can do nothing but be read: control characters and those that turn the writing direction are written
-/// out, and a long line is cut.
-fn safe(line: &str) -> String {
-    let start = cut(line, PREVIEW_LINE_BYTES);
-    let mut text = String::with_capacity(start.len());
-    for c in start.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if (c.is_control() && c != '\t') || turns {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    if start.len() < line.len() {
-        text.push_str(&format!("… [{} more bytes]", line.len() - start.len()));
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, io};
 
     use serde_json::json;
 
@@ -301,7 +235,7 @@ mod tests {
         place.file("many", "z\n".repeat(1_002));
         let tool = edit_file(&place.workspace);
         for (args, expected) in [
-            (args("a", "", "n"), "`old` is empty; give the text to replace (files are not created)"),
+            (args("a", "", "n"), "`old` is empty; give the text to replace (`write_file` makes files)"),
             (args("a", "y", "y"), "`old` and `new` are equal; nothing would change"),
             (
                 args("a", "q", "n"),
@@ -378,7 +312,7 @@ mod tests {
         let (_, metadata) = load(&place.workspace, &found).unwrap();
         place.file("a", "changed by somebody else");
         let stop = CancellationToken::new();
-        let refused = store(&place.workspace, &found, &metadata, "y", &stop).unwrap_err();
+        let refused = replace(&place.workspace, &found, &metadata, "y", &stop).unwrap_err();
         assert_eq!(refused.to_string(), "path 'a' was replaced while it was in use; try again");
         assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "changed by somebody else");
         assert_eq!(names(&place), ["a"]);

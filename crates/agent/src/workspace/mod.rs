@@ -1,16 +1,26 @@
-//! Tools of an agent that works in one directory: list, read, search and edit files, calculate, tell the time.
+//! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands, read pages of the web,
+//! keep a list of what is to be done, calculate, tell the time.
 //!
 //! File tools cannot leave the directory: see [`Workspace`]. Start at [`tools`].
 
 mod calculate;
 mod clock;
 mod edit;
+mod ends;
+mod fetch;
 mod files;
+mod html;
+mod question;
+mod reach;
 mod read;
 mod root;
 mod rounding;
 mod search;
+mod shell;
+mod store;
+mod todo;
 mod walk;
+mod write;
 
 #[cfg(test)]
 mod testing;
@@ -28,17 +38,21 @@ pub use self::{
     calculate::calculate,
     clock::current_time,
     edit::edit_file,
+    fetch::fetch_url,
     files::list_files,
     read::read_file,
     root::{RESULTS, Workspace},
     search::search_files,
+    shell::shell,
+    todo::todo,
+    write::write_file,
 };
 
-/// The six tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `calculate`,
-/// `current_time`.
+/// All tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `write_file`, `shell`, `fetch_url`,
+/// `todo`, `calculate`, `current_time`.
 ///
-/// Only `edit_file` changes anything, and it asks first. Build a list of your own from the constructors of the
-/// single tools.
+/// `edit_file`, `write_file`, `shell` and `fetch_url` ask first; the others change nothing. Build a list of your own from the
+/// constructors of the single tools.
 /// # Units    `clock` gives UTC milliseconds since 1970.
 /// # Errors    `root` is missing, unreadable or no directory.
 /// # Example
@@ -57,6 +71,10 @@ pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io
         Arc::new(read_file(&workspace)),
         Arc::new(search_files(&workspace)),
         Arc::new(edit_file(&workspace)),
+        Arc::new(write_file(&workspace)),
+        Arc::new(shell(&workspace)),
+        Arc::new(fetch_url()),
+        Arc::new(todo()),
         Arc::new(calculate()),
         Arc::new(current_time(clock)),
     ])
@@ -177,6 +195,10 @@ mod tests {
                 "read_file(limit?, offset?, path)",
                 "search_files(path?, pattern)",
                 "edit_file(new, old, path)",
+                "write_file(content, path)",
+                "shell(command, cwd?, timeout_seconds?)",
+                "fetch_url(url)",
+                "todo(items)",
                 "calculate(expression)",
                 "current_time()",
             ]
@@ -205,16 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn only_editing_asks_first() {
+    fn what_reaches_beyond_looking_asks_first() {
         let dir = tempfile::tempdir().unwrap();
-        let args = serde_json::json!({"path": "a", "old": "b", "new": "c"});
+        let args = |name: &str| match name {
+            "edit_file" => serde_json::json!({"path": "a", "old": "b", "new": "c"}),
+            "write_file" => serde_json::json!({"path": "a", "content": ""}),
+            "shell" => serde_json::json!({"command": "true"}),
+            _ => serde_json::json!({"url": "https://example.com"}),
+        };
         let asking: Vec<String> = tools(dir.path(), || 0)
             .unwrap()
             .iter()
-            .filter(|tool| tool.approval(&args).is_some())
+            .filter(|tool| tool.approval(&args(&tool.spec().name)).is_some())
             .map(|tool| tool.spec().name.clone())
             .collect();
-        assert_eq!(asking, ["edit_file"]);
+        assert_eq!(asking, ["edit_file", "write_file", "shell", "fetch_url"]);
     }
 
     #[test]

@@ -64,20 +64,25 @@ impl Workspace {
         &self.root
     }
 
-    /// Resolves a path of the model.
+    /// Resolves a path of the model to something that exists.
     ///
     /// Whether something exists is said of paths below the root only: from outside of it, existing and missing
     /// look alike.
     pub(super) fn find(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
-        self.resolve(given.as_ref(), false)
+        there(given.as_ref(), self.resolve(given.as_ref(), false)?)
     }
 
     /// Resolves a path of the model that is not to be changed, which may be one of [`RESULTS`].
     pub(super) fn find_to_read(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
-        self.resolve(given.as_ref(), true)
+        there(given.as_ref(), self.resolve(given.as_ref(), true)?)
     }
 
-    fn resolve(&self, given: &Path, to_read: bool) -> Result<Found, ToolError> {
+    /// Resolves a path of the model that is to be written, and says whether there is something.
+    pub(super) fn place(&self, given: &Path) -> Result<(Found, bool), ToolError> {
+        self.resolve(given, false)
+    }
+
+    fn resolve(&self, given: &Path, to_read: bool) -> Result<(Found, bool), ToolError> {
         let joined = self.root.join(given);
         let given = given.display();
         let (real, missing) = match joined.canonicalize() {
@@ -95,15 +100,13 @@ impl Workspace {
                 "path '{given}' is reserved: `.git` and `.superstep` are out of reach"
             )));
         }
-        match missing {
-            None => {
-                let shown = self.show(&real);
-                Ok(Found { real, shown })
+        let shown = self.show(&real);
+        match missing.map(|error| (error.kind(), error)) {
+            None => Ok((Found { real, shown }, true)),
+            Some((io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _)) => {
+                Ok((Found { real, shown }, false))
             }
-            Some(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(ToolError::Failed(format!("path '{given}' not found in the workspace")))
-            }
-            Some(error) => Err(ToolError::Failed(format!("path '{given}' cannot be resolved: {error}"))),
+            Some((_, error)) => Err(ToolError::Failed(format!("path '{given}' cannot be resolved: {error}"))),
         }
     }
 
@@ -161,6 +164,13 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
         .collect()
+}
+
+fn there(given: &Path, (found, exists): (Found, bool)) -> Result<Found, ToolError> {
+    match exists {
+        true => Ok(found),
+        false => Err(ToolError::Failed(format!("path '{}' not found in the workspace", given.display()))),
+    }
 }
 
 pub(super) fn replaced(shown: &str) -> ToolError {

@@ -1,0 +1,65 @@
+//! The beginning and the end of something of any length.
+
+use std::collections::VecDeque;
+
+use super::grouped;
+
+/// Bytes that are kept of each end.
+const KEPT: usize = 32 << 10;
+
+/// Takes any number of bytes and keeps the first and the last 32 KiB of them.
+#[derive(Default)]
+pub(super) struct Ends {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    left_out: u64,
+}
+
+impl Ends {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(bytes.len().min(KEPT - self.head.len()));
+        self.head.extend_from_slice(head);
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(KEPT);
+        self.tail.drain(..over);
+        self.left_out += over as u64;
+    }
+
+    /// What was kept, and how much was not.
+    pub(super) fn into_text(self) -> String {
+        let Self { mut head, tail, left_out } = self;
+        if left_out == 0 {
+            head.extend(tail);
+            return String::from_utf8_lossy(&head).into_owned();
+        }
+        let tail: Vec<u8> = tail.into();
+        let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
+        format!("{head}\n… [{} bytes left out] …\n{tail}", grouped(left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(parts: &[&[u8]]) -> String {
+        let mut ends = Ends::default();
+        parts.iter().for_each(|part| ends.push(part));
+        ends.into_text()
+    }
+
+    #[test]
+    fn nothing_is_left_out_before_both_ends_are_full() {
+        assert_eq!(text(&["añ".as_bytes(), b"", b"b"]), "añb");
+        let full = "x".repeat(2 * KEPT);
+        assert_eq!(text(&[full.as_bytes()]), full);
+        let over = text(&[full.as_bytes(), b"yz"]);
+        let x = "x".repeat(KEPT);
+        assert_eq!(over, format!("{x}\n… [2 bytes left out] …\n{}yz", &x[2..]));
+    }
+
+    #[test]
+    fn a_character_across_two_parts_is_whole() {
+        assert_eq!(text(&[b"\xc3", b"\xb1"]), "ñ");
+    }
+}

@@ -1,0 +1,52 @@
+//! What a person is asked before something is changed.
+
+use super::cut;
+
+/// Lines of each side that are shown.
+const SIDE_LINES: usize = 20;
+const LINE_BYTES: usize = 160;
+
+/// The lines that go and the lines that come, and how much of them is not shown.
+pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
+    let before = old.iter().zip(&new).take_while(same).count();
+    let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(same).count();
+    let mut text = Vec::new();
+    for (sign, side) in [("-", &old), ("+", &new)] {
+        let changed = &side[before..side.len() - after];
+        // Deleting everything leaves one empty line, which would read as a line that comes.
+        if changed == [""] && side.len() == 1 {
+            continue;
+        }
+        text.extend(changed.iter().take(SIDE_LINES).map(|line| format!("{sign}{}", safe(line))));
+        if changed.len() > SIDE_LINES {
+            text.push(format!("{sign}… [{} more lines]", changed.len() - SIDE_LINES));
+        }
+    }
+    text
+}
+
+/// A line that can do nothing but be read, and a long one is cut.
+pub(super) fn safe(line: &str) -> String {
+    let start = cut(line, LINE_BYTES);
+    let mut text = harmless(start);
+    if start.len() < line.len() {
+        text.push_str(&format!("… [{} more bytes]", line.len() - start.len()));
+    }
+    text
+}
+
+/// Text that can do nothing but be read: control characters and those that turn the writing direction are written out.
+pub(super) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if (c.is_control() && !['\t', '\n'].contains(&c)) || turns {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}

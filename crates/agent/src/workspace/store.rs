@@ -1,0 +1,108 @@
+//! Writing a file in one step: whoever reads it sees the old content or the new, and never a part.
+
+use std::{
+    fs::{self, Metadata},
+    io::{self, Write},
+    path::Path,
+};
+
+use superstep_llm::ToolError;
+use tempfile::NamedTempFile;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    check_stop,
+    root::{Found, Workspace, replaced},
+};
+
+/// How the names of files begin that are about to take the place of others.
+const PREFIX: &str = ".superstep-edit-";
+
+/// Puts `content` in the place of a file, if that still is the one whose metadata was read. Permissions are kept.
+pub(super) fn replace(
+    workspace: &Workspace,
+    found: &Found,
+    read: &Metadata,
+    content: &str,
+    stop: &CancellationToken,
+) -> Result<(), ToolError> {
+    let mut next =
+        tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory(found)).map_err(failed(found))?;
+    fill(&mut next, content).map_err(failed(found))?;
+    next.as_file().set_permissions(read.permissions()).map_err(failed(found))?;
+    // The last look before the rename. Between the two, a change by another program would still be lost.
+    check_stop(stop)?;
+    let (_, now) = workspace.open_file(found)?;
+    let unchanged = now.len() == read.len()
+        && now.modified().ok() == read.modified().ok()
+        && workspace.still_leads_to(found, read);
+    if !unchanged {
+        return Err(replaced(&found.shown));
+    }
+    next.persist(&found.real).map_err(|error| failed(found)(error.error))?;
+    Ok(())
+}
+
+/// Makes a file where nothing is, and the directories that are missing on the way to it.
+pub(super) fn create(
+    workspace: &Workspace,
+    found: &Found,
+    content: &str,
+    stop: &CancellationToken,
+) -> Result<(), ToolError> {
+    check_stop(stop)?;
+    let directory = directory(found);
+    make_directories(workspace, directory)?;
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut next = builder.prefix(PREFIX).tempfile_in(directory).map_err(failed(found))?;
+    fill(&mut next, content).map_err(failed(found))?;
+    check_stop(stop)?;
+    stays(workspace, directory)?;
+    match next.persist_noclobber(&found.real) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(replaced(&found.shown)),
+        Err(error) => Err(failed(found)(error.error)),
+    }
+}
+
+/// One after the other, so that a link which takes the place of one is seen before anything is made behind it.
+fn make_directories(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
+    let above = directory.ancestors().take_while(|dir| *dir != workspace.root());
+    for dir in above.collect::<Vec<_>>().into_iter().rev() {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                let shown = workspace.show(dir);
+                return Err(ToolError::Failed(format!("directory '{shown}' cannot be made: {error}")));
+            }
+            Ok(()) | Err(_) => stays(workspace, dir)?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that a path is that of a directory, without a link in it.
+fn stays(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
+    let shown = || workspace.show(directory);
+    match directory.canonicalize() {
+        Ok(real) if real != directory => Err(replaced(&shown())),
+        Ok(real) if real.is_dir() => Ok(()),
+        Ok(_) => Err(ToolError::Failed(format!("path '{}' is no directory", shown()))),
+        Err(error) => Err(ToolError::Failed(format!("path '{}' cannot be resolved: {error}", shown()))),
+    }
+}
+
+fn fill(next: &mut NamedTempFile, content: &str) -> io::Result<()> {
+    next.write_all(content.as_bytes())?;
+    next.as_file().sync_all()
+}
+
+fn directory(found: &Found) -> &Path {
+    found.real.parent().expect("a file below the root has a parent")
+}
+
+fn failed(found: &Found) -> impl Fn(io::Error) -> ToolError {
+    let shown = found.shown.clone();
+    move |error| ToolError::Failed(format!("path '{shown}' cannot be written: {error}"))
+}
