@@ -83,7 +83,21 @@ async fn json_lines_are_the_events_and_the_final_reply() {
     let tools: Vec<_> = server.requests()[0]["tools"].as_array().unwrap().clone();
     let names: Vec<_> =
         tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(names, ["calculate", "current_time", "edit_file", "list_files", "read_file", "search_files"]);
+    assert_eq!(
+        names,
+        [
+            "calculate",
+            "current_time",
+            "edit_file",
+            "fetch_url",
+            "list_files",
+            "read_file",
+            "search_files",
+            "shell",
+            "todo",
+            "write_file"
+        ]
+    );
 }
 
 #[tokio::test]
