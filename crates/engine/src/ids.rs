@@ -1,6 +1,6 @@
 //! Names and numbers, each of its own type.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,19 @@ impl ChannelSet {
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// The set of a state that has these channels from position `start` on, and others before them.
+    #[must_use]
+    pub fn moved(self, start: usize) -> Self {
+        Self(u32::try_from(start).ok().and_then(|by| self.0.checked_shl(by)).unwrap_or(0))
+    }
+
+    /// The channels at these positions, as the set of a state that has no others.
+    #[must_use]
+    pub fn part(self, positions: Range<usize>) -> Self {
+        let inside = self.iter().filter(|position| positions.contains(position));
+        inside.map(|position| position - positions.start).collect()
     }
 
     /// The positions in the set, ascending.

@@ -5,6 +5,8 @@ extern crate self as superstep_graph;
 mod barrier;
 mod by_id;
 mod channel;
+mod fixed;
+mod flatten;
 mod later;
 mod log;
 mod reducer;
@@ -76,6 +78,7 @@ pub use durability::Durability;
 pub use error::{CompileError, RunError, chain};
 pub use event::{DebugKind, Event};
 pub use failure::{FailureKind, NodeFailure};
+pub use flatten::Flattens;
 pub use history::{History, Keep, Prune};
 pub use interrupt::{Answers, Interrupt, Question, Within};
 pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};
@@ -107,7 +110,9 @@ pub mod __private {
     pub use superstep_engine::ChannelSet;
 
     pub use crate::{
+        fixed::{First, Fixed, deserialize, read, serialize, write},
+        flatten::{Problem, in_order, joined},
         later::Later,
-        state::{Cleared, FixedChannels, some},
+        state::Cleared,
     };
 }

@@ -9,13 +9,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{DeserializeOwned, Error as _},
-};
+use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, Panicked, ReduceError};
+use crate::{Channel, Panicked, ReduceError, fixed::Fixed};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -181,15 +178,7 @@ pub(crate) fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), Fol
 }
 
 /// The channels of an update that start over from their default value before its writes are folded.
-///
-/// Its JSON form is the list of their names.
 pub struct Cleared<U>(ChannelSet, PhantomData<fn() -> U>);
-
-/// An update whose channels are known at compile time.
-pub trait FixedChannels {
-    /// They, by position.
-    const CHANNELS: &'static [Channel];
-}
 
 impl<U> Cleared<U> {
     /// Adds the channel at `position`.
@@ -241,36 +230,8 @@ impl<U> PartialEq for Cleared<U> {
     }
 }
 
-impl<U: FixedChannels> fmt::Debug for Cleared<U> {
+impl<U: Fixed> fmt::Debug for Cleared<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|position| &*U::CHANNELS[position].name)).finish()
+        f.debug_list().entries(self.0.iter().map(|position| &*U::channels()[position].name)).finish()
     }
-}
-
-impl<U: FixedChannels> Serialize for Cleared<U> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let stored =
-            self.0.iter().map(|position| &U::CHANNELS[position]).filter(|channel| !channel.untracked);
-        serializer.collect_seq(stored.map(|channel| &*channel.name))
-    }
-}
-
-impl<'de, U: FixedChannels> Deserialize<'de> for Cleared<U> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut cleared = Self::default();
-        for name in Vec::<String>::deserialize(deserializer)? {
-            let position = U::CHANNELS.iter().position(|channel| channel.is_called(&name));
-            cleared
-                .insert(position.ok_or_else(|| D::Error::custom(format!("no channel is named `{name}`")))?);
-        }
-        Ok(cleared)
-    }
-}
-
-/// Deserializes a write that is there: `null` is the write `None` then, and not the absence of a write.
-///
-/// # Errors
-/// If the value is not of type `T`.
-pub fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }

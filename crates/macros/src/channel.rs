@@ -7,7 +7,7 @@ use syn::{
     ext::IdentExt, meta::ParseNestedMeta, parse::Parser, spanned::Spanned,
 };
 
-use crate::home::Home;
+use crate::{flatten::Flat, home::Home};
 
 /// The built-in reducers, by the word that chooses them: the type, and whether only one task may write.
 const BUILT_IN: [(&str, &str, bool); 9] = [
@@ -62,14 +62,14 @@ impl Channel {
     ///
     /// # Errors
     /// An unknown reducer, more than one, or a reserved name.
-    pub(crate) fn parse(state: &Ident, field: Field) -> Result<Self> {
+    pub(crate) fn parse(state: &Ident, field: Field, said: Said) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let Said { rule, was, version, migrate, required, untracked } = Said::parse(&field.attrs)?;
+        let Said { rule, was, version, migrate, required, untracked, flatten: _ } = said;
         if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
             let message =
                 "an untracked channel is never stored, so nothing can be said of what was stored of it";
@@ -183,14 +183,16 @@ impl Channel {
 }
 
 /// The channels whose method on the update the `clear_..` or `set_..` of another channel would hide.
-pub(crate) fn same_methods(channels: &[Channel]) -> impl Iterator<Item = Error> {
+pub(crate) fn same_methods(channels: &[Channel], flats: &[Flat]) -> impl Iterator<Item = Error> {
     let methods =
         |cleared| Channel::clear_methods(cleared).into_iter().flatten().map(move |it| (cleared, it));
-    channels.iter().flat_map(methods).filter_map(|(cleared, method)| {
-        let other = channels.iter().find(|channel| method == channel.name)?;
+    channels.iter().flat_map(methods).filter_map(move |(cleared, method)| {
+        let fields =
+            channels.iter().map(|channel| &channel.ident).chain(flats.iter().map(|flat| &flat.ident));
+        let other = { fields }.find(|field| method == field.unraw())?;
         let message =
             format!("channel `{}` has a method `{method}` on the update; choose another name", cleared.name);
-        Some(Error::new_spanned(&other.ident, message))
+        Some(Error::new_spanned(other, message))
     })
 }
 
@@ -226,17 +228,19 @@ pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
 
 /// What the attributes of a field say.
 #[derive(Default)]
-struct Said {
+pub(crate) struct Said {
     rule: Option<Rule>,
     was: Vec<LitStr>,
     version: Option<LitInt>,
     migrate: Option<Path>,
     required: bool,
     untracked: bool,
+    /// Whether the field is no channel, but a state whose channels are those of this one.
+    pub(crate) flatten: bool,
 }
 
 impl Said {
-    fn parse(attributes: &[Attribute]) -> Result<Self> {
+    pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut said = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
             let mut empty = true;
@@ -266,12 +270,23 @@ impl Said {
             std::mem::replace(&mut self.required, true)
         } else if meta.path.is_ident("untracked") {
             std::mem::replace(&mut self.untracked, true)
+        } else if meta.path.is_ident("flatten") {
+            std::mem::replace(&mut self.flatten, true)
         } else if self.rule.replace(parse_word(meta)?).is_some() {
             return Err(meta.error("a channel has one reducer; remove this one or the one before"));
         } else {
             false
         };
         if again { Err(meta.error("this is said twice; remove one of the two")) } else { Ok(()) }
+    }
+}
+
+impl Said {
+    /// Whether nothing is said but that the field is flattened.
+    pub(crate) fn only_flatten(&self) -> bool {
+        let Self { rule, was, version, migrate, required, untracked, flatten } = self;
+        let more = rule.is_some() || version.is_some() || migrate.is_some() || *required || *untracked;
+        *flatten && was.is_empty() && !more
     }
 }
 
@@ -336,5 +351,8 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
 
 fn known() -> String {
     let words = BUILT_IN.map(|(word, ..)| format!("`{word}`"));
-    format!("{}, `fold_with = path` and `with = path::Type`", words.join(", "))
+    format!(
+        "{}, `fold_with = path` and `with = path::Type`; `flatten` takes in another state",
+        words.join(", ")
+    )
 }

@@ -36,11 +36,6 @@ impl Home {
         let name = Ident::new(&self.0, span);
         quote_spanned!(span=> ::#name)
     }
-
-    /// The path of one of its private modules and what is in there, for attributes that take a string.
-    pub(crate) fn private(&self, path: &str) -> String {
-        format!("::{}::__private::{path}", self.0)
-    }
 }
 
 impl ToTokens for Home {

@@ -3,6 +3,7 @@
 //! Use them through `superstep`, or through `superstep-graph`, whose traits they implement.
 
 mod channel;
+mod flatten;
 mod home;
 mod route;
 mod state;
@@ -30,6 +31,9 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// | `fold_with = path` | the first write to an `Option<T>` is its value, then `fn(T, T) -> T` of the old value and the write |
 /// | `with = path::Type` | a `Reducer` of your own |
 ///
+/// `flatten` is for a field that is no channel, but a state: its channels are channels of this state too, under their own
+/// names, wherever they are stored or shown. It implements `Flattens` for the two.
+///
 /// `untracked`, beside a reducer or alone, says that the channel is never stored: the nodes of the run that writes it see
 /// it, and no later run. Its type needs no `Serialize` and no `Debug`, so it may be a handle.
 ///
@@ -51,7 +55,7 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// # Errors
 /// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called
 /// `clear`; an old name that another channel has or had; a version without migration; more channels than a `ChannelSet`
-/// holds.
+/// holds; two channels with one name, those of flattened states among them.
 ///
 /// # Example
 /// ```
@@ -106,7 +110,8 @@ pub fn derive_route(input: TokenStream) -> TokenStream {
 
 /// Makes a struct with named fields a view of a state, which `#[view(of = State)]` names.
 ///
-/// Each field is a channel of the state under the same name and of the same type; the view has a clone of its value.
+/// Each field is a channel of the state under the same name and of the same type; the view has a clone of its value. A
+/// field with `#[view(flatten)]` is a view of the flattened state under its name.
 ///
 /// # Errors
 /// At compile time: anything but such a struct; a field that the state does not have, or has with another type.
@@ -117,7 +122,8 @@ pub fn derive_view(input: TokenStream) -> TokenStream {
 }
 
 /// Makes a struct with named fields an input for a state, which `#[input(of = State)]` names: it converts into an update
-/// that writes every field to the channel of that name.
+/// that writes every field to the channel of that name. A field with `#[input(flatten)]` is an update of the flattened state
+/// under its name, or converts into one, as an input of that state does.
 ///
 /// # Errors
 /// At compile time: anything but such a struct; a field that the state does not have, or whose type does not convert into

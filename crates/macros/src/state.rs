@@ -1,11 +1,12 @@
 //! `#[derive(State)]`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
+use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
 
 use crate::{
-    channel::{self, Channel},
+    channel::{self, Channel, Said},
+    flatten::{self, Flat},
     home::Home,
 };
 
@@ -14,8 +15,8 @@ use crate::{
 /// # Errors
 /// All that is wrong with the struct at once.
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
-    let (state, channels) = parse(input)?;
-    let code = Code::new(Home::find()?, &channels);
+    let (state, Parts { channels, positions, flats }) = parse(input)?;
+    let code = Code::new(Home::find()?, &channels, &positions, &flats);
     let capacity = state.capacity(&code);
     let fitting = fitting(&channels, &code);
     // The compiler reports in this order, and this part speaks plainest of a type that is not serializable.
@@ -25,7 +26,8 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let builders = state.builders(&code, &channels);
     let made = channels.iter().filter_map(|channel| channel.made(&state.vis, &code.home));
     let made: TokenStream = made.collect();
-    Ok(quote!(#made #capacity #fitting #impl_state #impl_update #update #builders))
+    let flattens = state.flattens(&code);
+    Ok(quote!(#made #capacity #fitting #impl_state #impl_update #update #builders #flattens))
 }
 
 /// A struct that is a state.
@@ -35,7 +37,30 @@ struct Input {
     update: Ident,
 }
 
-fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
+/// The fields of a state.
+#[derive(Default)]
+struct Parts {
+    channels: Vec<Channel>,
+    /// How many channels come before each of them: so many fields, and those of these states.
+    positions: Vec<(usize, Vec<Type>)>,
+    flats: Vec<Flat>,
+}
+
+impl Parts {
+    fn add(&mut self, state: &Ident, field: Field) -> Result<()> {
+        let said = Said::parse(&field.attrs)?;
+        if said.flatten {
+            self.flats.push(Flat::parse(field, &said, self.channels.len(), &self.flats)?);
+        } else {
+            let flats = self.flats.iter().map(|flat| flat.ty.clone()).collect();
+            self.positions.push((self.channels.len(), flats));
+            self.channels.push(Channel::parse(state, field, said)?);
+        }
+        Ok(())
+    }
+}
+
+fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
     let DeriveInput { attrs, vis, ident, generics, data, .. } = input;
     let Data::Struct(data) = data else {
         return Err(Error::new_spanned(ident, "a state is a struct whose named fields are its channels"));
@@ -55,26 +80,24 @@ fn parse(input: DeriveInput) -> Result<(Input, Vec<Channel>)> {
     if let Some(attribute) = attrs.iter().find(|attribute| attribute.path().is_ident("channel")) {
         problems.push(Error::new_spanned(attribute, "`#[channel(..)]` belongs to a field, not to the state"));
     }
-    let mut channels = Vec::new();
+    let mut parts = Parts::default();
     for field in fields.named {
-        match Channel::parse(&ident, field) {
-            Ok(channel) => channels.push(channel),
-            Err(problem) => problems.push(problem),
-        }
+        problems.extend(parts.add(&ident, field).err());
     }
-    problems.extend(channel::same_methods(&channels));
-    problems.extend(channel::same_names(&channels));
+    problems.extend(channel::same_methods(&parts.channels, &parts.flats));
+    problems.extend(channel::same_names(&parts.channels));
     if let Some(problem) = problems.into_iter().reduce(crate::combine) {
         return Err(problem);
     }
     let update = format_ident!("{}Update", ident.unraw(), span = ident.span());
-    Ok((Input { vis, ident, update }, channels))
+    Ok((Input { vis, ident, update }, parts))
 }
 
 /// What is said of the channels more than once: a column for each thing, a row for each channel.
 struct Code<'a> {
     home: Home,
-    positions: Vec<usize>,
+    /// As constant expressions.
+    positions: Vec<TokenStream>,
     idents: Vec<&'a Ident>,
     names: Vec<&'a str>,
     types: Vec<&'a Type>,
@@ -86,14 +109,34 @@ struct Code<'a> {
     defaults: Vec<TokenStream>,
     /// The names they had, their versions and migrations, and whether they are required or untracked.
     history: Vec<TokenStream>,
+    /// The names they had.
+    was: Vec<&'a [LitStr]>,
+    /// The places of their types.
+    places: Vec<Span>,
     /// Whether they are stored.
     stored: Vec<bool>,
+    /// How many channels there are, as a constant expression.
+    count: TokenStream,
+    flats: FlatCode<'a>,
+}
+
+/// The same of the flattened states.
+struct FlatCode<'a> {
+    idents: Vec<&'a Ident>,
+    types: Vec<&'a Type>,
+    updates: Vec<TokenStream>,
+    /// The positions of their channels, as ranges.
+    positions: Vec<TokenStream>,
 }
 
 impl<'a> Code<'a> {
-    fn new(home: Home, channels: &'a [Channel]) -> Self {
+    fn new(home: Home, channels: &'a [Channel], positions: &[(usize, Vec<Type>)], flats: &'a [Flat]) -> Self {
+        let types: Vec<_> = flats.iter().map(|flat| flat.ty.clone()).collect();
         Self {
-            positions: (0..channels.len()).collect(),
+            positions: positions
+                .iter()
+                .map(|(fields, flats)| flatten::position(*fields, flats, &home))
+                .collect(),
             idents: channels.iter().map(|channel| &channel.ident).collect(),
             names: channels.iter().map(|channel| channel.name.as_str()).collect(),
             types: channels.iter().map(|channel| &channel.ty).collect(),
@@ -101,7 +144,16 @@ impl<'a> Code<'a> {
             writes: channels.iter().map(|channel| channel.write(&home)).collect(),
             defaults: channels.iter().map(Channel::default).collect(),
             history: channels.iter().map(Channel::history).collect(),
+            was: channels.iter().map(|channel| channel.was.as_slice()).collect(),
+            places: channels.iter().map(Channel::place).collect(),
             stored: channels.iter().map(|channel| !channel.untracked).collect(),
+            count: flatten::position(channels.len(), &types, &home),
+            flats: FlatCode {
+                idents: flats.iter().map(|flat| &flat.ident).collect(),
+                types: flats.iter().map(|flat| &flat.ty).collect(),
+                updates: flats.iter().map(|flat| flat.update(&home)).collect(),
+                positions: flats.iter().map(|flat| flat.positions(&home)).collect(),
+            },
             home,
         }
     }
@@ -110,35 +162,26 @@ impl<'a> Code<'a> {
 impl Input {
     fn update_type(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, ident, update } = self;
-        let Code { home, writes, .. } = code;
-        let serde = home.private("serde");
-        let some = home.private("some");
-        let is_empty = home.private("Cleared::is_empty");
-        let no_later = home.private("Later::is_empty");
+        let Code { home, writes, flats, .. } = code;
         let fields = channels.iter().zip(writes).map(|(channel, write)| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("The write to `{name}`, if there is one.");
-            // What the derives below demand of the field is demanded of the type that the user wrote.
-            let some = LitStr::new(&some, place);
-            let aliases = channel.was.iter().map(|was| quote!(#[serde(alias = #was)]));
-            let stored = if channel.untracked {
-                quote!(#[serde(skip)])
-            } else {
-                quote_spanned! {place=>
-                    #[serde(skip_serializing_if = "::core::option::Option::is_none", deserialize_with = #some)]
-                    #(#aliases)*
-                }
-            };
             quote_spanned! {place=>
                 #[doc = #doc]
-                #stored
                 #vis #ident: ::core::option::Option<#write>,
+            }
+        });
+        let flattened = flats.idents.iter().zip(&flats.updates).map(|(ident, update)| {
+            let doc = format!("What is written to the channels of `{}`.", ident.unraw());
+            quote! {
+                #[doc = #doc]
+                #vis #ident: #update,
             }
         });
         let doc =
             format!("What a node writes to a [`{}`]: for each channel a write or nothing.", ident.unraw());
         let debug = if channels.iter().any(|channel| channel.untracked) {
-            (quote!(), Some(self.debug(channels)))
+            (quote!(), Some(self.debug(channels, &flats.idents)))
         } else {
             (quote!(::core::fmt::Debug,), None)
         };
@@ -151,25 +194,21 @@ impl Input {
                 ::core::clone::Clone,
                 #derived_debug
                 ::core::default::Default,
-                #home::__private::serde::Serialize,
-                #home::__private::serde::Deserialize,
             )]
-            #[serde(crate = #serde, deny_unknown_fields, default)]
             #vis struct #update {
                 #(#fields)*
+                #(#flattened)*
                 /// The channels that start over before the writes of this update are folded.
-                #[serde(skip_serializing_if = #is_empty)]
                 #vis clear: #home::__private::Cleared<#update>,
                 // As visible as the others, so that `..Default::default()` can be written.
                 #[doc(hidden)]
-                #[serde(rename = "$then", skip_serializing_if = #no_later)]
                 #vis __later: #home::__private::Later<#update>,
             }
         }
     }
 
     /// What the derive would make, but that untracked channels may have types which cannot be shown.
-    fn debug(&self, channels: &[Channel]) -> TokenStream {
+    fn debug(&self, channels: &[Channel], flats: &[&Ident]) -> TokenStream {
         let update = &self.update;
         let name = update.to_string();
         let fields = channels.iter().map(|Channel { ident, name, untracked, .. }| {
@@ -180,11 +219,15 @@ impl Input {
             };
             quote!(.field(#name, #shown))
         });
+        let flats = flats.iter().map(|ident| {
+            let name = ident.unraw().to_string();
+            quote!(.field(#name, &self.#ident))
+        });
         quote! {
             #[automatically_derived]
             impl ::core::fmt::Debug for #update {
                 fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                    f.debug_struct(#name)#(#fields)*
+                    f.debug_struct(#name)#(#fields)*#(#flats)*
                         .field("clear", &self.clear)
                         .field("__later", &self.__later)
                         .finish()
@@ -195,9 +238,9 @@ impl Input {
 
     fn builders(&self, code: &Code<'_>, channels: &[Channel]) -> TokenStream {
         let Self { vis, update, .. } = self;
-        let Code { home, names, reducers, history, .. } = code;
-        let parts = self.parts(code);
-        let methods = channels.iter().zip(&code.writes).enumerate().map(|(position, (channel, write))| {
+        let Code { home, positions, .. } = code;
+        let (parts, all_channels) = (self.parts(code), self.channels(code));
+        let methods = channels.iter().zip(&code.writes).zip(positions).map(|((channel, write), position)| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
             let clear = channel.clear_methods().map(|[clear, set]| {
@@ -233,17 +276,76 @@ impl Input {
                 #clear
             }
         });
+        let flat_methods = code.flats.idents.iter().zip(&code.flats.updates).map(|(ident, update)| {
+            let doc = format!(
+                "Writes what `update` writes, to the channels of `{}`. What a second call writes is folded after that.",
+                ident.unraw()
+            );
+            quote! {
+                #[doc = #doc]
+                #[must_use]
+                #vis fn #ident(mut self, update: impl ::core::convert::Into<#update>) -> Self {
+                    let last = self.__last();
+                    last.#ident = #home::Update::then(
+                        ::core::mem::take(&mut last.#ident),
+                        ::core::convert::Into::into(update),
+                    );
+                    self
+                }
+            }
+        });
         quote! {
             // Not every program writes or clears every channel.
             #[allow(dead_code)]
             impl #update {
-                // Here, where no trait is demanded, so that a trait which is missing is reported once.
-                const __CHANNELS: &'static [#home::Channel] =
-                    &[#(#home::Channel { name: ::std::borrow::Cow::Borrowed(#names), exclusive: #reducers::EXCLUSIVE, ephemeral: #reducers::EPHEMERAL, #history }),*];
+                #all_channels
 
                 #parts
 
                 #(#methods)*
+
+                #(#flat_methods)*
+            }
+        }
+    }
+
+    /// The function with the channels, where no trait is demanded, so that a trait which is missing is reported once.
+    fn channels(&self, code: &Code<'_>) -> TokenStream {
+        let Code { home, names, reducers, history, flats, positions, .. } = code;
+        let channels: Vec<_> = names
+            .iter()
+            .zip(reducers)
+            .zip(history)
+            .map(|((name, reducer), history)| {
+                quote! {
+                    #home::Channel {
+                        name: ::std::borrow::Cow::Borrowed(#name),
+                        exclusive: #reducer::EXCLUSIVE,
+                        ephemeral: #reducer::EPHEMERAL,
+                        #history
+                    }
+                }
+            })
+            .collect();
+        if flats.idents.is_empty() {
+            return quote! {
+                fn __channels() -> &'static [#home::Channel] {
+                    const CHANNELS: &[#home::Channel] = &[#(#channels),*];
+                    CHANNELS
+                }
+            };
+        }
+        let FlatCode { updates, positions: ranges, .. } = flats;
+        quote! {
+            fn __channels() -> &'static [#home::Channel] {
+                static CHANNELS: ::std::sync::LazyLock<::std::vec::Vec<#home::Channel>> =
+                    ::std::sync::LazyLock::new(|| {
+                        #home::__private::in_order(
+                            [#((#positions, #channels)),*],
+                            [#((#ranges, <#updates as #home::__private::Fixed>::channels())),*],
+                        )
+                    });
+                &CHANNELS
             }
         }
     }
@@ -252,7 +354,8 @@ impl Input {
     /// by way of those, the compiler would repeat whatever is missing for them.
     fn parts(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, .. } = self;
-        let Code { home, idents, names, positions, reducers, defaults, .. } = code;
+        let Code { home, idents, names, positions, reducers, defaults, flats, .. } = code;
+        let FlatCode { idents: inner, types, updates, positions: ranges } = flats;
         quote! {
             /// The part that is folded last.
             fn __last(&mut self) -> &mut Self {
@@ -269,6 +372,7 @@ impl Input {
                             .map_err(|source| #home::FoldError { channel: #names.into(), source })?;
                     }
                 )*
+                #(<#types as #home::State>::fold(&mut state.#inner, self.#inner)?;)*
                 if !self.__later.is_empty() {
                     for later in self.__later {
                         later.__fold(state)?;
@@ -284,6 +388,10 @@ impl Input {
                         channels.insert(#positions);
                     }
                 )*
+                #(
+                    let written = <#updates as #home::__private::Fixed>::written(&self.#inner);
+                    channels = channels.union(written.moved((#ranges).start));
+                )*
                 self.__later.iter().fold(channels, |channels, later| channels.union(later.__written()))
             }
 
@@ -293,6 +401,10 @@ impl Input {
                     if #reducers::EXCLUSIVE && self.#idents.is_some() {
                         channels.insert(#positions);
                     }
+                )*
+                #(
+                    let exclusive = <#updates as #home::__private::Fixed>::exclusive(&self.#inner);
+                    channels = channels.union(exclusive.moved((#ranges).start));
                 )*
                 self.__later.iter().fold(channels, |channels, later| channels.union(later.__exclusive()))
             }
@@ -305,6 +417,9 @@ impl Input {
                         self.#idents = ::core::option::Option::None;
                     }
                 )*
+                #(
+                    <#updates as #home::__private::Fixed>::restrict(&mut self.#inner, channels.part(#ranges));
+                )*
                 for mut later in later {
                     later.__restrict(channels);
                     *self = #home::Update::then(::core::mem::take(self), later);
@@ -315,20 +430,21 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, types, positions, reducers, defaults, stored, .. } = code;
+        let Code { home, idents, types, positions, reducers, defaults, stored, count, flats, .. } = code;
+        let FlatCode { idents: inner, types: states, positions: ranges, .. } = flats;
         let json = quote!(#home::__private::serde_json);
         let serde = quote!(#home::__private::serde);
-        let count = positions.len();
         let absent = format!(
-            "the state `{}` has {count} channels, and none that is stored at position {{}}",
+            "the state `{}` has {{}} channels, and none that is stored at position {{}}",
             ident.unraw()
         );
         let columns = positions.iter().zip(idents).zip(types).zip(stored).filter(|(_, stored)| **stored);
-        let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
+        let (mut constants, mut encoded, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
         for (((position, ident), ty), _) in columns {
-            encoded.push(quote!(#position => #json::to_vec::<#ty>(&self.#ident),));
-            decoded
-                .push(quote!(#position => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
+            let at = format_ident!("AT_{}", constants.len());
+            constants.push(quote!(const #at: usize = #position;));
+            encoded.push(quote!(#at => #json::to_vec::<#ty>(&self.#ident),));
+            decoded.push(quote!(#at => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
         }
         quote! {
             #[automatically_derived]
@@ -336,7 +452,7 @@ impl Input {
                 type Update = #update;
 
                 fn channels(&self) -> &[#home::Channel] {
-                    #update::__CHANNELS
+                    #update::__channels()
                 }
 
                 fn written(&self, update: &#update) -> #home::__private::ChannelSet {
@@ -357,6 +473,7 @@ impl Input {
                             self.#idents = #defaults;
                         }
                     )*
+                    #(<#states as #home::State>::clear_ephemeral(&mut self.#inner);)*
                 }
 
                 fn retain(&mut self, channels: #home::__private::ChannelSet) {
@@ -365,6 +482,7 @@ impl Input {
                             self.#idents = #defaults;
                         }
                     )*
+                    #(<#states as #home::State>::retain(&mut self.#inner, channels.part(#ranges));)*
                 }
 
                 fn fold(&mut self, update: #update) -> ::core::result::Result<(), #home::FoldError> {
@@ -372,19 +490,31 @@ impl Input {
                 }
 
                 fn encode(&self, channel: usize) -> ::core::result::Result<::std::vec::Vec<u8>, #json::Error> {
+                    #(#constants)*
                     match channel {
                         #(#encoded)*
+                        #(
+                            _ if (#ranges).contains(&channel) => {
+                                <#states as #home::State>::encode(&self.#inner, channel - (#ranges).start)
+                            }
+                        )*
                         _ => ::core::result::Result::Err(<#json::Error as #serde::ser::Error>::custom(
-                            ::core::format_args!(#absent, channel),
+                            ::core::format_args!(#absent, #count, channel),
                         )),
                     }
                 }
 
                 fn decode(&mut self, channel: usize, json: &[u8]) -> ::core::result::Result<(), #json::Error> {
+                    #(#constants)*
                     match channel {
                         #(#decoded)*
+                        #(
+                            _ if (#ranges).contains(&channel) => {
+                                <#states as #home::State>::decode(&mut self.#inner, channel - (#ranges).start, json)
+                            }
+                        )*
                         _ => ::core::result::Result::Err(<#json::Error as #serde::de::Error>::custom(
-                            ::core::format_args!(#absent, channel),
+                            ::core::format_args!(#absent, #count, channel),
                         )),
                     }
                 }
@@ -394,12 +524,13 @@ impl Input {
 
     fn impl_update(&self, code: &Code<'_>) -> TokenStream {
         let Self { update, .. } = self;
-        let Code { home, idents, .. } = code;
+        let Code { home, idents, flats, .. } = code;
+        let inner = &flats.idents;
+        let (json, fixed) = (self.json(code), self.fixed(code));
         quote! {
-            #[automatically_derived]
-            impl #home::__private::FixedChannels for #update {
-                const CHANNELS: &'static [#home::Channel] = #update::__CHANNELS;
-            }
+            #fixed
+
+            #json
 
             #[automatically_derived]
             impl #home::Update for #update {
@@ -414,6 +545,12 @@ impl Input {
                                 last.#idents = later.#idents;
                             }
                         )*
+                        #(
+                            last.#inner = #home::Update::then(
+                                ::core::mem::take(&mut last.#inner),
+                                later.#inner,
+                            );
+                        )*
                     } else {
                         self.__later.push(later);
                     }
@@ -423,12 +560,190 @@ impl Input {
         }
     }
 
-    /// The check that a set of channels can hold every channel of the state.
+    /// The JSON form: entries for the written channels, those of flattened states among them.
+    fn json(&self, code: &Code<'_>) -> TokenStream {
+        let update = &self.update;
+        let home = &code.home;
+        let serde = quote!(#home::__private::serde);
+        quote! {
+            #[automatically_derived]
+            impl #serde::Serialize for #update {
+                fn serialize<S: #serde::Serializer>(
+                    &self,
+                    serializer: S,
+                ) -> ::core::result::Result<S::Ok, S::Error> {
+                    #home::__private::serialize(self, serializer)
+                }
+            }
+
+            #[automatically_derived]
+            impl<'de> #serde::Deserialize<'de> for #update {
+                fn deserialize<D: #serde::Deserializer<'de>>(
+                    deserializer: D,
+                ) -> ::core::result::Result<Self, D::Error> {
+                    #home::__private::deserialize(deserializer)
+                }
+            }
+        }
+    }
+
+    /// What is known of an update beside the promises of the public traits.
+    fn fixed(&self, code: &Code<'_>) -> TokenStream {
+        let update = &self.update;
+        let Code { home, idents, names, stored, places, was, count, flats, .. } = code;
+        let FlatCode { idents: inner, updates, positions: ranges, .. } = flats;
+        let serde = quote!(#home::__private::serde);
+        let fixed = quote!(#home::__private::Fixed);
+        let all_names: Vec<String> = names
+            .iter()
+            .zip(was)
+            .flat_map(|(name, was)| [(*name).to_owned()].into_iter().chain(was.iter().map(LitStr::value)))
+            .collect();
+        let own = all_names.len();
+        let rows = idents.iter().zip(names).zip(stored).zip(places).zip(was).filter(|row| *row.0.0.1);
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for ((((ident, name), _), place), was) in rows {
+            // What is demanded of the write is demanded of the type that the user wrote.
+            let home = home.at(*place);
+            written.push(quote_spanned!(*place=> #home::__private::write(&self.#ident, #name, map)?;));
+            read.push(quote_spanned!(*place=> #name #(| #was)* => #home::__private::read(&mut self.#ident, #name, map)?,));
+        }
+        quote! {
+            #[automatically_derived]
+            impl #fixed for #update {
+                const COUNT: usize = #count;
+                const NAMES: &'static [&'static str] = {
+                    const ALL: [&str; #own #(+ <#updates as #fixed>::NAMES.len())*] =
+                        #home::__private::joined(&[&[#(#all_names),*] #(, <#updates as #fixed>::NAMES)*]);
+                    &ALL
+                };
+
+                fn channels() -> &'static [#home::Channel] {
+                    Self::__channels()
+                }
+
+                fn written(&self) -> #home::__private::ChannelSet {
+                    self.__written()
+                }
+
+                fn exclusive(&self) -> #home::__private::ChannelSet {
+                    self.__exclusive()
+                }
+
+                fn restrict(&mut self, channels: #home::__private::ChannelSet) {
+                    self.__restrict(channels);
+                }
+
+                fn write_entries<M: #serde::ser::SerializeMap>(
+                    &self,
+                    map: &mut M,
+                ) -> ::core::result::Result<(), M::Error> {
+                    #(#written)*
+                    #(<#updates as #fixed>::write_entries(&self.#inner, map)?;)*
+                    ::core::result::Result::Ok(())
+                }
+
+                fn read_entry<'de, A: #serde::de::MapAccess<'de>>(
+                    &mut self,
+                    name: &str,
+                    map: &mut A,
+                ) -> ::core::result::Result<bool, A::Error> {
+                    match name {
+                        #(#read)*
+                        _ => return ::core::result::Result::Ok(
+                            false #(|| <#updates as #fixed>::read_entry(&mut self.#inner, name, map)?)*
+                        ),
+                    }
+                    #[allow(unreachable_code)]
+                    ::core::result::Result::Ok(true)
+                }
+
+                fn cleared(&self) -> #home::__private::ChannelSet {
+                    let cleared = self.clear.channels();
+                    #(
+                        let inside = <#updates as #fixed>::cleared(&self.#inner);
+                        let cleared = cleared.union(inside.moved((#ranges).start));
+                    )*
+                    cleared
+                }
+
+                fn clear(&mut self, channel: usize) {
+                    #(
+                        if (#ranges).contains(&channel) {
+                            return <#updates as #fixed>::clear(&mut self.#inner, channel - (#ranges).start);
+                        }
+                    )*
+                    self.clear.insert(channel);
+                }
+
+                fn goes_on(&self) -> bool {
+                    !self.__later.is_empty() #(|| <#updates as #fixed>::goes_on(&self.#inner))*
+                }
+
+                fn write_later<Q: #serde::ser::SerializeSeq>(
+                    &self,
+                    list: &mut Q,
+                ) -> ::core::result::Result<(), Q::Error> {
+                    #(<#updates as #fixed>::write_later(&self.#inner, list)?;)*
+                    for later in self.__later.iter() {
+                        list.serialize_element(&#home::__private::First(later))?;
+                        later.write_later(list)?;
+                    }
+                    ::core::result::Result::Ok(())
+                }
+
+                fn later(&mut self) -> &mut #home::__private::Later<Self> {
+                    &mut self.__later
+                }
+            }
+        }
+    }
+
+    /// How the state hands out the flattened ones, and takes their updates.
+    fn flattens(&self, code: &Code<'_>) -> TokenStream {
+        let Self { ident, update, .. } = self;
+        let Code { home, flats, .. } = code;
+        let FlatCode { idents: inner, types, updates, .. } = flats;
+        quote! {
+            #(
+                #[automatically_derived]
+                impl #home::Flattens<#types> for #ident {
+                    fn part(&self) -> &#types {
+                        &self.#inner
+                    }
+
+                    fn into_part(self) -> #types {
+                        self.#inner
+                    }
+
+                    fn lift(update: #updates) -> #update {
+                        #update { #inner: update, ..::core::default::Default::default() }
+                    }
+                }
+            )*
+        }
+    }
+
+    /// The checks that a set of channels can hold every channel of the state, and that no two have one name.
     fn capacity(&self, code: &Code<'_>) -> TokenStream {
-        let (home, count) = (&code.home, code.positions.len());
-        let message = format!("the state `{}` has {count} channels, which are too many", self.ident.unraw());
+        let Code { home, count, flats, .. } = code;
+        let (name, update) = (self.ident.unraw().to_string(), &self.update);
+        if flats.idents.is_empty() {
+            let message =
+                format!("the state `{name}` has {} channels, which are too many", code.positions.len());
+            return quote_spanned! {self.ident.span()=>
+                const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
+            };
+        }
+        let message =
+            format!("the state `{name}` has too many channels, those of its flattened states counted");
         quote_spanned! {self.ident.span()=>
             const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
+            const _: () = if let ::core::option::Option::Some(problem) =
+                #home::__private::Problem::twice(#name, <#update as #home::__private::Fixed>::NAMES)
+            {
+                ::core::panic!("{}", problem.text())
+            };
         }
     }
 }

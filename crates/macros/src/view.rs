@@ -13,10 +13,15 @@ use crate::home::Home;
 pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "view")?;
     let home = Home::find()?;
-    let values = fields.iter().map(|(field, place)| {
+    let values = fields.iter().map(|Field { ident, place, flatten }| {
+        let value = if *flatten {
+            quote_spanned!(*place=> #home::View::view(&state.#ident))
+        } else {
+            quote_spanned!(*place=> ::core::clone::Clone::clone(&state.#ident))
+        };
         quote_spanned! {*place=>
-            #field: {
-                let value = ::core::clone::Clone::clone(&state.#field);
+            #ident: {
+                let value = #value;
                 value
             },
         }
@@ -39,9 +44,13 @@ pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
 pub(crate) fn expand_input(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "input")?;
     let home = Home::find()?;
-    let writes = fields.iter().map(|(field, place)| {
-        quote_spanned! {*place=>
-            update.#field = ::core::option::Option::Some(::core::convert::Into::into(input.#field));
+    let writes = fields.iter().map(|Field { ident, place, flatten }| {
+        if *flatten {
+            quote_spanned!(*place=> update = update.#ident(input.#ident);)
+        } else {
+            quote_spanned! {*place=>
+                update.#ident = ::core::option::Option::Some(::core::convert::Into::into(input.#ident));
+            }
         }
     });
     Ok(quote! {
@@ -62,8 +71,33 @@ struct Part<'a> {
     ident: &'a Ident,
     /// The state.
     of: Path,
-    /// The fields, each with the place of its type.
-    fields: Vec<(&'a Ident, Span)>,
+    fields: Vec<Field<'a>>,
+}
+
+struct Field<'a> {
+    ident: &'a Ident,
+    /// The place of its type.
+    place: Span,
+    /// Whether it is a part of a flattened state.
+    flatten: bool,
+}
+
+impl<'a> Field<'a> {
+    fn parse(field: &'a syn::Field, word: &str) -> Result<Self> {
+        let ident = field.ident.as_ref().expect("the fields are named");
+        let mut flatten = false;
+        for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident(word)) {
+            attribute.parse_nested_meta(|meta| {
+                flatten = meta.path.is_ident("flatten");
+                if flatten {
+                    Ok(())
+                } else {
+                    Err(meta.error(format!("only `#[{word}(flatten)]` is known here")))
+                }
+            })?;
+        }
+        Ok(Self { ident, place: Span::call_site().located_at(field.ty.span()), flatten })
+    }
 }
 
 impl<'a> Part<'a> {
@@ -74,8 +108,10 @@ impl<'a> Part<'a> {
         match &input.data {
             Data::Struct(data) if matches!(data.fields, Fields::Named(_)) => {
                 for field in &data.fields {
-                    let name = field.ident.as_ref().expect("the fields are named");
-                    fields.push((name, Span::call_site().located_at(field.ty.span())));
+                    match Field::parse(field, word) {
+                        Ok(field) => fields.push(field),
+                        Err(problem) => problems.push(problem),
+                    }
                 }
             }
             _ => {

@@ -14,6 +14,7 @@ mod durability;
 mod errors;
 mod failures;
 mod fan_out;
+mod flatten;
 mod forks;
 mod functional;
 mod handlers;

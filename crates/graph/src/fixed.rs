@@ -1,0 +1,220 @@
+//! Updates of states that are structs: what the derive knows of them, and their JSON form.
+//!
+//! The form is written and read entry by entry, so that a state can pass on the entries of another one that it takes in.
+//!
+//! Start at [`Fixed`].
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, MapAccess, Visitor},
+    ser::{SerializeMap, SerializeSeq},
+};
+use superstep_engine::ChannelSet;
+
+use crate::{Channel, later::Later};
+
+const CLEAR: &str = "clear";
+const THEN: &str = "$then";
+
+/// An update whose channels are known when the program is compiled. Made by `#[derive(State)]`.
+#[diagnostic::on_unimplemented(
+    message = "a state with the updates `{Self}` cannot be flattened",
+    label = "not the updates of a struct",
+    note = "`flatten` takes a struct with `#[derive(State)]`, whose channels are known when the program is compiled"
+)]
+pub trait Fixed: Default {
+    /// How many channels there are.
+    const COUNT: usize;
+
+    /// All names under which they are or were stored.
+    const NAMES: &'static [&'static str];
+
+    /// They, by position.
+    fn channels() -> &'static [Channel];
+
+    /// See [`State::written`](crate::State::written).
+    fn written(&self) -> ChannelSet;
+
+    /// See [`State::exclusive`](crate::State::exclusive).
+    fn exclusive(&self) -> ChannelSet;
+
+    /// See [`State::restrict`](crate::State::restrict).
+    fn restrict(&mut self, channels: ChannelSet);
+
+    /// Writes an entry for each write, without what follows this update.
+    ///
+    /// # Errors
+    /// If a write has no such form.
+    fn write_entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
+
+    /// Takes the value that comes next, if `name` is that of a channel. Whether it is.
+    ///
+    /// # Errors
+    /// If the value does not fit, or the channel has a write already.
+    fn read_entry<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
+
+    /// The channels that start over, without what follows this update.
+    fn cleared(&self) -> ChannelSet;
+
+    /// Lets a channel start over.
+    fn clear(&mut self, channel: usize);
+
+    /// Whether other updates follow.
+    fn goes_on(&self) -> bool;
+
+    /// Writes the updates that follow, in their order.
+    ///
+    /// # Errors
+    /// If a write has no such form.
+    fn write_later<Q: SerializeSeq>(&self, list: &mut Q) -> Result<(), Q::Error>;
+
+    /// The updates that follow, but for those that only a flattened state knows of.
+    fn later(&mut self) -> &mut Later<Self>;
+}
+
+/// Writes the entry of a channel, if there is a write.
+///
+/// # Errors
+/// If the write has no such form.
+pub fn write<T: Serialize, M: SerializeMap>(
+    write: &Option<T>,
+    name: &'static str,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    write.as_ref().map_or(Ok(()), |write| map.serialize_entry(name, write))
+}
+
+/// Reads the entry of a channel. It is there: `null` is the write `None` then, and not the absence of a write.
+///
+/// # Errors
+/// If it does not fit, or there is a write already.
+pub fn read<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    write: &mut Option<T>,
+    name: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    match write {
+        Some(_) => Err(A::Error::duplicate_field(name)),
+        None => map.next_value().map(|read| *write = Some(read)),
+    }
+}
+
+/// An update as JSON: an entry for each write, `clear`, and `$then`.
+///
+/// # Errors
+/// If a write has no such form.
+pub fn serialize<U: Fixed, S: Serializer>(update: &U, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    write_first(update, &mut map)?;
+    if update.goes_on() {
+        map.serialize_entry(THEN, &Rest(update))?;
+    }
+    map.end()
+}
+
+fn write_first<U: Fixed, M: SerializeMap>(update: &U, map: &mut M) -> Result<(), M::Error> {
+    update.write_entries(map)?;
+    let cleared = update.cleared();
+    if cleared.is_empty() { Ok(()) } else { map.serialize_entry(CLEAR, &Names::<U>(cleared, PhantomData)) }
+}
+
+/// An update without what follows it.
+pub struct First<'a, U>(pub &'a U);
+
+/// What follows an update.
+struct Rest<'a, U>(&'a U);
+
+/// The names of those channels that are stored.
+struct Names<U>(ChannelSet, PhantomData<fn() -> U>);
+
+impl<U: Fixed> Serialize for First<'_, U> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        write_first(self.0, &mut map)?;
+        map.end()
+    }
+}
+
+impl<U: Fixed> Serialize for Rest<'_, U> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        self.0.write_later(&mut list)?;
+        list.end()
+    }
+}
+
+impl<U: Fixed> Serialize for Names<U> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let channels = self.0.iter().map(|position| &U::channels()[position]);
+        serializer.collect_seq(channels.filter(|channel| !channel.untracked).map(|channel| &*channel.name))
+    }
+}
+
+/// An update that was written by [`serialize`].
+///
+/// # Errors
+/// If it has an entry that is no channel's, or that does not fit.
+pub fn deserialize<'de, U: Fixed + Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<U, D::Error> {
+    deserializer.deserialize_map(Entries(PhantomData))
+}
+
+struct Entries<U>(PhantomData<fn() -> U>);
+
+impl<'de, U: Fixed + Deserialize<'de>> Visitor<'de> for Entries<U> {
+    type Value = U;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an update: an object with an entry for each channel that is written")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<U, A::Error> {
+        let mut update = U::default();
+        let (mut cleared, mut later) = (None::<Vec<Name<'de>>>, None::<Later<U>>);
+        while let Some(Name(name)) = map.next_key()? {
+            match &*name {
+                CLEAR => read(&mut cleared, CLEAR, &mut map)?,
+                THEN => read(&mut later, THEN, &mut map)?,
+                name if update.read_entry(name, &mut map)? => {}
+                name => return Err(A::Error::unknown_field(name, U::NAMES)),
+            }
+        }
+        for Name(name) in cleared.unwrap_or_default() {
+            let position = U::channels().iter().position(|channel| channel.is_called(&name));
+            let none = || A::Error::custom(format!("no channel is named `{name}`"));
+            update.clear(position.ok_or_else(none)?);
+        }
+        *update.later() = later.unwrap_or_default();
+        Ok(update)
+    }
+}
+
+/// A name that need not be copied.
+struct Name<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a channel")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(name)))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(name.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}

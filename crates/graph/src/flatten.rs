@@ -1,0 +1,155 @@
+//! States inside states.
+//!
+//! Start at [`Flattens`].
+
+use std::ops::Range;
+
+use crate::{Channel, State};
+
+/// A state that has the channels of another one among its own, in a field with `#[channel(flatten)]`.
+///
+/// The derive implements it for each such field. It lets what was written for `T`, such as the nodes of an agent, run in a
+/// graph of this state. For a state inside a flattened one, implement it yourself:
+///
+/// ```
+/// use superstep_graph::{Flattens, Log, State, reduce};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Talk {
+///     #[channel(append)]
+///     log: Log<String>,
+/// }
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Chat {
+///     #[channel(flatten)]
+///     talk: Talk,
+///     topic: String,
+/// }
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Support {
+///     #[channel(flatten)]
+///     chat: Chat,
+/// }
+///
+/// impl Flattens<Talk> for Support {
+///     fn part(&self) -> &Talk {
+///         &self.chat.talk
+///     }
+///
+///     fn lift(update: TalkUpdate) -> SupportUpdate {
+///         Support::update().chat(Chat::update().talk(update))
+///     }
+/// }
+///
+/// let update = <Support as Flattens<Talk>>::lift(Talk::update().log(["hi".to_owned()]));
+/// let update = update.chat(Chat::update().topic("greetings"));
+/// assert_eq!(serde_json::to_string(&update)?, r#"{"topic":"greetings","log":["hi"]}"#);
+/// let state = reduce(&Support::default(), [update])?;
+/// assert_eq!(Flattens::<Talk>::part(&state).log, ["hi".to_owned()]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not have the channels of `{T}`",
+    label = "has no field `#[channel(flatten)]` of type `{T}`",
+    note = "add one to the state: `#[channel(flatten)] name: {T}`"
+)]
+pub trait Flattens<T: State>: State {
+    /// The state inside.
+    fn part(&self) -> &T;
+
+    /// The same, without a copy.
+    fn into_part(self) -> T {
+        self.part().clone()
+    }
+
+    /// An update of the state inside, as one of this state.
+    fn lift(update: T::Update) -> Self::Update;
+}
+
+/// All channels in the order of their positions.
+pub fn in_order<const N: usize, const M: usize>(
+    own: [(usize, Channel); N],
+    flattened: [(Range<usize>, &'static [Channel]); M],
+) -> Vec<Channel> {
+    let mut channels: Vec<_> = own.into_iter().collect();
+    for (positions, inner) in flattened {
+        channels.extend(positions.zip(inner.iter().cloned()));
+    }
+    channels.sort_by_key(|(position, _)| *position);
+    channels.into_iter().map(|(_, channel)| channel).collect()
+}
+
+/// Several lists as one, of which `N` is the length.
+pub const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let (mut list, mut at) = (0, 0);
+    while list < lists.len() {
+        let mut item = 0;
+        while item < lists[list].len() {
+            all[at] = lists[list][item];
+            (at, item) = (at + 1, item + 1);
+        }
+        list += 1;
+    }
+    all
+}
+
+/// What is wrong with a state, for the compiler to say.
+pub struct Problem {
+    text: [u8; 256],
+    length: usize,
+}
+
+impl Problem {
+    /// The first name that two channels claim.
+    pub const fn twice(state: &str, names: &[&str]) -> Option<Self> {
+        let mut one = 0;
+        while one < names.len() {
+            let mut other = one + 1;
+            while other < names.len() {
+                if equal(names[one].as_bytes(), names[other].as_bytes()) {
+                    let problem = Self { text: [0; 256], length: 0 }.with("the state `").with(state);
+                    let problem = problem.with("` has two channels that are, or were, called `");
+                    return Some(problem.with(names[one]).with("`; rename one of them"));
+                }
+                other += 1;
+            }
+            one += 1;
+        }
+        None
+    }
+
+    const fn with(mut self, text: &str) -> Self {
+        let text = text.as_bytes();
+        let mut at = 0;
+        while at < text.len() && self.length < self.text.len() {
+            self.text[self.length] = text[at];
+            (at, self.length) = (at + 1, self.length + 1);
+        }
+        self
+    }
+
+    /// The words.
+    pub const fn text(&self) -> &str {
+        match std::str::from_utf8(self.text.split_at(self.length).0) {
+            Ok(text) => text,
+            Err(_) => "two channels have one name; rename one of them",
+        }
+    }
+}
+
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}

@@ -1,0 +1,66 @@
+//! A field that is itself a state, whose channels are channels of the state that it is in.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{Error, Field, Result, Type, spanned::Spanned};
+
+use crate::{channel::Said, home::Home};
+
+/// One flattened state.
+pub(crate) struct Flat {
+    /// The field.
+    pub(crate) ident: Ident,
+    /// Its type, the state.
+    pub(crate) ty: Type,
+    /// How many channels of the outer state come before its own: so many fields, and those of these states.
+    fields_before: usize,
+    flats_before: Vec<Type>,
+}
+
+impl Flat {
+    /// Reads a named field, whose attributes said `flatten`. `channels` and `flats` come before it.
+    ///
+    /// # Errors
+    /// If they say anything else, or the field has a reserved name.
+    pub(crate) fn parse(field: Field, said: &Said, channels: usize, flats: &[Self]) -> Result<Self> {
+        let ident = field.ident.expect("the fields of a state are named");
+        if !said.only_flatten() {
+            let message = "a flattened state has channels of its own, which say there how they fold and what was stored of \
+                           them; leave only `flatten` here";
+            return Err(Error::new_spanned(ident, message));
+        }
+        if ident == "clear" {
+            let message = "a field cannot be called `clear`: in an update that lists the channels which start over; choose another name";
+            return Err(Error::new_spanned(ident, message));
+        }
+        let flats_before = flats.iter().map(|flat| flat.ty.clone()).collect();
+        Ok(Self { ident, ty: field.ty, fields_before: channels, flats_before })
+    }
+
+    /// The type of its updates.
+    pub(crate) fn update(&self, home: &Home) -> TokenStream {
+        update_of(&self.ty, home)
+    }
+
+    /// The positions of its channels in the outer state.
+    pub(crate) fn positions(&self, home: &Home) -> TokenStream {
+        let start = position(self.fields_before, &self.flats_before, home);
+        let update = self.update(home);
+        quote!(#start..#start + <#update as #home::__private::Fixed>::COUNT)
+    }
+}
+
+/// The position of what comes after so many channels and these flattened states.
+pub(crate) fn position(fields: usize, flats: &[Type], home: &Home) -> TokenStream {
+    if flats.is_empty() {
+        return quote!(#fields);
+    }
+    let updates = flats.iter().map(|ty| update_of(ty, home));
+    quote!((#fields #(+ <#updates as #home::__private::Fixed>::COUNT)*))
+}
+
+fn update_of(ty: &Type, home: &Home) -> TokenStream {
+    let place = Span::call_site().located_at(ty.span());
+    let home = home.at(place);
+    quote_spanned!(place=> <#ty as #home::State>::Update)
+}
