@@ -77,7 +77,7 @@ pub struct ReactConfig {
     /// taken for what they mean. An event says so.
     pub repair: bool,
     /// Whether an answer whose whole text is calls of the tools is taken for those calls; see
-    /// [`text_calls`](superstep_llm::text_calls). For servers that do not know their model's way to write them.
+    /// [`ReadsTextCalls`](superstep_llm::ReadsTextCalls). For servers that do not know their model's way to write them.
     pub text_calls: bool,
     /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
     pub synthetic_after_tools: Option<String>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGraph};
-use superstep_llm::{Role, ToolRegistry};
+use superstep_llm::{ReadsTextCalls, Role, ToolRegistry};
 
 use crate::{
     AgentState, Approvals, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
@@ -35,7 +35,11 @@ pub struct AgentDeps {
 impl AgentDeps {
     /// Models with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
     pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
-        let (models, tools, config) = (models.into(), Arc::new(tools), Arc::new(config));
+        let mut models = models.into();
+        if config.text_calls {
+            models.main = Arc::new(ReadsTextCalls(models.main));
+        }
+        let (tools, config) = (Arc::new(tools), Arc::new(config));
         let (approvals, hooks) = (Approvals::Deny, Hooks::default());
         Self { models, tools, approvals, memory: None, spill: None, hooks, config }
     }

@@ -78,6 +78,7 @@ impl Assembler {
                 let name = name.as_deref().filter(|name| !name.is_empty());
                 self.push_call(*index, id, name, arguments);
             }
+            Delta::TextCalls { .. } => self.content.clear(),
             Delta::Usage(usage) => self.usage = Some(*usage),
             Delta::Finish(reason) => self.finish = Some(reason.clone()),
             Delta::Retry { .. } | Delta::Fallback { .. } => self.retries = self.retries.saturating_add(1),

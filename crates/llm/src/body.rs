@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// How a call that is none goes back to the provider: argument text that is no JSON object, and a name that no tool can have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WirePolicy {
     /// As `{"_raw":"…"}`, and `_` for what may not be in a name: many servers refuse a whole conversation for one broken call.
     #[default]
@@ -22,7 +23,8 @@ pub enum WirePolicy {
 }
 
 /// Which assistant messages take their reasoning back to the provider.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReasoningPolicy {
     /// None.
     Never,
@@ -34,7 +36,8 @@ pub enum ReasoningPolicy {
 }
 
 /// The field that carries [`Request::max_tokens`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputLimit {
     /// `max_tokens`, which nearly every server knows.
     #[default]
@@ -52,8 +55,15 @@ pub struct WireConfig {
     pub arguments: WirePolicy,
     /// Which reasoning is sent back.
     pub reasoning: ReasoningPolicy,
+    /// Whether the text of answers has the reasoning in `<think>` tags, to be taken out; see
+    /// [`split_thinking`](crate::split_thinking).
+    pub think_tags: bool,
     /// How the output limit is called.
     pub output_limit: OutputLimit,
+    /// The temperature of requests that have none of their own.
+    pub temperature: Option<f32>,
+    /// The most tokens of answers to requests that do not say how many.
+    pub max_tokens: Option<u32>,
     /// Further fields of the body, such as `seed`. They may not be fields that are written anyway; see
     /// [`WireConfig::conflict`].
     pub extra: BTreeMap<String, Value>,
@@ -85,16 +95,17 @@ impl WireConfig {
             let in_round = last_user.is_none_or(|user| at > user);
             self.message(message, in_round)
         });
+        let most = request.max_tokens.or(self.max_tokens);
         let (max_tokens, max_completion_tokens) = match self.output_limit {
-            OutputLimit::MaxTokens => (request.max_tokens, None),
-            OutputLimit::MaxCompletionTokens => (None, request.max_tokens),
+            OutputLimit::MaxTokens => (most, None),
+            OutputLimit::MaxCompletionTokens => (None, most),
         };
         Body {
             model: &self.model,
             messages: messages.collect(),
             tools: request.tools.iter().map(WireTool::of).collect(),
             response_format: request.output_schema.as_ref().map(ResponseFormat::of),
-            temperature: request.temperature,
+            temperature: request.temperature.or(self.temperature),
             max_tokens,
             max_completion_tokens,
             stream: true,

@@ -15,11 +15,13 @@ mod model;
 mod openai;
 #[cfg(feature = "openai")]
 mod openai_config;
+mod reads_calls;
 mod refusal;
 mod registry;
 mod retry;
 mod retrying;
 mod text_calls;
+mod thinking;
 mod tool;
 
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
@@ -33,9 +35,11 @@ pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, Respon
 pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
+pub use reads_calls::ReadsTextCalls;
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
 pub use text_calls::text_calls;
+pub use thinking::split_thinking;
 pub use tool::{Behaviour, FnTool, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};

@@ -42,6 +42,11 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
+    /// The text of the answer so far is void: it was this many tool calls, which follow.
+    TextCalls {
+        /// How many.
+        n: usize,
+    },
     /// Tokens spent so far. The last one counts.
     Usage(Usage),
     /// The model stopped. Usage may still follow.

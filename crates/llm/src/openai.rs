@@ -28,6 +28,7 @@ use crate::{
     chunk::malformed,
     openai_config::{base_url, is_loopback},
     refusal::excerpt,
+    split_thinking,
 };
 
 /// Most bytes that are read of a refusal, and kept of an answer that may turn out to be no stream.
@@ -134,7 +135,9 @@ impl ChatModel for OpenAiModel {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        stream::once(self.open(request)).try_flatten().map_err(|error| self.hide_key(error)).boxed()
+        let deltas = stream::once(self.open(request)).try_flatten();
+        let deltas = deltas.map_err(|error| self.hide_key(error)).boxed();
+        if self.config.wire.think_tags { split_thinking(deltas) } else { deltas }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The third node: one model call. It executes no tool.
 
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::{FinishReason, ModelError, Response, ToolSpec, Usage, text_calls};
+use superstep_llm::{ModelError, Response, Usage};
 
 use super::{
     answer,
@@ -67,10 +67,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
     let mut calls = 0;
     let response = match response {
-        Some(Ok(mut response)) => {
-            if deps.config.text_calls && read_text_calls(&mut response, &sent.tools, cx) {
-                cx.discard_message(&message);
-            }
+        Some(Ok(response)) => {
             calls = response.message.tool_calls.len();
             let answer = response.message.clone();
             let hooked = reasoning_hooks::after(deps, &sent, answer, (&message, requests), cx).await;
@@ -131,20 +128,6 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let by_model = by_model(state, main, asked.usage_by_model(main, guess));
     let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
     Ok(Some(if by_model.is_empty() { update } else { update.usage_by_model(by_model) }))
-}
-
-/// Takes an answer for tool calls if all of its text is, and says whether it did. Only tools that were offered count, so an
-/// answer without tools stays one.
-fn read_text_calls(response: &mut Response, offered: &[ToolSpec], cx: &Cx) -> bool {
-    let is_cut_off = matches!(response.finish, FinishReason::Length | FinishReason::ContentFilter);
-    if is_cut_off || !response.message.tool_calls.is_empty() {
-        return false;
-    }
-    let Some(calls) = text_calls(&response.message.content, offered) else { return false };
-    events::text_calls(cx, calls.len());
-    response.message.content.clear();
-    response.message.tool_calls = calls;
-    true
 }
 
 fn stop(reason: &str) -> AgentStateUpdate {

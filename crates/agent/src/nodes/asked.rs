@@ -72,6 +72,10 @@ impl Asked {
                     events::attempt_discarded(cx, *attempt);
                     cx.discard_message(&self.message);
                 }
+                Delta::TextCalls { n } => {
+                    events::text_calls(cx, *n);
+                    cx.discard_message(&self.message);
+                }
                 Delta::Usage(usage) => self.current = *usage,
                 Delta::ToolCall { .. } | Delta::Finish(_) => {}
             }

@@ -1,0 +1,97 @@
+//! A model whose tool calls come as text.
+
+use std::collections::VecDeque;
+
+use futures::{StreamExt, stream};
+
+use crate::{
+    ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, ToolCall, ToolSpec, text_calls,
+};
+
+/// A model whose answers are taken for tool calls where their whole text is; see [`text_calls`].
+///
+/// The text is streamed as it comes. When it turns out to be calls, [`Delta::TextCalls`] says that it is void, and the calls
+/// follow. An answer that was cut off, or that calls tools in the usual way as well, stays as it is.
+#[derive(Clone, Debug)]
+pub struct ReadsTextCalls<M>(
+    /// The model.
+    pub M,
+);
+
+impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.0.names()
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let reader = Reader {
+            offered: request.tools.clone(),
+            deltas: self.0.stream(request),
+            text: String::new(),
+            has_calls: false,
+            ready: VecDeque::new(),
+        };
+        stream::unfold(reader, |mut reader| async { reader.next().await.map(|delta| (delta, reader)) })
+            .boxed()
+    }
+}
+
+struct Reader<'a> {
+    deltas: ResponseStream<'a>,
+    offered: Vec<ToolSpec>,
+    /// Of the current attempt.
+    text: String,
+    has_calls: bool,
+    ready: VecDeque<Delta>,
+}
+
+impl Reader<'_> {
+    async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        if let Some(delta) = self.ready.pop_front() {
+            return Some(Ok(delta));
+        }
+        let delta = match self.deltas.next().await? {
+            Ok(delta) => delta,
+            Err(error) => return Some(Err(error)),
+        };
+        match &delta {
+            Delta::Text(text) => self.text.push_str(text),
+            Delta::ToolCall { .. } => self.has_calls = true,
+            Delta::AttemptDiscarded { .. } => {
+                self.text.clear();
+                self.has_calls = false;
+            }
+            Delta::Finish(reason) => {
+                if let Some(calls) = self.calls(reason) {
+                    self.announce(calls);
+                    return self.ready.pop_front().map(Ok);
+                }
+            }
+            _ => {}
+        }
+        Some(Ok(delta))
+    }
+
+    /// The calls that the text is. Only tools that were offered count, so an answer without tools stays one.
+    fn calls(&self, reason: &FinishReason) -> Option<Vec<ToolCall>> {
+        let is_whole = !matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
+        if is_whole && !self.has_calls { text_calls(&self.text, &self.offered) } else { None }
+    }
+
+    fn announce(&mut self, calls: Vec<ToolCall>) {
+        self.has_calls = true;
+        self.ready.push_back(Delta::TextCalls { n: calls.len() });
+        let calls = calls.into_iter().enumerate().map(|(index, call)| Delta::ToolCall {
+            index,
+            id: Some(call.id),
+            name: Some(call.name),
+            arguments: call.arguments,
+        });
+        self.ready.extend(calls);
+        self.ready.push_back(Delta::Finish(FinishReason::ToolCalls));
+    }
+}

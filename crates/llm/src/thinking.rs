@@ -1,0 +1,123 @@
+//! Reasoning that a server leaves in the text, in `<think>` tags.
+
+use futures::{StreamExt, stream};
+
+use crate::{Delta, ResponseStream};
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// Tells what stands between `<think>` and `</think>` as reasoning; white space after it belongs to neither.
+///
+/// For servers that do not take their models' reasoning apart, see [`WireConfig::think_tags`](crate::WireConfig::think_tags).
+/// A tag that is never closed holds the rest of the text.
+pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
+    let begun = (deltas, Splitter::default());
+    let split = stream::unfold(begun, |(mut deltas, mut splitter)| async move {
+        let mut out = Vec::new();
+        match deltas.next().await? {
+            Ok(Delta::Text(text)) => splitter.take(&text, &mut out),
+            Ok(delta) => {
+                match &delta {
+                    Delta::AttemptDiscarded { .. } => splitter = Splitter::default(),
+                    // The text is over, so the beginning of a tag is none.
+                    Delta::Finish(_) | Delta::ToolCall { .. } => splitter.flush(&mut out),
+                    _ => {}
+                }
+                out.push(delta);
+            }
+            Err(error) => return Some((vec![Err(error)], (deltas, splitter))),
+        }
+        Some((out.into_iter().map(Ok).collect(), (deltas, splitter)))
+    });
+    split.flat_map(stream::iter).boxed()
+}
+
+#[derive(Default)]
+struct Splitter {
+    thinks: bool,
+    /// Whether white space is still to be skipped.
+    skips: bool,
+    /// The end of the text so far, if it may be the beginning of a tag.
+    pending: String,
+}
+
+impl Splitter {
+    fn take(&mut self, text: &str, out: &mut Vec<Delta>) {
+        self.pending.push_str(text);
+        while let Some(at) = self.pending.find(self.tag()) {
+            let rest = self.pending.split_off(at + self.tag().len());
+            self.pending.truncate(at);
+            self.flush(out);
+            self.thinks = !self.thinks;
+            self.skips = !self.thinks;
+            self.pending = rest;
+        }
+        let tag = self.tag();
+        let begins = |at: &usize| tag.starts_with(&self.pending[*at..]);
+        let at = self.pending.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.pending.len());
+        let rest = self.pending.split_off(at);
+        self.flush(out);
+        self.pending = rest;
+    }
+
+    /// The tag that ends what is being read.
+    fn tag(&self) -> &'static str {
+        if self.thinks { CLOSE } else { OPEN }
+    }
+
+    fn flush(&mut self, out: &mut Vec<Delta>) {
+        let text = std::mem::take(&mut self.pending);
+        let text = if self.skips { text.trim_start() } else { &text };
+        if !text.is_empty() {
+            self.skips = false;
+            out.push(if self.thinks { Delta::Reasoning(text.into()) } else { Delta::Text(text.into()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FinishReason;
+
+    /// The reasoning and the text of a stream of these pieces.
+    fn split(pieces: &[&str]) -> (String, String) {
+        let deltas = pieces.iter().map(|piece| Ok(Delta::Text((*piece).into())));
+        let end = [Ok(Delta::Finish(FinishReason::Stop))];
+        let deltas: Vec<_> = deltas.chain(end).collect();
+        let split = split_thinking(stream::iter(deltas).boxed());
+        let (mut reasoning, mut text) = (String::new(), String::new());
+        for delta in futures::executor::block_on(split.collect::<Vec<_>>()) {
+            match delta.unwrap() {
+                Delta::Reasoning(piece) => reasoning.push_str(&piece),
+                Delta::Text(piece) => text.push_str(&piece),
+                other => assert_eq!(other, Delta::Finish(FinishReason::Stop)),
+            }
+        }
+        (reasoning, text)
+    }
+
+    #[test]
+    fn a8_what_stands_in_think_tags_is_reasoning() {
+        let of = |text: &str| split(&[text]);
+        assert_eq!(of("<think>hm</think>\n\nyes\n"), ("hm".into(), "yes\n".into()));
+        assert_eq!(of("a <think>b</think> c <think>d</think>e"), ("bd".into(), "a c e".into()));
+        assert_eq!(of("<think>cut off"), ("cut off".into(), "".into()));
+        assert_eq!(of("a < b <thin"), ("".into(), "a < b <thin".into()));
+        assert_eq!(of("no </think> tag"), ("".into(), "no </think> tag".into()));
+        assert_eq!(of("<think></think>x"), ("".into(), "x".into()));
+    }
+
+    #[test]
+    fn a8_a_tag_may_be_cut_anywhere() {
+        let text = "a<<think>hé<x</think>\n\n b</think>";
+        let whole = split(&[text]);
+        assert_eq!(whole, ("hé<x".into(), "a<b</think>".into()));
+        for (at, _) in text.char_indices() {
+            assert_eq!(split(&[&text[..at], &text[at..]]), whole, "cut at {at}");
+        }
+        let chars: Vec<String> = text.chars().map(String::from).collect();
+        assert_eq!(split(&chars.iter().map(String::as_str).collect::<Vec<_>>()), whole);
+    }
+}
