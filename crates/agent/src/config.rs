@@ -79,6 +79,12 @@ pub struct ReactConfig {
     /// Whether an answer whose whole text is calls of the tools is taken for those calls; see
     /// [`ReadsTextCalls`](superstep_llm::ReadsTextCalls). For servers that do not know their model's way to write them.
     pub text_calls: bool,
+    /// Whether the text of an answer that broke off for good, or that was cancelled, is kept as a message that is marked as
+    /// interrupted. Its tool calls are not.
+    pub keep_partial: bool,
+    /// What the model is told with each request that offers tools, as if the user said it: `{left}` is how many steps are left,
+    /// this one included, and `{max}` how many there were. Part of requests, not of the conversation.
+    pub remaining_hint: Option<String>,
     /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
     pub synthetic_after_tools: Option<String>,
     /// What the assistant says when a turn is cancelled; `None` for nothing.

@@ -28,7 +28,7 @@ pub enum WirePolicy {
 pub enum ReasoningPolicy {
     /// None.
     Never,
-    /// Those after the last user message: the model goes on with the thought that led to its calls.
+    /// Those after the last message of the user's own: the model goes on with the thought that led to its calls.
     #[default]
     ToolRound,
     /// All.
@@ -90,7 +90,9 @@ impl WireConfig {
     /// The body of a streamed request. Equal requests give equal bytes, and a longer conversation begins with the bytes
     /// of the shorter one, as prompt caches want it.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        let last_user = request.messages.iter().rposition(|message| message.role == Role::User);
+        // What the agent says in the user's place is part of the round that the model is in.
+        let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
+        let last_user = request.messages.iter().rposition(of_the_user);
         let messages = request.messages.iter().enumerate().map(|(at, message)| {
             let in_round = last_user.is_none_or(|user| at > user);
             self.message(message, in_round)

@@ -41,6 +41,9 @@ pub struct Message {
     /// Whether the agent said it in the user's place. Providers are not told, people need not see it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synthetic: bool,
+    /// Whether the assistant was interrupted before it had said all. Providers are not told.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub interrupted: bool,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -57,6 +60,7 @@ impl Message {
             tool_calls: Vec::new(),
             tool_call_id: String::new(),
             synthetic: false,
+            interrupted: false,
         }
     }
 

@@ -118,6 +118,32 @@ fn c20_the_reply_explains_that_the_model_could_not_be_asked() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 
+#[test]
+fn c18_what_may_pass_is_asked_again() {
+    for status in [500, 502, 503, 504, 529, 408, 409, 425] {
+        let ran = retrying(Scenario::new([http(status, &[], "{}"), txt("ok")]), 1).play();
+        assert_eq!(ran.events(), format!("a▸ +retry{{2,1,{status}}} tok(ok) ◂a"));
+        assert_eq!((ran.state().llm_calls, ran.state().model_requests), (1, 2));
+        assert_eq!(ran.messages(), r#"u:"go", a:"ok""#);
+    }
+    let ran = retrying(Scenario::new([Answer::NoConnection, txt("ok")]), 1).play();
+    assert_eq!(ran.events(), "a▸ +retry{2,1,null} tok(ok) ◂a");
+}
+
+#[test]
+fn c19_a_request_that_is_too_long_is_no_plain_400() {
+    for body in [
+        r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#,
+        r#"{"error":{"message":"This model's maximum context length is 8192 tokens","code":null}}"#,
+        r#"{"error":{"code":400,"message":"no","type":"exceed_context_size_error","n_ctx":4096}}"#,
+    ] {
+        let ran = retrying(Scenario::new([http(400, &[], body)]), 1).play();
+        let error = ran.state().error.as_ref().unwrap();
+        assert_eq!((error.kind, error.status), (ModelErrorKind::ContextOverflow, Some(400)));
+        assert_eq!((ran.requests.len(), ran.events().as_str()), (1, "a▸ ◂a"));
+    }
+}
+
 fn broken() -> Answer {
     Answer::stream().text(["Hel", "lo wor"]).cut()
 }
@@ -143,6 +169,40 @@ fn c21_a_broken_answer_without_retries_leaves_no_message() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::TruncatedStream);
     assert_eq!(ran.events(), "a▸ tok(Hel) tok(lo wor) +attempt_discarded{1} ◂a");
+}
+
+#[test]
+fn c21_a_broken_answer_is_kept_where_it_is_to_be_and_flagged() {
+    let called = Answer::stream().text(["Hel", "lo"]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).cut();
+    for answer in [Answer::stream().text(["Hel", "lo"]).cut(), called] {
+        let scenario = Scenario::new([answer, txt("fine")]).turns(&["go", "go on"]);
+        let ran = scenario
+            .config(|config| ReactConfig { retry: ModelRetry::never(), keep_partial: true, ..config })
+            .play();
+        assert_eq!(ran.turns[0].shown(), "a▸ tok(Hel) tok(lo) ◂a", "what is kept is not void");
+        assert_eq!(ran.turns[0].state.outcome, Some(AgentOutcome::LlmError));
+        assert_eq!(ran.turns[0].state.final_reply, "Hello");
+        assert_eq!(ran.messages(), r#"u:"go", a:"Hello", u:"go on", a:"fine""#);
+        let flagged = ran.state().messages.iter().map(|message| message.interrupted);
+        assert_eq!(flagged.collect::<Vec<_>>(), [false, true, false, false]);
+        assert_eq!(ran.kit.n("echo"), 0);
+    }
+    // Nothing was said that could be kept.
+    let blank = Answer::stream().text(["\n"]).cut();
+    let ran = Scenario::new([blank])
+        .config(|config| ReactConfig { retry: ModelRetry::never(), keep_partial: true, ..config })
+        .play();
+    assert_eq!(ran.messages(), r#"u:"go""#);
+}
+
+#[test]
+fn c21_a_cancelled_answer_is_kept_where_it_is_to_be() {
+    let scenario = Scenario::new([Answer::stream().text(["Hel", "lo"]).delay(500).text(["no"]).stall()]);
+    let mut scenario = scenario.config(|config| ReactConfig { keep_partial: true, ..config });
+    scenario.cancel = Cancel::At(100);
+    let ran = scenario.play_here();
+    assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::Cancelled, "Hello"));
+    assert_eq!(ran.messages(), r#"u:"go", a:"Hello""#);
 }
 
 #[test]

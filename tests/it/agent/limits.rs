@@ -136,3 +136,22 @@ fn d28_at_the_step_limit_the_last_answer_comes_before_loops() {
     let ran = scenario.play();
     assert_eq!((ran.reply(), ran.outcome()), ("partial", AgentOutcome::Limit));
 }
+
+#[test]
+fn the_model_is_told_how_many_steps_are_left_where_it_is_to_be() {
+    let answers = [echo("c1", "1"), echo("c2", "2"), txt("ok")];
+    let hint = Some("{left} of {max} steps are left.".to_owned());
+    let ran = Scenario::new(answers)
+        .config(|config| ReactConfig {
+            limit: Limit { max: 2, ..config.limit },
+            remaining_hint: hint,
+            ..config
+        })
+        .play();
+    let last = |request: usize| ran.requests[request]["messages"].as_array().unwrap().last().unwrap().clone();
+    let told = |text: &str| serde_json::json!({"role": "user", "content": text});
+    assert_eq!(last(0), told("2 of 2 steps are left."));
+    assert_eq!(last(1), told("1 of 2 steps are left."));
+    assert_eq!(last(2)["role"], "tool", "there is nothing left to be told");
+    assert!(!ran.messages().contains("steps are left"), "{}", ran.messages());
+}

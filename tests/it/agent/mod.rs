@@ -42,8 +42,8 @@ use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
     agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Hooks, MemoryTrigger, ReactConfig},
     llm::{
-        ApiKey, ChatModel, Jitter, Message, ModelRetry, Named, OpenAiConfig, OpenAiModel, Role, WireConfig,
-        WirePolicy,
+        ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Request, ResponseStream,
+        Role, WireConfig, WirePolicy, split_thinking,
     },
 };
 use superstep_testing::{
@@ -175,7 +175,7 @@ impl Scenario {
             let models: Vec<_> =
                 self.models().map(|(_, script)| ScriptedModel::with_rules(script, self.rules())).collect();
             let named = self.models().zip(&models).map(|((wire, _), model)| -> Arc<dyn ChatModel> {
-                Arc::new(Named::new(wire.model, model.clone()))
+                Arc::new(Wired { model: model.clone(), wire })
             });
             let (turns, kit) = self.run(named.collect(), 1).await;
             let requests = |(wire, _): (WireConfig, Script), model: &ScriptedModel| {
@@ -370,6 +370,23 @@ impl Turn {
             _ => None,
         };
         self.events.iter().filter_map(node).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A scripted model that answers as if over this wire.
+struct Wired {
+    model: ScriptedModel,
+    wire: WireConfig,
+}
+
+impl ChatModel for Wired {
+    fn name(&self) -> &str {
+        &self.wire.model
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let deltas = self.model.stream(request);
+        if self.wire.think_tags { split_thinking(deltas) } else { deltas }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{AgentOutcome, Metadata, ToolCallRecord, ToolMode},
+    agent::{AgentOutcome, Metadata, ReactConfig, ToolCallRecord, ToolMode},
     llm::{ReasoningPolicy, Usage},
 };
 use superstep_testing::script::{Answer, call, calls, txt};
@@ -225,6 +225,40 @@ fn thinking(reasoning: ReasoningPolicy) -> [Vec<Value>; 2] {
 fn a8_reasoning_goes_back_within_its_tool_round() {
     let [second, third] = thinking(ReasoningPolicy::ToolRound);
     assert_eq!((second, third), (vec![json!("think hard")], vec![Value::Null, Value::Null]));
+}
+
+#[test]
+fn a8_what_the_agent_says_in_the_users_place_does_not_end_the_round() {
+    let first = Answer::stream().reasoning("hm").call(0, "c1", "echo", [r#"{"x":"1"}"#]);
+    let scenario = Scenario::new([first.end("tool_calls").done(), txt("ok")]).config(|config| ReactConfig {
+        synthetic_after_tools: Some("Go on.".into()),
+        remaining_hint: Some("{left} left".into()),
+        ..config
+    });
+    let ran = scenario.play();
+    let messages = ran.requests[1]["messages"].as_array().unwrap();
+    let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "user", "user"]);
+    assert_eq!(messages[1]["reasoning_content"], "hm");
+}
+
+#[test]
+fn a8_think_tags_are_split_only_if_the_provider_wants_it() {
+    let answers = || {
+        let first = Answer::stream().text(["<thi", "nk>h", "m</think>", "\n\nSo "]);
+        [first.call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done(), txt("<think>a</think>b")]
+    };
+    let mut scenario = Scenario::new(answers());
+    let plain = scenario.play();
+    assert_eq!(plain.reply(), "<think>a</think>b");
+    scenario.wire.think_tags = true;
+    let ran = scenario.play();
+    assert_eq!(
+        ran.events(),
+        r#"a▸ think(h) think(m) tok(So ) ◂a tool_start{echo,{"x":"1"},c1} tool_end{echo,c1,"r:1"} a▸ think(a) tok(b) ◂a"#
+    );
+    assert_eq!(ran.requests[1]["messages"][1]["reasoning_content"], "hm");
+    assert_eq!(ran.requests[1]["messages"][1]["content"], "So ");
 }
 
 #[test]

@@ -209,6 +209,8 @@ impl ReactConfig {
             finish: Finish::default(),
             repair: false,
             text_calls: false,
+            keep_partial: false,
+            remaining_hint: None,
             synthetic_after_tools: None,
             halt: None,
             parts: false,

@@ -1,7 +1,7 @@
 //! The third node: one model call. It executes no tool.
 
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::{ModelError, Response, Usage};
+use superstep_llm::{Message, ModelError, Response, Usage};
 
 use super::{
     answer,
@@ -64,6 +64,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     };
     let (requests, mut usage, mut guess) = (asked.sent(), asked.usage(), Usage::default());
     let (streamed, model) = (asked.streamed, asked.model.clone());
+    let partial = asked.answer.partial();
     let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
     let mut calls = 0;
     let response = match response {
@@ -75,14 +76,26 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         }
         other => other.map(|failed| failed.map_err(Unanswered::Model)),
     };
-    if streamed && !matches!(response, Some(Ok(_))) {
+    let kept = match response {
+        None | Some(Err(Unanswered::Model(_))) => {
+            calls = partial.tool_calls.len();
+            answer::kept(&deps.config, state, partial, cx)
+        }
+        _ => None,
+    };
+    if streamed && kept.is_none() && !matches!(response, Some(Ok(_))) {
         // What was streamed is no message, so whoever listens has to forget it.
         events::attempt_discarded(cx, requests);
     }
+    // What the agent said in this request is part of the conversation once it was answered.
+    let said = |update: AgentStateUpdate, answer: Vec<Message>| match answer.is_empty() {
+        true => update,
+        false => update.messages(synthetic.into_iter().chain(answer).collect::<Vec<_>>()),
+    };
     let update = match response {
         None => {
-            tell_message(cx, &message, None, 0);
-            stop("cancelled")
+            tell_message(cx, &message, kept.as_ref(), calls);
+            said(stop("cancelled"), kept.into_iter().collect())
         }
         Some(Ok(response)) => {
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
@@ -107,21 +120,19 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 Some(model) => accepted.update.model(model),
                 None => accepted.update,
             };
-            match accepted.message {
-                Some(message) => {
-                    let messages = synthetic.into_iter().chain([message]).chain(accepted.told);
-                    let update = update.messages(messages.collect::<Vec<_>>());
-                    if state.hints.is_empty() { update } else { update.clear_hints() }
-                }
-                None => update,
-            }
+            let update = match &accepted.message {
+                Some(_) if !state.hints.is_empty() => update.clear_hints(),
+                _ => update,
+            };
+            said(update, accepted.message.into_iter().chain(accepted.told).collect())
         }
         Some(Err(unanswered)) => {
-            tell_message(cx, &message, None, 0);
-            match unanswered {
+            tell_message(cx, &message, kept.as_ref(), calls);
+            let update = match unanswered {
                 Unanswered::Model(error) => stop("llm_error").error(failure(error)),
                 Unanswered::Hook(failure) => hook_failed(failure),
-            }
+            };
+            said(update, kept.into_iter().collect())
         }
     };
     let main = deps.models.main.name();

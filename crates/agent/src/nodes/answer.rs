@@ -44,14 +44,7 @@ pub(super) fn accept(
         update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
     }
     let has_calls = !message.tool_calls.is_empty();
-    match begun {
-        Some(begun) => {
-            message.id = begun.id.clone();
-            message.content.insert_str(0, &begun.content);
-            message.reasoning.insert_str(0, &begun.reasoning);
-        }
-        None => message.id = cx.id("message"),
-    }
+    let mut message = whole(message, begun, cx);
     let before = state.answer;
     let mut reason = call.reason;
     let mut continuing = false;
@@ -105,6 +98,29 @@ pub(super) fn accept(
         }
     }
     Accepted { message: Some(message), told, update: update.answer(answer) }
+}
+
+/// The message with what was said of it before, if it is the rest of one.
+fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
+    match begun {
+        Some(begun) => {
+            message.id = begun.id.clone();
+            message.content.insert_str(0, &begun.content);
+            message.reasoning.insert_str(0, &begun.reasoning);
+        }
+        None => message.id = cx.id("message"),
+    }
+    message
+}
+
+/// What is kept of an answer that broke off: its text, if there is any and it is to be kept.
+pub(super) fn kept(config: &ReactConfig, state: &AgentState, partial: Message, cx: &Cx) -> Option<Message> {
+    if !config.keep_partial || partial.content.trim().is_empty() {
+        return None;
+    }
+    let begun = state.messages.last().filter(|_| state.answer.continuing);
+    let text = Message { tool_calls: Vec::new(), interrupted: true, ..partial };
+    Some(whole(text, begun, cx))
 }
 
 /// An answer of nothing: the model is asked again, as long as it may be.

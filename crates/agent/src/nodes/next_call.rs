@@ -69,8 +69,15 @@ impl<'a> NextCall<'a> {
             }
             AtLimit::Fail if left == 0 => return Plan::Fail,
             _ if left == 0 => return Plan::Stop("max_steps"),
-            _ => {}
+            _ => {
+                let hint = config.remaining_hint.as_ref().filter(|_| call.tools);
+                call.hints.extend(hint.map(|hint| Cow::from(remaining(hint, left, config.limit.max))));
+            }
         }
         Plan::Call(call)
     }
+}
+
+fn remaining(hint: &str, left: u32, max: u32) -> String {
+    hint.replace("{left}", &left.to_string()).replace("{max}", &max.to_string())
 }

@@ -24,7 +24,7 @@ pub(super) fn request(
     let instead = shape.as_deref().filter(|_| mode == OutputMode::Tool && !call.tools);
     let conversation = repaired(state.messages.iter().chain(synthetic));
     let hints = instead.into_iter().chain(call.hints.iter().map(AsRef::as_ref));
-    let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::user);
+    let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
     let tools = if call.tools { deps.tools.specs() } else { Vec::new() };
     Request {
         messages: system.into_iter().chain(conversation).chain(hints).collect(),
