@@ -14,8 +14,8 @@ use superstep_llm::{
 };
 
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, Approvals, Approver, Hooks, MemoryTrigger,
-    Metadata, Models, ReactConfig, Spill, react_graph,
+    AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
+    Models, ReactConfig, Spill, react_graph_as,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -33,8 +33,9 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Agent {
-    graph: CompiledGraph<AgentState>,
+pub struct Agent<S: HasAgent = AgentState> {
+    graph: CompiledGraph<S>,
+    /// How many a turn can take; it ends by its own limit.
     most_supersteps: u32,
 }
 
@@ -181,8 +182,42 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`] if two tools have one name or a tool's schema is none.
     pub fn build(self) -> Result<Agent, AgentError> {
-        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, config, checkpointer, jitter } =
-            self;
+        self.build_as()
+    }
+
+    /// Makes the agent, on a state that has channels beside the agent's.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build).
+    pub fn build_as<S: HasAgent>(mut self) -> Result<Agent<S>, AgentError> {
+        let checkpointer = self.checkpointer.take();
+        let deps = self.deps()?;
+        let config = deps.config.clone();
+        let graph = react_graph_as(deps).compile()?;
+        let graph = match checkpointer {
+            Some(checkpointer) => graph.with_checkpointer(checkpointer),
+            None => graph,
+        };
+        Ok(Agent::of(graph, &config))
+    }
+
+    /// What the agent's nodes work with, for a graph that is wired by hand. The checkpointer is left to that graph.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build), but that there is no graph to compile.
+    pub fn deps(self) -> Result<AgentDeps, AgentError> {
+        let Self {
+            models,
+            fallbacks,
+            tools,
+            approvals,
+            memory,
+            spill,
+            hooks,
+            config,
+            checkpointer: _,
+            jitter,
+        } = self;
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -198,7 +233,6 @@ impl AgentBuilder {
         if registry.get(&config.finish.tool).is_some() {
             return Err(RegistryError::Duplicate { name: config.finish.tool.clone() }.into());
         }
-        let most_supersteps = config.most_supersteps();
         let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
         let main = retrying(models.main).with_fallbacks(fallbacks);
         if let Some(name) = first_repeated(main.names()) {
@@ -206,13 +240,7 @@ impl AgentBuilder {
         }
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
-        let deps = AgentDeps { approvals, memory, spill, hooks, ..AgentDeps::new(models, registry, config) };
-        let graph = react_graph(deps).compile()?;
-        let graph = match checkpointer {
-            Some(checkpointer) => graph.with_checkpointer(checkpointer),
-            None => graph,
-        };
-        Ok(Agent { graph, most_supersteps })
+        Ok(AgentDeps { approvals, memory, spill, hooks, ..AgentDeps::new(models, registry, config) })
     }
 }
 
@@ -232,10 +260,26 @@ impl Agent {
             jitter: seeded_jitter(0),
         }
     }
+}
+
+impl<S: HasAgent> Agent<S> {
+    /// An agent that runs a graph which was wired by hand, of nodes with this configuration.
+    pub fn of(graph: CompiledGraph<S>, config: &ReactConfig) -> Self {
+        // A round of a graph with more nodes may take more supersteps; as many as it has nodes are enough for any.
+        let nodes = u32::try_from(graph.topology().len()).unwrap_or(u32::MAX);
+        let most_supersteps = config.most_supersteps().saturating_mul(nodes);
+        Self { graph, most_supersteps }
+    }
 
     /// The graph it runs.
-    pub fn graph(&self) -> &CompiledGraph<AgentState> {
+    pub fn graph(&self) -> &CompiledGraph<S> {
         &self.graph
+    }
+
+    /// What a message of the user is as an input, to which writes of other channels can be added; see
+    /// [`process_input`](Self::process_input).
+    pub fn input(&self, text: &str) -> S::Update {
+        S::agent_update(AgentState::update().messages([Message::user(text)]))
     }
 
     /// Answers a message.
@@ -244,7 +288,33 @@ impl Agent {
     /// [`RunError`] of the graph. A model that cannot be asked is no error: the reply says so, see
     /// [`AgentOutcome::LlmError`].
     pub async fn process_message(&self, text: &str, config: RunConfig) -> Result<Reply, RunError> {
-        self.graph.invoke(input(text), self.with_room(config)).await.map(Reply::from)
+        self.process_input(self.input(text), config).await.map(Reply::from)
+    }
+
+    /// Answers an input: messages, and whatever else it writes. Its outcome has the state; [`Reply`] is made of it.
+    ///
+    /// ```
+    /// # use superstep_agent::{Agent, AgentState, Reply};
+    /// # use superstep_graph::{RunConfig, RunError, State};
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Support {
+    ///     #[channel(flatten)]
+    ///     agent: AgentState,
+    ///     product: String,
+    /// }
+    ///
+    /// async fn ask(agent: &Agent<Support>) -> Result<String, RunError> {
+    ///     let input = agent.input("How do I clean it?").product("kettle");
+    ///     let end = agent.process_input(input, RunConfig::thread("support-17")).await?;
+    ///     println!("about a {}", end.state.product);
+    ///     Ok(Reply::from(end).final_reply)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`process_message`](Self::process_message).
+    pub async fn process_input(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
+        self.graph.invoke(input, self.with_room(config)).await
     }
 
     /// Answers a message and tells how: [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has the agent's events.
@@ -253,8 +323,18 @@ impl Agent {
         text: &str,
         config: RunConfig,
         streaming: impl Into<Streaming>,
-    ) -> RunStream<AgentState> {
-        self.graph.stream(input(text), self.with_room(config), streaming)
+    ) -> RunStream<S> {
+        self.process_input_stream(self.input(text), config, streaming)
+    }
+
+    /// Like [`process_input`](Self::process_input), telling how.
+    pub fn process_input_stream(
+        &self,
+        input: S::Update,
+        config: RunConfig,
+        streaming: impl Into<Streaming>,
+    ) -> RunStream<S> {
+        self.graph.stream(input, self.with_room(config), streaming)
     }
 
     /// Goes on with a turn that was stopped: from where it stands, or, if it ended because it was cancelled or the model
@@ -275,7 +355,7 @@ impl Agent {
         &self,
         config: RunConfig,
         streaming: impl Into<Streaming>,
-    ) -> Result<RunStream<AgentState>, RunError> {
+    ) -> Result<RunStream<S>, RunError> {
         let config = self.resume_point(config).await?;
         Ok(self.graph.stream_resume(config, streaming))
     }
@@ -284,7 +364,7 @@ impl Agent {
         let mut config = self.with_room(config);
         if let (Some(thread), None) = (&config.thread, config.checkpoint) {
             let head = self.graph.get_state(thread, None).await?;
-            let unanswered = head.values.outcome.is_some_and(AgentOutcome::is_unanswered);
+            let unanswered = head.values.agent().outcome.is_some_and(AgentOutcome::is_unanswered);
             if head.next.is_empty() && unanswered {
                 config.checkpoint = self.last_model_call(thread).await?;
             }
@@ -317,13 +397,9 @@ fn first_repeated(names: Vec<&str>) -> Option<&str> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
 }
 
-fn input(text: &str) -> AgentStateUpdate {
-    AgentState::update().messages([Message::user(text)])
-}
-
-impl From<Outcome<AgentState>> for Reply {
-    fn from(end: Outcome<AgentState>) -> Self {
-        let AgentState { final_reply, output, metadata, outcome, usage, .. } = end.state;
+impl<S: HasAgent> From<Outcome<S>> for Reply {
+    fn from(end: Outcome<S>) -> Self {
+        let AgentState { final_reply, output, metadata, outcome, usage, .. } = end.state.into_agent();
         let outcome = match end.status {
             Status::Completed => outcome,
             Status::Interrupted if !end.interrupts.is_empty() => Some(AgentOutcome::AwaitingApproval),

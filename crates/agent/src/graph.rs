@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use superstep_graph::{END, NodeOptions, NodeRef, OnCancel, Route, START, StateGraph};
+use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::{ReadsTextCalls, Role, ToolRegistry};
 
 use crate::{
-    AgentState, Approvals, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
+    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
+    has_agent::add_node,
     nodes::{
         agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
         tools::tools,
@@ -72,8 +73,10 @@ pub struct ReactNodes {
 }
 
 impl ReactNodes {
-    /// Adds the five nodes, and no edges.
-    pub fn add(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> Self {
+    /// Adds the five nodes, and no edges. A graph that has a node of its own in place of one of them calls
+    /// [`add_agent`] and the others instead.
+    #[track_caller]
+    pub fn add<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> Self {
         Self {
             init_state: add_init_state(graph, deps),
             memory_trigger: add_memory_trigger(graph, deps),
@@ -93,44 +96,45 @@ impl ReactNodes {
     }
 }
 
-/// Adds the node `init_state`.
-pub fn add_init_state(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("init_state", deps.config.clone(), init_state);
-    finishes(graph, node)
+/// Adds the node `init_state`: it resets what belongs to the turn before.
+#[track_caller]
+pub fn add_init_state<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "init_state", deps.config.clone(), init_state)
 }
 
-/// Adds the node `memory_trigger`.
-pub fn add_memory_trigger(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("memory_trigger", deps.clone(), memory_trigger);
-    finishes(graph, node)
+/// Adds the node `memory_trigger`: it hands to the memory what the user wants remembered.
+#[track_caller]
+pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "memory_trigger", deps.clone(), memory_trigger)
 }
 
-/// Adds the node `agent`.
-pub fn add_agent(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("agent", deps.clone(), agent);
-    finishes(graph, node)
+/// Adds the node `agent`: it asks the model, once. [`should_continue`] says where to go from there.
+#[track_caller]
+pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "agent", deps.clone(), agent)
 }
 
-/// Adds the node `tools`.
-pub fn add_tools(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("tools", deps.clone(), tools);
-    finishes(graph, node)
+/// Adds the node `tools`: it executes the tools that the model called, and answers every call.
+#[track_caller]
+pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "tools", deps.clone(), tools)
 }
 
-/// Adds the node `finalize`.
-pub fn add_finalize(graph: &mut StateGraph<AgentState>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("finalize", deps.config.clone(), finalize);
-    finishes(graph, node)
-}
-
-/// A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
-fn finishes(graph: &mut StateGraph<AgentState>, node: NodeRef) -> NodeRef {
-    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
-    node
+/// Adds the node `finalize`: it makes the reply, and sums the turn up.
+#[track_caller]
+pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "finalize", deps.config.clone(), finalize)
 }
 
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
+#[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
+    react_graph_as(deps)
+}
+
+/// The same, on a state that has channels beside the agent's. It is whole; to wire the nodes otherwise, see [`ReactNodes`].
+#[track_caller]
+pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     let mut graph = StateGraph::new("react");
     let nodes = ReactNodes::add(&mut graph, &deps);
     graph.add_edge(START, nodes.init_state);
@@ -143,7 +147,8 @@ pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
 }
 
 /// Whether the model called tools that are to be answered, or is to be asked again.
-pub fn should_continue(state: &AgentState) -> Next {
+pub fn should_continue<S: HasAgent>(state: &S) -> Next {
+    let state = state.agent();
     let calls =
         state.messages.last().filter(|last| last.role == Role::Assistant && !last.tool_calls.is_empty());
     match calls {

@@ -13,6 +13,7 @@ mod agent;
 mod config;
 mod events;
 mod graph;
+mod has_agent;
 mod hooks;
 mod memory;
 mod models;
@@ -34,8 +35,9 @@ pub use config::{
 };
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
-    react_graph, should_continue,
+    react_graph, react_graph_as, should_continue,
 };
+pub use has_agent::HasAgent;
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use models::Models;

@@ -1,0 +1,93 @@
+//! States in which the agent's nodes can run.
+//!
+//! Start at [`HasAgent`].
+
+use futures::FutureExt;
+use superstep_graph::{Cx, Flattens, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph};
+
+use crate::{AgentState, AgentStateUpdate};
+
+/// A state with the channels of the agent: [`AgentState`] itself, or a struct that has it in a field with
+/// `#[channel(flatten)]` beside channels of its own.
+///
+/// ```
+/// use superstep_agent::{AgentState, HasAgent};
+/// use superstep_graph::{Log, State};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Research {
+///     #[channel(flatten)]
+///     agent: AgentState,
+///     #[channel(append)]
+///     sources: Log<String>,
+/// }
+///
+/// assert_eq!(Research::default().agent().current_step, 0);
+/// let update = Research::agent_update(AgentState::update().user_id("ada")).sources(["a book".to_owned()]);
+/// assert_eq!(serde_json::to_string(&update)?, r#"{"sources":["a book"],"user_id":"ada"}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the state `{Self}` does not have the channels of the agent",
+    label = "has no field `#[channel(flatten)]` of type `AgentState`",
+    note = "add one to the state: `#[channel(flatten)] agent: AgentState`"
+)]
+pub trait HasAgent: State {
+    /// The agent's channels.
+    fn agent(&self) -> &AgentState;
+
+    /// The same, without a copy.
+    fn into_agent(self) -> AgentState;
+
+    /// An update of the agent's channels, as one of this state.
+    fn agent_update(update: AgentStateUpdate) -> Self::Update;
+}
+
+impl HasAgent for AgentState {
+    fn agent(&self) -> &AgentState {
+        self
+    }
+
+    fn into_agent(self) -> AgentState {
+        self
+    }
+
+    fn agent_update(update: AgentStateUpdate) -> AgentStateUpdate {
+        update
+    }
+}
+
+impl<S: Flattens<AgentState>> HasAgent for S {
+    fn agent(&self) -> &AgentState {
+        self.part()
+    }
+
+    fn into_agent(self) -> AgentState {
+        self.into_part()
+    }
+
+    fn agent_update(update: AgentStateUpdate) -> S::Update {
+        S::lift(update)
+    }
+}
+
+/// Adds a node of the agent, which sees and writes the agent's channels only.
+///
+/// A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
+#[track_caller]
+pub(crate) fn add_node<S, D, F, Fut>(graph: &mut StateGraph<S>, name: &str, deps: D, node: F) -> NodeRef
+where
+    S: HasAgent,
+    D: Clone + Send + Sync + 'static,
+    F: Fn(D, AgentState, Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: NodeOutput<AgentState>,
+{
+    let lifted = move |state: S, cx| {
+        let ran = node(deps.clone(), state.into_agent(), cx);
+        ran.map(|output| output.into_update().map(S::agent_update))
+    };
+    let node = graph.add_node(name, lifted);
+    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    node
+}
