@@ -3,6 +3,7 @@
 //! Start at [`ReactConfig`].
 
 mod answers;
+mod approval;
 mod budget;
 mod finish;
 mod limit;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use superstep_llm::ModelRetry;
 
 pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
+pub use approval::ApprovalConfig;
 pub use budget::{Budget, Cost};
 pub use finish::{Finish, FinishBy, OutputMode};
 pub use limit::{AtLimit, Limit, LimitUnit};
@@ -59,6 +61,8 @@ pub struct ReactConfig {
     pub result_order: ResultOrder,
     /// Which calls may run, and about which somebody is asked; the last rule that is about a call counts.
     pub permissions: Vec<PermissionRule>,
+    /// What asking about a call does to the others, and denying it to the turn.
+    pub approval: ApprovalConfig,
     /// How long one tool call may take, in milliseconds; `None` for any time.
     #[serde(rename = "tool_timeout_ms", with = "optional_ms")]
     pub tool_timeout: Option<Duration>,
@@ -163,7 +167,7 @@ fn set(field: &mut Value, value: Value) {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 5] = ["limit", "retry", "truncate", "budget", "finish"];
+const TABLES: [&str; 6] = ["limit", "retry", "approval", "truncate", "budget", "finish"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

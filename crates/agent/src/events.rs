@@ -26,6 +26,15 @@ pub(crate) fn tool_end(cx: &Cx, tool: &str, id: &str, result: &str) {
     cx.emit("tool_end", json!({ "tool": tool, "id": id, "result": result }));
 }
 
+/// What a tool says while it runs; after the last chunk nothing more is told, though the tool may say more.
+pub(crate) fn tool_output(cx: &Cx, tool: &str, id: &str, chunk: &str, is_last: bool) {
+    let mut data = json!({ "id": id, "tool": tool, "chunk": chunk });
+    if is_last {
+        data["truncated"] = true.into();
+    }
+    cx.emit("tool_output", data);
+}
+
 /// A call that was answered without being processed.
 pub(crate) fn tool_skipped(cx: &Cx, tool: &str, id: &str, reason: &str) {
     cx.emit("tool_skipped", json!({ "tool": tool, "id": id, "reason": reason }));
@@ -89,9 +98,10 @@ pub(crate) fn text_calls(cx: &Cx, n: usize) {
     cx.emit("text_calls", json!({ "n": n }));
 }
 
-/// A call waits until somebody decides about it; the request stands in the interrupt as well.
+/// A call waits until somebody decides about it; the request stands in the interrupt as well. Whoever may approve may
+/// approve for good, too.
 pub(crate) fn approval_requested(cx: &Cx, request: &ApprovalRequest) {
-    let allowed = ["approve", "deny", "edit", "respond", "always"];
+    let allowed = ["approve", "deny", "edit", "respond"];
     let ApprovalRequest { call_id, tool, args, .. } = request;
     cx.emit("approval_requested", json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed }));
 }

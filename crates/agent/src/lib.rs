@@ -10,6 +10,7 @@
 //! `finalize` makes the reply. Start at [`Agent`], or at [`react_graph`] for the graph alone.
 
 mod agent;
+mod approval;
 mod config;
 mod events;
 mod graph;
@@ -28,9 +29,10 @@ mod texts;
 pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
+pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use config::{
-    AfterEmpty, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep,
-    LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit,
+    AfterEmpty, ApprovalConfig, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Finish, FinishBy,
+    Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit,
     Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
 pub use graph::{
@@ -42,7 +44,6 @@ pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
 pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
 pub use models::Models;
 pub use msg::Msg;
-pub use nodes::tools::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
 pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{

@@ -210,6 +210,8 @@ pub enum AgentOutcome {
     Budget,
     /// The reply does not have the shape it is to have.
     InvalidOutput,
+    /// Somebody denied a tool call, and the turn was to end then.
+    Denied,
     /// It has not ended: calls wait to be approved.
     AwaitingApproval,
 }
@@ -233,6 +235,7 @@ impl AgentOutcome {
             Self::Length => "length_limit",
             Self::Budget => "budget",
             Self::InvalidOutput => "structured_output_invalid",
+            Self::Denied => "denied",
             Self::AwaitingApproval => "awaiting_approval",
         }
     }

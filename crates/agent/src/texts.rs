@@ -129,6 +129,7 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "budget_wall" => "the time of the turn was over before the model gave an answer",
         "budget_cost" => "the money of the turn was spent before the model gave an answer",
         "structured_output_invalid" => "no reply had the shape that it is to have",
+        "denied" => "a tool call was denied",
         "length_limit" => "the output limit cut every answer off",
         _ => "the run was stopped",
     };

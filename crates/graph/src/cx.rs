@@ -142,6 +142,14 @@ impl Cx {
         self.run.standing.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
+    /// The same store, to be handed to work that does not have the node's `Cx`.
+    ///
+    /// # Errors
+    /// [`NoStore`] if the graph was given none.
+    pub fn shared_store(&self) -> Result<Arc<dyn Store>, NoStore> {
+        self.run.standing.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
+    }
+
     /// The superstep, counted from 0 on each thread; the first node runs in superstep 1.
     pub fn step(&self) -> i64 {
         self.task.step
@@ -242,6 +250,11 @@ impl Cx {
     /// If `question` has no JSON form.
     pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
+    }
+
+    /// Whether the question under this key is answered, so that [`interrupt`](Self::interrupt) would return.
+    pub fn is_answered(&self, key: &str) -> bool {
+        self.run.desk.answer(self.task, key).is_some()
     }
 
     /// Waits until the checkpoint is stored that has this task to run: what is named after that is to be found again after

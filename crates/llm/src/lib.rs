@@ -9,6 +9,7 @@ mod assemble;
 mod body;
 mod chunk;
 mod error;
+mod fn_tool;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -23,12 +24,14 @@ mod retrying;
 mod text_calls;
 mod thinking;
 mod tool;
+mod tool_cx;
 
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
 pub use body::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
 pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
+pub use fn_tool::{FnTool, tool_fn};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
@@ -42,4 +45,5 @@ pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
 pub use text_calls::text_calls;
 pub use thinking::split_thinking;
-pub use tool::{Behaviour, FnTool, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, tool_fn};
+pub use tool::{Behaviour, ReconcileFuture, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
+pub use tool_cx::ToolCx;

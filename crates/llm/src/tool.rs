@@ -1,11 +1,12 @@
 //! What a model may call.
 
-use std::{borrow::Cow, fmt, future::Future, marker::PhantomData, pin::Pin};
+use std::{borrow::Cow, future::Future, pin::Pin};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+
+use crate::ToolCx;
 
 /// What a model is told of a [`Tool`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,17 +58,6 @@ pub struct Behaviour {
     pub idempotent: bool,
 }
 
-/// What a [`Tool`] gets beside its arguments.
-#[derive(Clone, Debug)]
-pub struct ToolCx {
-    /// The id of the call it answers.
-    pub call_id: String,
-    /// Equal for every attempt of the same call, different for any other call: hand it to services that take one.
-    pub idempotency_key: String,
-    /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
-    pub cancel: CancellationToken,
-}
-
 /// What became of a tool call that failed: the text is what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -90,8 +80,49 @@ impl ToolError {
     }
 }
 
-/// The future of one tool call: the text the model reads, or why there is none.
-pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + Send + 'a>>;
+/// What a tool gives back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolReply {
+    /// What the model reads.
+    pub text: String,
+    /// What the tool changes beside the conversation: the JSON form of an update of the state that its agent has.
+    pub update: Option<Value>,
+}
+
+impl ToolReply {
+    /// A text for the model.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), update: None }
+    }
+
+    /// The same reply, which also writes channels of the agent's state: `update` is an update of that state.
+    ///
+    /// The writes of one round are folded in call order. The agent refuses those that do not fit its state, and those to
+    /// channels that are its own business, such as the conversation; the model reads that then.
+    ///
+    /// # Panics
+    /// If `update` has no JSON form.
+    #[must_use]
+    pub fn with_update(self, update: impl Serialize) -> Self {
+        let update = serde_json::to_value(update).expect("an update has a JSON form");
+        Self { update: Some(update), ..self }
+    }
+}
+
+impl From<String> for ToolReply {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<&str> for ToolReply {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+/// The future of one tool call: what the model reads, or why there is nothing.
+pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<ToolReply, ToolError>> + Send + 'a>>;
 
 /// The future of [`Tool::reconcile`].
 pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Option<Result<String, ToolError>>> + Send + 'a>>;
@@ -125,78 +156,6 @@ pub trait Tool: Send + Sync {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_>;
 }
 
-/// A tool made of a function; see [`tool_fn`].
-pub struct FnTool<Args, F> {
-    spec: ToolSpec,
-    behaviour: Behaviour,
-    run: F,
-    args: PhantomData<fn(Args)>,
-}
-
-/// Makes a tool of an async function with typed arguments.
-///
-/// # Errors    Arguments that pass the schema of `spec` but are no `Args` are [`ToolError::InvalidArguments`].
-/// # Example
-/// ```
-/// use superstep_llm::{Tool, ToolCx, ToolError, ToolSpec, tool_fn};
-///
-/// #[derive(schemars::JsonSchema, serde::Deserialize)]
-/// struct Add {
-///     a: i64,
-///     b: i64,
-/// }
-///
-/// let add = tool_fn(ToolSpec::of::<Add>("add", "Adds two integers."), |args: Add, _cx: ToolCx| async move {
-///     let sum = args.a.checked_add(args.b).ok_or_else(|| ToolError::failed("the sum is too large"))?;
-///     Ok(sum.to_string())
-/// });
-/// assert_eq!(add.spec().parameters["required"], serde_json::json!(["a", "b"]));
-/// ```
-pub fn tool_fn<Args, F, Fut>(spec: ToolSpec, run: F) -> FnTool<Args, F>
-where
-    Args: DeserializeOwned,
-    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
-    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
-{
-    FnTool { spec, behaviour: Behaviour::default(), run, args: PhantomData }
-}
-
-impl<Args, F> FnTool<Args, F> {
-    /// The same tool, to be treated like this.
-    #[must_use]
-    pub fn with_behaviour(self, behaviour: Behaviour) -> Self {
-        Self { behaviour, ..self }
-    }
-}
-
-impl<Args, F> fmt::Debug for FnTool<Args, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FnTool").field("name", &self.spec.name).finish_non_exhaustive()
-    }
-}
-
-impl<Args, F, Fut> Tool for FnTool<Args, F>
-where
-    Args: DeserializeOwned,
-    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
-    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
-{
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn behaviour(&self) -> Behaviour {
-        self.behaviour
-    }
-
-    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
-        match serde_json::from_value(args) {
-            Ok(args) => Box::pin((self.run)(args, cx)),
-            Err(cause) => Box::pin(std::future::ready(Err(ToolError::InvalidArguments(cause.to_string())))),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -216,11 +175,6 @@ mod tests {
         city: String,
     }
 
-    fn cx() -> ToolCx {
-        let cancel = CancellationToken::new();
-        ToolCx { call_id: "c1".into(), idempotency_key: "k".into(), cancel }
-    }
-
     #[test]
     fn a_schema_is_inlined_and_free_of_noise() {
         assert_eq!(
@@ -238,20 +192,6 @@ mod tests {
                 },
                 "required": ["to"],
             })
-        );
-    }
-
-    #[tokio::test]
-    async fn a_function_tool_gets_its_arguments_typed() {
-        let tool = tool_fn(ToolSpec::of::<Trip>("book", ""), |trip: Trip, cx: ToolCx| async move {
-            Ok(format!("{} {:?} {}", trip.to.city, trip.nights, cx.call_id))
-        });
-        let text = tool.call(json!({"to": {"city": "Paris"}}), cx()).await;
-        assert_eq!(text, Ok("Paris None c1".into()));
-        let error = tool.call(json!({"to": 1}), cx()).await.unwrap_err();
-        assert_eq!(
-            error,
-            ToolError::InvalidArguments("invalid type: integer `1`, expected struct Place".into())
         );
     }
 }

@@ -159,7 +159,7 @@ impl Tool for Scripted {
             let _running = kit.begin(name, cx.idempotency_key.clone());
             let text = |field: &str| args[field].as_str().unwrap_or_default().to_owned();
             let repeat = |what: &str| what.repeat(usize::try_from(args["n"].as_u64().unwrap()).unwrap());
-            match name {
+            let said = match name {
                 "echo" => Ok(format!("r:{}", text("x"))),
                 "again" if kit.n("again") > 1 => Ok("done at last".to_owned()),
                 "tell" => Ok(text("x")),
@@ -193,7 +193,8 @@ impl Tool for Scripted {
                     Ok("too late".to_owned())
                 }
                 _ => std::future::pending().await,
-            }
+            };
+            said.map(Into::into)
         })
     }
 }

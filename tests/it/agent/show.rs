@@ -51,6 +51,7 @@ impl Told {
                 format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))
             }
             "args_repaired" => format!("+args_repaired{{{},{}}}", self.text("id"), self.text("tool")),
+            "tool_output" => format!("+tool_output{{{},{}}}", self.text("id"), data["chunk"]),
             "spilled" => format!("+spilled{{{},{},{}}}", self.text("id"), self.text("path"), data["chars"]),
             "spill_failed" => format!("+spill_failed{{{},{}}}", self.text("id"), self.text("reason")),
             "truncated_answer" | "memory_stored" => format!("+{}", self.name),

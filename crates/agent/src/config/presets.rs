@@ -5,8 +5,9 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
-    AfterEmpty, AtLimit, Budget, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit,
-    LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    AfterEmpty, ApprovalConfig, AtLimit, Budget, EmptyPolicy, Exhausted, Finish, FinishBy, Keep,
+    LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode,
+    Truncate,
 };
 use crate::texts;
 
@@ -201,6 +202,7 @@ impl ReactConfig {
             tool_mode: ToolMode::Sequential,
             result_order: ResultOrder::Call,
             permissions: Vec::new(),
+            approval: ApprovalConfig::default(),
             tool_timeout: None,
             cancel_grace: Duration::from_millis(250),
             truncate: None,

@@ -83,6 +83,7 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         INVALID => AgentOutcome::InvalidOutput,
         "empty_response" => AgentOutcome::Empty,
         "length_limit" => AgentOutcome::Length,
+        "denied" => AgentOutcome::Denied,
         budget if budget.starts_with("budget_") => AgentOutcome::Budget,
         _ => AgentOutcome::Completed,
     }

@@ -1,29 +1,30 @@
 //! The fourth node: runs the tools that the model called. It calls no model.
 
-mod approve;
 mod execute;
 mod finish;
 mod hooks;
+mod output;
 mod pending;
+mod permit;
+mod writes;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use futures::{StreamExt, TryStreamExt, future::join_all, stream};
-use superstep_graph::{Cx, NodeError, State};
+use futures::{StreamExt, TryStreamExt, stream};
+use superstep_graph::{Cx, NodeError, State, Update};
 use superstep_llm::Role;
 use tokio::{sync::RwLock, time::Instant};
 
 use self::{
-    approve::Go,
     execute::{Answer, Executor},
     pending::{Pending, refuse},
+    permit::Verdict,
 };
 use super::{budget::Spent, finish::settle};
-use crate::{AgentDeps, AgentState, AgentStateUpdate, PermissionRule, Permit, ResultOrder, ToolMode};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, ResultOrder, ToolMode};
 
-pub use self::approve::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
-
-/// Executes the calls of the last message and answers each one.
+/// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
+/// agent itself writes.
 ///
 /// # Errors
 /// Only if what a call came to cannot be stored.
@@ -35,7 +36,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     let stop = refuse(&deps, &state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(&state, cx.now_ms()).time));
     let run = Executor {
-        permissions: state.permissions.iter().cloned().collect(),
+        permissions: Mutex::new(state.permissions.iter().cloned().collect()),
         asking: tokio::sync::Mutex::new(()),
         alone: RwLock::new(()),
         failed: OnceLock::new(),
@@ -44,7 +45,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
         deps,
         cx,
     };
-    let (mut answers, always) = answer_all(&run, pending).await?;
+    let mut answers = answer_all(&run, pending).await?;
     let returned: Vec<usize> = answers.iter().map(|(position, _)| *position).collect();
     answers.sort_by_key(|(position, _)| *position);
     let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
@@ -55,65 +56,89 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     for message in &messages {
         run.cx.emit_full_message(&message.id, message);
     }
-    let answered = answers.iter().all(|answer| answer.executed && answer.is_final) && !answers.is_empty();
-    let executed = answers.iter().filter(|answer| answer.executed).map(|answer| answer.name.clone());
-    let finishes: Vec<_> = answers.iter().map(|answer| answer.finish.clone()).collect();
+    let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
+    let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
+    let results = answers.iter().map(|answer| answer.done.result.clone());
     let mut update = AgentState::update()
         .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())
-        .tool_result_history(answers.into_iter().map(|answer| answer.result).collect::<Vec<_>>())
+        .tool_result_history(results.collect::<Vec<_>>())
         .tool_call_history(records)
         .messages(messages);
-    if !always.is_empty() {
-        update = update.permissions(always);
+    if !permitted.is_empty() {
+        update = update.permissions(permitted);
     }
-    if let Some(failure) = run.failed.into_inner() {
-        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
+    let written = written(&state, &answers)?;
+    Ok(written.then(ended(&run, &answers, stop, update)))
+}
+
+/// What the tools wrote, in call order.
+fn written(state: &AgentState, answers: &[Answer]) -> Result<AgentStateUpdate, NodeError> {
+    let updates = answers.iter().filter_map(|answer| answer.done.update.as_ref());
+    updates.map(|update| writes::read(state, update)).try_fold(AgentState::update(), |all, update| {
+        // It was read when the tool returned; only another program can find that it does not fit.
+        let update = update.map_err(|error| NodeError::new(Unreadable(error)).fatal())?;
+        Ok(all.then(update))
+    })
+}
+
+/// The update of a round, and whether the turn is over with it.
+fn ended(run: &Executor, answers: &[Answer], loops: bool, update: AgentStateUpdate) -> AgentStateUpdate {
+    let config = &run.deps.config;
+    if let Some(failure) = run.failed.get() {
+        return update.stop(true).stop_reason("hook_error").hook_error(failure.clone());
     }
-    let update = match (stop, answered) {
+    if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
+        return update.stop(true).stop_reason("denied");
+    }
+    let answered =
+        answers.iter().all(|answer| answer.done.executed && answer.is_final) && !answers.is_empty();
+    let update = match (loops, answered) {
         (true, _) => update.stop(true).stop_reason("loop_detected"),
         (false, true) => update.stop(true),
         (false, false) => update,
     };
     if run.cx.cancel().is_cancelled() {
-        return Ok(update);
+        return update;
     }
-    Ok(settle(&run.deps.config.finish, &state, &finishes, update))
+    let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
+    settle(&config.finish, &run.state, &finishes, update)
 }
 
-/// The answers with their positions, as they come; and what was permitted for good.
+/// What a tool wrote, stored by a program whose state was another one.
+#[derive(Debug, thiserror::Error)]
+#[error("what a tool wrote before the program was replaced cannot be read: {0}")]
+struct Unreadable(String);
+
+/// The answers with their positions, as they come.
 ///
-/// If somebody outside is to be asked, that comes last: by then all other calls are answered, for an interrupt ends the node.
-async fn answer_all(
-    run: &Executor,
-    pending: Vec<Pending>,
-) -> Result<(Vec<(usize, Answer)>, Vec<PermissionRule>), NodeError> {
-    let (mut now, mut later) = (Vec::new(), Vec::new());
-    for (position, call) in pending.into_iter().enumerate() {
-        let is_asked = matches!(run.deps.approvals, Approvals::Interrupt);
+/// Calls that are asked about before any of them runs come last, unless all wait for them: if somebody outside is asked, all
+/// other calls are answered by then, for an interrupt ends the node.
+async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
+    let pending = pending.into_iter().enumerate();
+    let hold = run.deps.config.approval.hold_batch;
+    if !hold && !matches!(run.deps.approvals, Approvals::Interrupt) {
+        return answer_some(run, pending.collect()).await;
+    }
+    let (mut asked, mut others) = (Vec::new(), Vec::new());
+    for (position, call) in pending {
         // What somebody approves is what runs.
-        let call = if is_asked { run.prepare(position, call).await? } else { call };
-        match is_asked.then(|| run.waits_for(&call)).flatten() {
-            Some(request) => later.push((position, call, request)),
-            None => now.push((position, call)),
-        }
+        let call = run.prepare(position, call).await?;
+        let call = Pending { verdict: run.verdict_on(&call), ..call };
+        let is_asked = matches!(call.verdict, Some(Verdict::Ask(_)));
+        if is_asked { &mut asked } else { &mut others }.push((position, call));
     }
-    let mut answers = answer_some(run, now).await?;
-    if later.is_empty() || run.cx.cancel().is_cancelled() || run.failed.get().is_some() {
-        answers.extend(answer_some(run, later.into_iter().map(|(at, call, _)| (at, call)).collect()).await?);
-        return Ok((answers, Vec::new()));
+    let mut answers = Vec::new();
+    if !hold || asked.is_empty() {
+        answers = answer_some(run, std::mem::take(&mut others)).await?;
     }
-    let decisions = join_all(later.iter().map(|(_, _, request)| run.decide(request.clone()))).await;
-    let mut always = Vec::new();
-    let mut decided = Vec::new();
-    for ((position, call, _), decision) in later.into_iter().zip(decisions) {
-        if decision == Approval::Always {
-            always.push(PermissionRule::new(&call.name, Permit::Allow));
-        }
-        decided.push((position, Pending { decision: Some(decision), ..call }));
+    if !run.cx.cancel().is_cancelled() && run.failed.get().is_none() {
+        run.decide(&mut asked).await?;
     }
-    answers.extend(answer_some(run, decided).await?);
-    Ok((answers, always))
+    asked.extend(others);
+    asked.sort_by_key(|(position, _)| *position);
+    answers.extend(answer_some(run, asked).await?);
+    Ok(answers)
 }
 
 async fn answer_some(

@@ -85,7 +85,7 @@ impl Tool for Edit {
         Box::pin(async move {
             let args = EditFile::parse(&args)?;
             let workspace = self.workspace.clone();
-            change(cx, move |stop| edit(&workspace, &args, stop)).await
+            change(cx, move |stop| edit(&workspace, &args, stop)).await.map(Into::into)
         })
     }
 }

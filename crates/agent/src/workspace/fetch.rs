@@ -73,13 +73,14 @@ impl Tool for Fetch {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let target = Target::parse(&args)?;
-            tokio::select! {
+            let fetched = tokio::select! {
                 biased;
-                () = cx.cancel.cancelled() => Err(cancelled()),
-                fetched = timeout(TIMEOUT, fetch(target, cx.clone())) => fetched.unwrap_or_else(|_| {
-                    Err(ToolError::Failed(format!("there was no answer within {} s", TIMEOUT.as_secs())))
-                }),
-            }
+                () = cx.cancel.cancelled() => return Err(cancelled()),
+                fetched = timeout(TIMEOUT, fetch(target, cx.clone())) => fetched,
+            };
+            let late =
+                |_| Err(ToolError::Failed(format!("there was no answer within {} s", TIMEOUT.as_secs())));
+            fetched.unwrap_or_else(late).map(Into::into)
         })
     }
 }

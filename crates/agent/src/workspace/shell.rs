@@ -120,7 +120,7 @@ impl Tool for Run {
             };
             let output = output.into_text();
             match ended {
-                Some(status) => Ok(told(&output, status)),
+                Some(status) => Ok(told(&output, status).into()),
                 None => Err(ToolError::Failed(format!(
                     "the command took longer than {} s and was ended; its output until then:\n{output}",
                     args.seconds()

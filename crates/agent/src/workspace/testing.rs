@@ -5,12 +5,11 @@ use std::{fs, path::PathBuf};
 use serde_json::Value;
 use superstep_llm::{Tool, ToolCx, ToolError};
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 use super::root::Workspace;
 
 pub(super) fn cx() -> ToolCx {
-    ToolCx { call_id: "c1".into(), idempotency_key: "k1".into(), cancel: CancellationToken::new() }
+    ToolCx::new("c1")
 }
 
 /// A directory with a workspace `root` in it and room for things outside beside it.
@@ -55,7 +54,7 @@ impl Place {
 
 /// What the model reads.
 pub(super) async fn call(tool: &impl Tool, args: Value) -> String {
-    tool.call(args, cx()).await.unwrap()
+    tool.call(args, cx()).await.unwrap().text
 }
 
 /// What the model reads when the call fails.
@@ -67,5 +66,5 @@ pub(super) async fn refusal(tool: &impl Tool, args: Value) -> String {
 pub(super) async fn cancelled(tool: &impl Tool, args: Value) -> Result<String, ToolError> {
     let cx = cx();
     cx.cancel.cancel();
-    tool.call(args, cx).await
+    tool.call(args, cx).await.map(|reply| reply.text)
 }

@@ -88,7 +88,7 @@ impl Tool for Write {
         Box::pin(async move {
             let args = WriteFile::parse(&args)?;
             let workspace = self.workspace.clone();
-            change(cx, move |stop| write(&workspace, &args, stop)).await
+            change(cx, move |stop| write(&workspace, &args, stop)).await.map(Into::into)
         })
     }
 }

@@ -1,14 +1,14 @@
 //! Executing one call.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError};
+use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolReply};
 use tokio::{
     sync::RwLock,
     task::JoinError,
@@ -16,43 +16,50 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Go, Pending, finish::Finish};
+use super::{Pending, finish::Finish, output::Output, permit::Permission, writes};
 use crate::{AgentDeps, AgentState, HookFailure, PermissionRule, events, spill::shorten, texts};
 
 /// What the model reads about a call.
 pub(super) struct Answer {
     call_id: String,
     pub(super) name: String,
-    pub(super) result: String,
-    pub(super) executed: bool,
     /// Whether it is the answer to the user.
     pub(super) is_final: bool,
-    /// How it was read, if it calls the finish tool.
-    pub(super) finish: Option<Finish>,
+    pub(super) done: Done,
 }
 
 impl Answer {
     pub(super) fn message(&self, id: String) -> Message {
-        Message::tool(&self.call_id, &self.result).with_id(id)
+        Message::tool(&self.call_id, &self.done.result).with_id(id)
     }
 }
 
 /// What is stored of a call that was answered, so that it is not executed again when the node is.
-#[derive(Serialize, Deserialize)]
-struct Done {
-    result: String,
-    executed: bool,
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) result: String,
+    pub(super) executed: bool,
+    /// Whether somebody denied it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) denied: bool,
+    /// What was permitted with it for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<PermissionRule>,
+    /// What the tool wrote beside its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) update: Option<Value>,
     /// Which hook failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hook_error: Option<HookFailure>,
-    /// What it gives as the reply, if it calls the finish tool.
+    /// How it was read, if it calls the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    finish: Option<Finish>,
+    pub(super) finish: Option<Finish>,
 }
 
 impl Done {
-    fn new(result: String, executed: bool) -> Self {
-        Self { result, executed, hook_error: None, finish: None }
+    /// What a call came to that no tool ran for.
+    fn said(result: String) -> Self {
+        Self { result, ..Self::default() }
     }
 }
 
@@ -62,7 +69,7 @@ pub(super) struct Executor {
     /// As the round found it.
     pub(super) state: AgentState,
     /// What was permitted for good on this thread.
-    pub(super) permissions: Vec<PermissionRule>,
+    pub(super) permissions: Mutex<Vec<PermissionRule>>,
     /// Held while somebody is asked, so that questions come one at a time.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Written by tools that want to be alone, read by the others.
@@ -83,10 +90,10 @@ impl Executor {
             true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
-        let Done { result, executed, hook_error, finish } = match refused {
+        let done = match refused {
             Some((result, reason)) => {
                 events::tool_skipped(&self.cx, &name, &call_id, reason);
-                Done::new(result, false)
+                Done::said(result)
             }
             None => {
                 let name = format!("call.{position}");
@@ -94,10 +101,10 @@ impl Executor {
                 answered.await?
             }
         };
-        if let Some(failure) = hook_error {
-            self.fail(failure);
+        if let Some(failure) = &done.hook_error {
+            self.fail(failure.clone());
         }
-        Ok(Answer { call_id, name, result, executed, is_final: behaviour.answers, finish })
+        Ok(Answer { call_id, name, is_final: behaviour.answers, done })
     }
 
     async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
@@ -110,53 +117,52 @@ impl Executor {
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
-            return Ok(Done::new(texts::HOOK_FAILED.to_owned(), false));
+            return Ok(Done::said(texts::HOOK_FAILED.to_owned()));
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let acting = pending.acting.clone();
-        let (result, executed, finish) = match self.finish(&pending) {
-            Some((result, finish)) => (result, false, finish),
-            None => {
-                let (result, executed) = self.process(position, pending, behaviour).await?;
-                (result, executed, None)
-            }
+        let done = match self.finish(&pending) {
+            Some((result, finish)) => Done { finish, ..Done::said(result) },
+            None => self.process(position, pending, behaviour).await?,
         };
-        let (result, hook_error) = self.acted(acting.as_ref(), result).await;
+        let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
         drop((alone.take(), together.take()));
         let result = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
-        Ok(Done { result, executed, hook_error, finish })
+        Ok(Done { result, hook_error, ..done })
     }
 
-    /// What the model reads, and whether the tool ran for it.
     async fn process(
         &self,
         position: usize,
         pending: Pending,
         behaviour: Behaviour,
-    ) -> Result<(String, bool), NodeError> {
-        let denied = pending.denied().map(str::to_owned);
-        let Pending { call, name, checked, decision, .. } = pending;
-        let (Some(tool), Some(checked)) = (self.deps.tools.get(&name), checked) else {
-            return Ok((texts::unknown_tool(&name, self.deps.tools.names()), false));
+    ) -> Result<Done, NodeError> {
+        let (call, name) = (&pending.call, pending.name.as_str());
+        let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
+            return Ok(Done::said(texts::unknown_tool(name, self.deps.tools.names())));
         };
         let args = match checked {
-            Ok(args) => args,
-            Err(ToolCallError::NotJson { detail }) => return Ok((texts::bad_json(&name, &detail), false)),
-            Err(error) => return Ok((texts::bad_args(&name, &error.to_string()), false)),
+            Ok(args) => args.clone(),
+            Err(ToolCallError::NotJson { detail }) => return Ok(Done::said(texts::bad_json(name, detail))),
+            Err(error) => return Ok(Done::said(texts::bad_args(name, &error.to_string()))),
         };
-        if let Some(reason) = denied {
-            return Ok((texts::denied(&reason), false));
+        if let Some(reason) = pending.denied() {
+            return Ok(Done::said(texts::denied(reason)));
         }
-        let Go { args, notice } = match self.approved(tool, &name, &call, args, decision).await {
-            Ok(go) => go,
-            Err(answer) => return Ok((answer, false)),
+        let (args, notice, rule) = match self.permission(&**tool, &pending, args).await {
+            Permission::Go { args, notice, rule } => (args, notice, rule),
+            Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
         };
-        if let Some(answer) = self.doubtful(position, tool, &name, &call, behaviour).await? {
-            return Ok((answer, true));
-        }
-        let (result, executed) = self.run(tool.clone(), &name, &call, args).await;
-        Ok((notice.map_or_else(|| result.clone(), |notice| format!("{notice}\n{result}")), executed))
+        let done = match self.doubtful(position, tool, name, call, behaviour).await? {
+            Some(done) => done,
+            None => self.run(tool.clone(), name, call, args).await,
+        };
+        let result = match notice {
+            Some(notice) => format!("{notice}\n{}", done.result),
+            None => done.result,
+        };
+        Ok(Done { result, rule, ..done })
     }
 
     /// Notes that the call begins. If that was noted before, its outcome is unknown: the process stopped while it ran, and
@@ -168,7 +174,7 @@ impl Executor {
         name: &str,
         call: &ToolCall,
         behaviour: Behaviour,
-    ) -> Result<Option<String>, NodeError> {
+    ) -> Result<Option<Done>, NodeError> {
         if behaviour.idempotent {
             return Ok(None);
         }
@@ -184,8 +190,8 @@ impl Executor {
         }
         let known = tool.reconcile(&self.key(call)).await;
         Ok(Some(match known {
-            Some(result) => result_text(name, Ok(result)),
-            None => texts::IN_DOUBT.to_owned(),
+            Some(result) => self.done(name, Ok(result.map(ToolReply::from))),
+            None => Done { executed: true, ..Done::said(texts::IN_DOUBT.to_owned()) },
         }))
     }
 
@@ -193,16 +199,19 @@ impl Executor {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
-    async fn run(&self, tool: Arc<dyn Tool>, name: &str, call: &ToolCall, args: Value) -> (String, bool) {
+    async fn run(&self, tool: Arc<dyn Tool>, name: &str, call: &ToolCall, args: Value) -> Done {
         let cancel = CancellationToken::new();
-        let tool_cx =
-            ToolCx { call_id: call.id.clone(), idempotency_key: self.key(call), cancel: cancel.clone() };
+        let output = Output::new(&self.cx, &call.id, name);
+        let tool_cx = self.tool_cx(call, &cancel, &output);
         // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.call(args, tool_cx).await }));
         let limit = self.deps.config.tool_timeout;
         let text = tokio::select! {
             biased;
-            ended = &mut task => return (result_text(name, ended), true),
+            ended = &mut task => {
+                output.close();
+                return self.done(name, ended);
+            }
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
             () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
             () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
@@ -214,7 +223,33 @@ impl Executor {
         {
             events::late_result(&self.cx, name, &call.id);
         }
-        (text, true)
+        output.close();
+        Done { executed: true, ..Done::said(text) }
+    }
+
+    fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
+        let output = output.clone();
+        let mut tool_cx =
+            ToolCx::new(&call.id).with_output(move |chunk| output.tell(chunk)).with_given(self.state.clone());
+        if let Ok(store) = self.cx.shared_store() {
+            tool_cx = tool_cx.with_given(store);
+        }
+        tool_cx.idempotency_key = self.key(call);
+        tool_cx.cancel = cancel.clone();
+        tool_cx
+    }
+
+    /// What a call came to whose tool ran.
+    fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Done {
+        let done = |result| Done { executed: true, ..Done::said(result) };
+        let ToolReply { text, update } = match reply(name, ended) {
+            Ok(reply) => reply,
+            Err(text) => return done(text),
+        };
+        match update.as_ref().map(|update| writes::read(&self.state, update)) {
+            Some(Err(problem)) => done(texts::failed(name, &problem)),
+            Some(Ok(_)) | None => Done { update, ..done(text) },
+        }
     }
 }
 
@@ -232,19 +267,20 @@ async fn until(end: Option<Instant>) {
     }
 }
 
-fn result_text(name: &str, ended: Result<Result<String, ToolError>, JoinError>) -> String {
+/// What the tool gave, or what the model reads instead.
+fn reply(name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Result<ToolReply, String> {
     match ended {
-        Ok(Ok(result)) => result,
-        Ok(Err(ToolError::Denied(reason))) => texts::denied(&reason),
-        Ok(Err(ToolError::InvalidArguments(detail))) => texts::bad_args(name, &detail),
-        Ok(Err(error)) => texts::failed(name, &error.to_string()),
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(ToolError::Denied(reason))) => Err(texts::denied(&reason)),
+        Ok(Err(ToolError::InvalidArguments(detail))) => Err(texts::bad_args(name, &detail)),
+        Ok(Err(error)) => Err(texts::failed(name, &error.to_string())),
         Err(ended) => {
             let why = match ended.try_into_panic() {
                 Ok(panic) => texts::tool_panicked(&*panic),
                 // Nobody aborts the task while its result is awaited, except a runtime that shuts down.
                 Err(_) => "the program is shutting down".to_owned(),
             };
-            texts::failed(name, &why)
+            Err(texts::failed(name, &why))
         }
     }
 }

@@ -4,9 +4,9 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, ToolCallError};
 
-use super::Approval;
+use super::permit::Verdict;
 use crate::{
-    Acting, AgentDeps, AgentState, Refusal, ToolCallRecord, events,
+    Acting, AgentDeps, AgentState, Approval, Refusal, ToolCallRecord, events,
     nodes::{finish::Finishing, loops, repaired_call},
     texts,
 };
@@ -20,7 +20,9 @@ pub(super) struct Pending {
     pub(super) checked: Option<Result<Value, ToolCallError>>,
     /// What the model reads instead of a result, and why, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
-    /// What was decided about it, if somebody was asked.
+    /// What is to happen to it, if that was settled before its turn came.
+    pub(super) verdict: Option<Verdict>,
+    /// What was decided about it, if somebody was asked before its turn came.
     pub(super) decision: Option<Approval>,
     /// What the program's hooks made of it, if they have seen it.
     pub(super) acting: Option<Acting>,
@@ -44,7 +46,7 @@ impl Pending {
             events::args_repaired(cx, &call.id, &name);
             checked = Some(Ok(args));
         }
-        Self { call, name, checked, refused: None, decision: None, acting: None }
+        Self { call, name, checked, refused: None, verdict: None, decision: None, acting: None }
     }
 
     /// The arguments as they are shown. Without JSON there are none, only what the model wrote.

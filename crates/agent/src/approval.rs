@@ -1,0 +1,85 @@
+//! Who is asked before a call runs, and what they decide.
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{PermissionRule, Permit};
+
+/// Who decides about calls that are to be approved.
+#[derive(Clone)]
+pub enum Approvals {
+    /// Nobody: they are denied.
+    Deny,
+    /// Someone who is there while the turn runs.
+    Ask(Arc<dyn Approver>),
+    /// Whoever answers the run's interrupts, in any process, at any time. The turn stops until all calls of the round are
+    /// decided. Those that need no approval have run by then, and do not run again, unless
+    /// [`hold_batch`](crate::ApprovalConfig::hold_batch) has them wait.
+    Interrupt,
+}
+
+/// Someone who is asked before a tool that wants it.
+pub trait Approver: Send + Sync {
+    /// Decides on one call. Calls are asked about one at a time.
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a>;
+}
+
+/// The future of one decision.
+pub type ApprovalFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalRequest {
+    /// The call's id.
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments, already checked.
+    pub args: Value,
+    /// What the tool says it would do.
+    pub question: String,
+    /// Why it is asked again, if the answer before could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A decision. As an answer to an interrupt: `"approve"`, `{"deny": "why"}`, `{"edit": {..}}`, `{"respond": "text"}`,
+/// `"always"` or `{"always_for": {"to": "*@example.org"}}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Approval {
+    /// The call may run.
+    Approve,
+    /// It may not; the model is told why.
+    Deny(String),
+    /// It may run with these arguments instead, and the model is told so.
+    Edit(Value),
+    /// It does not run; the model reads this as its result.
+    Respond(String),
+    /// It may run, and so may every later call of the tool on this thread.
+    Always,
+    /// It may run, and so may every later call of the tool on this thread whose arguments fit these patterns; see
+    /// [`PermissionRule::arguments`].
+    AlwaysFor(BTreeMap<String, String>),
+}
+
+impl Approval {
+    /// What is permitted by it for good.
+    pub(crate) fn rule(&self, tool: &str) -> Option<PermissionRule> {
+        let arguments = match self {
+            Self::Always => BTreeMap::new(),
+            Self::AlwaysFor(arguments) => arguments.clone(),
+            Self::Approve | Self::Deny(_) | Self::Edit(_) | Self::Respond(_) => return None,
+        };
+        Some(PermissionRule { arguments, ..PermissionRule::new(globset::escape(tool), Permit::Allow) })
+    }
+}
+
+impl From<Approval> for Value {
+    fn from(approval: Approval) -> Self {
+        serde_json::to_value(approval).expect("a decision has a JSON form")
+    }
+}

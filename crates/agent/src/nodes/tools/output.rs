@@ -1,0 +1,47 @@
+//! What a tool tells while it runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use superstep_graph::Cx;
+
+use crate::events;
+
+/// The most that is told of one call, in bytes and in chunks.
+const MOST_BYTES: usize = 256 << 10;
+const MOST_CHUNKS: usize = 4_096;
+
+/// Tells the output of one call, up to a bound, and nothing more once the call is answered.
+#[derive(Clone)]
+pub(super) struct Output(Arc<Mutex<Teller>>);
+
+struct Teller {
+    cx: Cx,
+    id: String,
+    tool: String,
+    bytes: usize,
+    chunks: usize,
+}
+
+impl Output {
+    pub(super) fn new(cx: &Cx, id: &str, tool: &str) -> Self {
+        let (cx, id, tool) = (cx.clone(), id.to_owned(), tool.to_owned());
+        Self(Arc::new(Mutex::new(Teller { cx, id, tool, bytes: MOST_BYTES, chunks: MOST_CHUNKS })))
+    }
+
+    pub(super) fn tell(&self, chunk: &str) {
+        // Held while it is told: what is told after the call was answered would belong to nothing.
+        let mut teller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if chunk.is_empty() || teller.chunks == 0 {
+            return;
+        }
+        let told = &chunk[..chunk.floor_char_boundary(teller.bytes)];
+        let is_last = told.len() < chunk.len() || teller.chunks == 1;
+        teller.bytes -= told.len();
+        teller.chunks = if is_last { 0 } else { teller.chunks - 1 };
+        events::tool_output(&teller.cx, &teller.tool, &teller.id, told, is_last);
+    }
+
+    pub(super) fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks = 0;
+    }
+}

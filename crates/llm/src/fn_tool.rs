@@ -1,0 +1,132 @@
+//! Tools that are functions.
+
+use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
+
+/// A tool made of a function; see [`tool_fn`].
+pub struct FnTool<Args, F> {
+    spec: ToolSpec,
+    behaviour: Behaviour,
+    asks: Option<Asks>,
+    run: F,
+    args: PhantomData<fn(Args)>,
+}
+
+type Asks = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
+
+/// Makes a tool of an async function with typed arguments.
+///
+/// # Errors    Arguments that pass the schema of `spec` but are no `Args` are [`ToolError::InvalidArguments`].
+/// # Example
+/// ```
+/// use superstep_llm::{Tool, ToolCx, ToolError, ToolSpec, tool_fn};
+///
+/// #[derive(schemars::JsonSchema, serde::Deserialize)]
+/// struct Add {
+///     a: i64,
+///     b: i64,
+/// }
+///
+/// let add = tool_fn(ToolSpec::of::<Add>("add", "Adds two integers."), |args: Add, _cx: ToolCx| async move {
+///     let sum = args.a.checked_add(args.b).ok_or_else(|| ToolError::failed("the sum is too large"))?;
+///     Ok(sum.to_string())
+/// });
+/// assert_eq!(add.spec().parameters["required"], serde_json::json!(["a", "b"]));
+/// ```
+pub fn tool_fn<Args, F, Fut, R>(spec: ToolSpec, run: F) -> FnTool<Args, F>
+where
+    Args: DeserializeOwned,
+    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
+    R: Into<ToolReply>,
+{
+    FnTool { spec, behaviour: Behaviour::default(), asks: None, run, args: PhantomData }
+}
+
+impl<Args, F> FnTool<Args, F> {
+    /// The same tool, to be treated like this.
+    #[must_use]
+    pub fn with_behaviour(self, behaviour: Behaviour) -> Self {
+        Self { behaviour, ..self }
+    }
+
+    /// The same tool, with what a person is asked before a call with these arguments: see [`Tool::approval`].
+    #[must_use]
+    pub fn with_approval(self, asks: impl Fn(&Value) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { asks: Some(Arc::new(asks)), ..self }
+    }
+}
+
+impl<Args, F> fmt::Debug for FnTool<Args, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnTool").field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
+impl<Args, F, Fut, R> Tool for FnTool<Args, F>
+where
+    Args: DeserializeOwned,
+    F: Fn(Args, ToolCx) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
+    R: Into<ToolReply>,
+{
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        self.behaviour
+    }
+
+    fn approval(&self, args: &Value) -> Option<String> {
+        self.asks.as_ref().and_then(|asks| asks(args))
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        match serde_json::from_value(args) {
+            Ok(args) => {
+                let answer = (self.run)(args, cx);
+                Box::pin(async { answer.await.map(Into::into) })
+            }
+            Err(cause) => Box::pin(std::future::ready(Err(ToolError::InvalidArguments(cause.to_string())))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(JsonSchema, Deserialize)]
+    struct Trip {
+        to: Place,
+        nights: Option<u32>,
+    }
+
+    #[derive(JsonSchema, Deserialize)]
+    struct Place {
+        city: String,
+    }
+
+    #[tokio::test]
+    async fn a_function_tool_gets_its_arguments_typed() {
+        let tool = tool_fn(ToolSpec::of::<Trip>("book", ""), |trip: Trip, cx: ToolCx| async move {
+            Ok(format!("{} {:?} {}", trip.to.city, trip.nights, cx.call_id))
+        });
+        let text = tool.call(json!({"to": {"city": "Paris"}}), ToolCx::new("c1")).await;
+        assert_eq!(text, Ok("Paris None c1".into()));
+        let error = tool.call(json!({"to": 1}), ToolCx::new("c1")).await.unwrap_err();
+        assert_eq!(
+            error,
+            ToolError::InvalidArguments("invalid type: integer `1`, expected struct Place".into())
+        );
+    }
+}

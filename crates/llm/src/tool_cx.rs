@@ -1,0 +1,102 @@
+//! What a tool gets beside its arguments.
+
+use std::{
+    any::{Any, TypeId, type_name},
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::ToolError;
+
+/// What a [`Tool`](crate::Tool) gets beside its arguments. Cheap to clone.
+#[derive(Clone)]
+pub struct ToolCx {
+    /// The id of the call it answers.
+    pub call_id: String,
+    /// Equal for every attempt of the same call, different for any other call: hand it to services that take one.
+    pub idempotency_key: String,
+    /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
+    pub cancel: CancellationToken,
+    output: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl ToolCx {
+    /// That of a call which nobody cancels or listens to, and which is given nothing.
+    pub fn new(call_id: impl Into<String>) -> Self {
+        let call_id = call_id.into();
+        Self {
+            idempotency_key: call_id.clone(),
+            call_id,
+            cancel: CancellationToken::new(),
+            output: None,
+            given: BTreeMap::new(),
+        }
+    }
+
+    /// Tells whoever watches the run what there is so far: progress, or the next part of a long output. The model reads only
+    /// what the tool returns.
+    pub fn output(&self, chunk: &str) {
+        if let Some(output) = &self.output {
+            output(chunk);
+        }
+    }
+
+    /// What the agent gives its tools, by its type. Agents of this library give the state as it was before the round, their
+    /// store if they have one as an `Arc<dyn Store>`, and nothing else.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`] if there is no such thing.
+    pub fn given<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
+        let given = self.given.get(&TypeId::of::<T>()).and_then(|given| given.downcast_ref());
+        given.ok_or_else(|| ToolError::Failed(format!("the agent gives its tools no `{}`", type_name::<T>())))
+    }
+
+    /// The same, heard by `listen`, which gets every chunk as it comes.
+    #[must_use]
+    pub fn with_output(self, listen: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { output: Some(Arc::new(listen)), ..self }
+    }
+
+    /// The same, with something that tools may want. There is one of each type.
+    #[must_use]
+    pub fn with_given<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        self.given.insert(TypeId::of::<T>(), Arc::new(value));
+        self
+    }
+}
+
+impl fmt::Debug for ToolCx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCx").field("call_id", &self.call_id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn things_are_given_by_their_type() {
+        let cx = ToolCx::new("c1").with_given(7_u32).with_given("text".to_owned());
+        assert_eq!((cx.given::<u32>(), cx.given::<String>()), (Ok(&7), Ok(&"text".to_owned())));
+        let error = cx.given::<i64>().unwrap_err();
+        assert_eq!(error.to_string(), "the agent gives its tools no `i64`");
+    }
+
+    #[test]
+    fn output_goes_to_whoever_listens() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = heard.clone();
+        ToolCx::new("c1").output("nobody");
+        let cx = ToolCx::new("c1").with_output(move |chunk| hears.lock().unwrap().push(chunk.to_owned()));
+        cx.output("10 %");
+        cx.clone().output("20 %");
+        assert_eq!(*heard.lock().unwrap(), ["10 %", "20 %"]);
+    }
+}
