@@ -30,7 +30,8 @@ SMALL = ["sequential_10", "sequential_1000", "loop_1000"]
 REACT = ["react_plain_10x", "react_plain_100x"]
 WIDE = ["wide_state_25x300", "wide_state_15x600", "wide_state_9x1200"]
 FAN_OUT = ["fanout_to_subgraph_10x", "fanout_to_subgraph_100x", "send_flat_1000"]
-WORKLOADS = SMALL + REACT + WIDE + FAN_OUT + ["chat_200"]
+AGENT = ["agent_10x", "agent_100x", "agent_text_100x"]
+WORKLOADS = SMALL + REACT + WIDE + FAN_OUT + ["chat_200"] + AGENT
 # What the kernel does for memory that is given back and taken again would be most of some rows, on either side.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 26)}
 

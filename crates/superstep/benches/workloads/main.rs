@@ -6,6 +6,8 @@
 //!
 //! Start at [`measure`].
 
+#[cfg(feature = "agent")]
+mod agent;
 mod chain;
 mod chat;
 mod fan_out;
@@ -52,6 +54,12 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("fanout_to_subgraph_100x", |saver| subgraph::run(100, saver)),
     ("send_flat_1000", |saver| fan_out::run(1_000, saver)),
     ("chat_200", |saver| chat::run(200, saver)),
+    #[cfg(feature = "agent")]
+    ("agent_10x", |saver| agent::run(10, 32, saver)),
+    #[cfg(feature = "agent")]
+    ("agent_100x", |saver| agent::run(100, 32, saver)),
+    #[cfg(feature = "agent")]
+    ("agent_text_100x", |saver| agent::run(100, 3_600, saver)),
 ];
 
 /// Where checkpoints go, and when.

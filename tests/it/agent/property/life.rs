@@ -1,6 +1,7 @@
 //! A case from its first to its last turn, over as many processes as that takes.
 
 use std::{
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use futures::{StreamExt, future::BoxFuture};
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, History, MemoryCheckpointer,
     RunConfig, RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
-    agent::{Agent, AgentState, Approval, ApprovalRequest},
+    agent::{Agent, AgentState, ApprovalRequest},
     llm::Role,
 };
 use superstep_testing::{
@@ -144,37 +145,28 @@ fn config() -> RunConfig {
 
 impl Life<'_> {
     async fn turn(&mut self, at: usize, text: &'static str, cancel: Cancel) -> End {
-        let stuck = self.stuck.clone();
         let (agent, began) = (self.agent.clone(), Instant::now());
-        let mut told = Vec::new();
-        let ran = tokio::select! {
-            biased;
-            () = stuck.reached() => None,
-            ran = first(&agent, text, cancel, &mut told) => Some(ran),
-        };
-        let (events, mut ended, mut whole) = match ran {
-            Some((events, ended)) => (events, ended, true),
-            None => {
-                self.crashed = true;
-                self.agent = program(self.case, &self.model, &self.kit, self.store.clone());
-                (Vec::new(), self.go_on(at, text).await, false)
-            }
-        };
+        let (mut told, mut events, mut whole) = (Vec::new(), Vec::new(), true);
+        let first = first(&agent, text, cancel, &mut told, &mut events);
+        let mut ended = crashes(&self.stuck.clone(), first).await;
         loop {
-            match ended {
-                Err(error) => return End::Failed(superstep::chain(&error)),
-                Ok((Status::Interrupted, questions)) => {
-                    whole = false;
-                    let mut answers = Answers::new();
-                    for (key, question) in questions {
-                        let request: ApprovalRequest = serde_json::from_value(question).unwrap();
-                        let decide = self.case.scenario.decide.expect("a case has somebody to ask");
-                        let approval: Approval = decide(&request).expect("they always decide");
-                        answers = answers.answer(&key, approval);
-                    }
-                    ended = self.resumed(RunConfig { answers, ..config() }).await;
+            ended = match ended {
+                None => {
+                    (self.crashed, whole) = (true, false);
+                    self.agent = program(self.case, &self.model, &self.kit, self.store.clone());
+                    Some(self.go_on(at, text).await)
                 }
-                Ok((status, _)) => {
+                Some(Err(error)) => return End::Failed(superstep::chain(&error)),
+                Some(Ok((Status::Interrupted, questions))) => {
+                    whole = false;
+                    let decide = self.case.scenario.decide.expect("a case has somebody to ask");
+                    let answers = questions.into_iter().fold(Answers::new(), |answers, (key, question)| {
+                        let request: ApprovalRequest = serde_json::from_value(question).unwrap();
+                        answers.answer(&key, decide(&request).expect("they always decide"))
+                    });
+                    crashes(&self.stuck, self.resumed(RunConfig { answers, ..config() })).await
+                }
+                Some(Ok((status, _))) => {
                     assert_eq!(status, Status::Completed);
                     break;
                 }
@@ -212,12 +204,22 @@ fn questions(interrupts: Vec<superstep::Interrupt>) -> Vec<(String, serde_json::
     interrupts.into_iter().map(|asked| (asked.key, asked.question)).collect()
 }
 
+/// Nothing if the process stops before the run ends, which is dropped then.
+async fn crashes(stuck: &Stuck, run: impl Future<Output = Ended>) -> Option<Ended> {
+    tokio::select! {
+        biased;
+        () = stuck.reached() => None,
+        ended = run => Some(ended),
+    }
+}
+
 async fn first(
     agent: &Agent,
     text: &str,
     cancel: Cancel,
     told: &mut Vec<Told>,
-) -> (Vec<Event<AgentState>>, Ended) {
+    events: &mut Vec<Event<AgentState>>,
+) -> Ended {
     let (config, began) = (config(), Instant::now());
     let token = config.cancel.clone();
     if let Cancel::At(ms) = cancel {
@@ -228,7 +230,6 @@ async fn first(
         });
     }
     let mut stream = agent.process_message_stream(text, config, [StreamMode::Custom, StreamMode::Updates]);
-    let mut events = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = &event {
             let at = u64::try_from(began.elapsed().as_millis()).unwrap();
@@ -242,6 +243,6 @@ async fn first(
         }
         events.push(event);
     }
-    let outcome = stream.outcome().await;
-    (events, outcome.map(|outcome| (outcome.status, questions(outcome.interrupts))))
+    let outcome = stream.outcome().await?;
+    Ok((outcome.status, questions(outcome.interrupts)))
 }

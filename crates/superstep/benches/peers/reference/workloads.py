@@ -10,9 +10,13 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Callable
 
+from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.prebuilt import create_react_agent
 from langgraph.types import Send
 from typing_extensions import TypedDict
 
@@ -212,6 +216,34 @@ def chat(turns, saver):
     return Case(g.compile(checkpointer=saver), said)
 
 
+def agent(n, characters, saver):
+    """The prebuilt agent: n calls with an argument of so many characters and a result of ten times as many."""
+    tool = StructuredTool.from_function(
+        lambda query: f"result for query: {query}" * 10, name="search", description="Searches."
+    )
+
+    class Scripted(BaseChatModel):
+        @property
+        def _llm_type(self):
+            return "scripted"
+
+        def bind_tools(self, tools, **options):
+            return self
+
+        def _generate(self, messages, stop=None, run_manager=None, **options):
+            done = sum(1 for m in messages if m.type == "tool")
+            if done < n:
+                query = f"{done:08}" * (characters // 8)
+                call = {"id": f"call-{done}", "name": "search", "args": {"query": query}}
+                said = AIMessage(content="", tool_calls=[call])
+            else:
+                said = AIMessage(content="answer" * 100)
+            return ChatResult(generations=[ChatGeneration(message=said)])
+
+    graph = create_react_agent(Scripted(), [tool], checkpointer=saver)
+    return Case(graph, [{"messages": [HumanMessage("hi?")]}])
+
+
 WORKLOADS: dict[str, Callable[[Any], Case]] = {
     "sequential_10": lambda saver: sequential(10, saver),
     "sequential_1000": lambda saver: sequential(1000, saver),
@@ -225,4 +257,7 @@ WORKLOADS: dict[str, Callable[[Any], Case]] = {
     "fanout_to_subgraph_100x": lambda saver: fanout_to_subgraph(100, saver),
     "send_flat_1000": lambda saver: send_flat(1000, saver),
     "chat_200": lambda saver: chat(200, saver),
+    "agent_10x": lambda saver: agent(10, 32, saver),
+    "agent_100x": lambda saver: agent(100, 32, saver),
+    "agent_text_100x": lambda saver: agent(100, 3600, saver),
 }

@@ -1,0 +1,164 @@
+//! What the agent adds to its model: until the first token, and to make the request of a long conversation.
+//!
+//! `cargo bench --bench agent --features openai` prints a table.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::{Arc, Mutex},
+};
+
+use futures::{StreamExt as _, stream};
+use superstep::{
+    Event, MemoryCheckpointer, RunConfig, State as _, StreamMode,
+    agent::{Agent, AgentState, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger, PRESETS, ReactConfig},
+    llm::{
+        ApiKey, ChatModel, Delta, FinishReason, Message, OpenAiConfig, OpenAiModel, Request, ResponseStream,
+        ToolCall, WireConfig,
+    },
+};
+use superstep_testing::{
+    script::{Script, txt},
+    wire::WireServer,
+};
+use tokio::{runtime::Builder, time::Instant};
+
+const TURNS: usize = 200;
+
+#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+fn main() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime can be built");
+    runtime.block_on(async {
+        let (raw, agent) = first_token().await;
+        println!("| what | median µs |\n|---|---|");
+        println!("| first token, raw HTTP stream | {raw:.0} |");
+        println!("| first token, agent | {agent:.0} |");
+        println!("| first token, added | {:.0} |", agent - raw);
+        for preset in PRESETS {
+            for messages in [100, 10_000] {
+                let took = request((preset.config)(), messages).await;
+                println!("| request of {messages} messages, preset {} | {took:.0} |", preset.name);
+            }
+        }
+    });
+}
+
+/// From the question to the first piece of the answer, in microseconds: on a bare connection, and with an agent.
+async fn first_token() -> (f64, f64) {
+    let script = (0..2 * TURNS + 2).map(|_| txt("hello"));
+    let server = WireServer::start(Script::new(script)).await.expect("a loopback port is free");
+    let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+    let model = OpenAiModel::new(config).expect("the server has a base URL");
+    let agent = Agent::builder(Arc::new(model)).build().expect("an agent without tools is whole");
+    let (mut raw, mut whole) = (Vec::new(), Vec::new());
+    for turn in 0..=TURNS {
+        let address = server.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+        let bare = tokio::task::spawn_blocking(move || bare(&address)).await.expect("it does not panic");
+        let began = Instant::now();
+        let mut stream = agent.process_message_stream("hi", RunConfig::default(), [StreamMode::Custom]);
+        let mut first = None;
+        while let Some(event) = stream.next().await {
+            if let Event::Custom { name: "llm_token", .. } = event {
+                first = first.or(Some(began.elapsed().as_secs_f64() * 1e6));
+            }
+        }
+        // The first turn warms up.
+        if turn > 0 {
+            raw.push(bare);
+            whole.push(first.expect("there is an answer"));
+        }
+    }
+    (median(raw), median(whole))
+}
+
+/// The same on a socket, with nothing in between.
+fn bare(address: &str) -> f64 {
+    let began = Instant::now();
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":true}}"#;
+    let mut connection = TcpStream::connect(address).expect("the server listens");
+    connection.set_nodelay(true).expect("a socket takes options");
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.write_all((head + body).as_bytes()).expect("the server reads");
+    let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = connection.read(&mut buffer).expect("the server answers");
+        assert_ne!(read, 0, "the answer has a token");
+        heard.extend_from_slice(&buffer[..read]);
+        if String::from_utf8_lossy(&heard).contains("hello") {
+            return began.elapsed().as_secs_f64() * 1e6;
+        }
+    }
+}
+
+/// When the agent began to make a request, and when its body was written.
+type Times = Arc<Mutex<(Option<Instant>, Vec<f64>)>>;
+
+struct Writes(Times);
+
+impl ChatModel for Writes {
+    fn name(&self) -> &str {
+        "writes"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let wire = WireConfig { model: "m".into(), ..WireConfig::default() };
+        let body = serde_json::to_vec(&wire.body(&request)).expect("a request has a JSON form");
+        assert!(body.len() > request.messages.len(), "it was written");
+        let mut times = self.0.lock().expect("nobody panics");
+        if let Some(began) = times.0.take() {
+            times.1.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        stream::iter([Delta::Text("ok".into()), Delta::Finish(FinishReason::Stop)]).map(Ok).boxed()
+    }
+}
+
+struct Nothing;
+
+impl MemoryStore for Nothing {
+    fn add<'a>(&'a self, _: Vec<Message>, _: &'a str) -> MemoryFuture<'a> {
+        Box::pin(async { Err(MemoryError("nothing is stored".into())) })
+    }
+}
+
+/// From the end of the node before `agent` to the bytes of the request's body, in microseconds. Of a conversation of so
+/// many messages, to which each turn adds two.
+async fn request(config: ReactConfig, messages: usize) -> f64 {
+    let times = Times::default();
+    let begins = times.clone();
+    let mut trigger = MemoryTrigger::new(Arc::new(Nothing));
+    trigger.asks = Arc::new(move |_| {
+        begins.lock().expect("nobody panics").0 = Some(Instant::now());
+        false
+    });
+    let agent = Agent::builder(Arc::new(Writes(times.clone()))).config(config).memory(trigger);
+    let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build();
+    let agent = agent.expect("an agent without tools is whole");
+    let rounds = (0..messages / 4).flat_map(|n| {
+        let id = format!("c{n}");
+        [
+            Message::user(format!("question {n}: {}", "why ".repeat(40))),
+            Message::assistant("").with_tool_calls([ToolCall::new(&id, "search", r#"{"query":"because"}"#)]),
+            Message::tool(&id, format!("result {n}: {}", "thus ".repeat(40))),
+            Message::assistant(format!("answer {n}: {}", "so ".repeat(40))),
+        ]
+    });
+    let input = AgentState::update().messages(rounds.chain([Message::user("go")]).collect::<Vec<_>>());
+    let thread = || RunConfig::thread("long");
+    agent.graph().invoke(input, thread()).await.expect("the run does not fail");
+    times.lock().expect("nobody panics").1.clear();
+    for _ in 0..21 {
+        agent.process_message("more", thread()).await.expect("the run does not fail");
+    }
+    let took = times.lock().expect("nobody panics").1.clone();
+    assert_eq!(took.len(), 21, "each turn asks once");
+    median(took)
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
