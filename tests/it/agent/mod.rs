@@ -20,6 +20,7 @@ mod hooks;
 mod limits;
 mod memory;
 mod messages;
+mod neighbours;
 mod presets;
 mod property;
 mod react;

@@ -33,7 +33,8 @@ pub(super) fn accept(
 ) -> Accepted {
     let Response { mut message, finish, .. } = response;
     let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
-    let is_empty = message.content.trim().is_empty() && message.tool_calls.is_empty();
+    let says_nothing = message.content.trim().is_empty();
+    let is_empty = says_nothing && message.tool_calls.is_empty();
     let begun = state.messages.last().filter(|_| state.answer.continuing);
     if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun) {
         return Accepted { message: None, told: None, update: discard(state, *max, *then, call) };
@@ -50,7 +51,7 @@ pub(super) fn accept(
     let mut continuing = false;
     if cut_off && !has_calls {
         match config.length {
-            LengthPolicy::Continue { max, .. } if finish == FinishReason::Length && !is_empty => {
+            LengthPolicy::Continue { max, .. } if finish == FinishReason::Length && !says_nothing => {
                 continuing = before.continuations < max;
                 if !continuing {
                     reason = "length_limit";
@@ -64,10 +65,15 @@ pub(super) fn accept(
     }
     let mut answer = LastAnswer {
         cut_off,
-        cut_rounds: if cut_off && has_calls { before.cut_rounds + 1 } else { 0 },
+        // What led to a call without tools holds until its answer is whole.
+        cut_rounds: match (cut_off && has_calls, continuing) {
+            (true, _) => before.cut_rounds + 1,
+            (false, true) => before.cut_rounds,
+            (false, false) => 0,
+        },
         continuing,
         continuations: before.continuations + u32::from(continuing),
-        empty: 0,
+        empty: if continuing { before.empty } else { 0 },
         again: continuing,
         refused: match spent.exhausts(&config.budget) {
             Some(_) => Some(Refusal::Budget),

@@ -17,7 +17,9 @@ pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx
         (_, _, Some(halt)) => halt.clone(),
         (AgentOutcome::Limit, AtLimit::Fixed(reply), _) => reply.clone(),
         (AgentOutcome::Limit, AtLimit::LastMessage, _) => {
-            state.messages.last().map(|last| last.content.clone()).unwrap_or_default()
+            // Without any step the last message is the user's own.
+            let last = state.messages.last().filter(|last| last.role != Role::User);
+            last.map(|last| last.content.clone()).unwrap_or_default()
         }
         (AgentOutcome::LlmError, _, _) if config.exhausted == Exhausted::AsContent => {
             state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()

@@ -42,7 +42,7 @@ impl<'a> NextCall<'a> {
         if let EmptyPolicy::Retry { max, nudge, .. } = &config.empty
             && state.answer.empty > 0
         {
-            call.hints.extend(nudge.as_deref().map(Cow::from));
+            call.hints.extend(nudge.as_deref().filter(|_| !state.answer.continuing).map(Cow::from));
             if state.answer.empty > *max {
                 (call.tools, call.reason) = (false, "empty_response");
             }
