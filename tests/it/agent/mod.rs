@@ -12,6 +12,7 @@ mod approvals;
 mod asked_outside;
 mod budget;
 mod cancel;
+mod extension;
 mod fallback;
 mod faults;
 mod finish;
