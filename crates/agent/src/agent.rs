@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
@@ -39,36 +40,42 @@ pub struct Agent<S: HasAgent = AgentState> {
     most_supersteps: u32,
 }
 
-/// The answer to a message.
-#[derive(Clone, Debug, PartialEq)]
+/// The answer to a message. As JSON it has `final_reply` and `metadata`, and beside them what is known of the rest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
     /// What the user reads; an explanation if there is no answer.
     pub final_reply: String,
     /// What the turn took.
     pub metadata: Metadata,
     /// The reply as its schema has it; `None` if there is no schema, or no such reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// How the turn ended; `None` if it was stopped before its end and can be resumed.
     pub outcome: Option<AgentOutcome>,
     /// Tokens of the turn, as far as the provider told.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
     /// The calls that wait to be approved, each with its [`ApprovalRequest`](crate::ApprovalRequest) as the question.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
 }
 
 /// Collects what an [`Agent`] is made of.
+#[derive(Clone)]
 pub struct AgentBuilder {
     models: Models,
     fallbacks: Vec<Arc<dyn ChatModel>>,
-    tools: Vec<Arc<dyn Tool>>,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
     spill: Option<Arc<dyn Spill>>,
-    hooks: Hooks,
-    config: ReactConfig,
-    checkpointer: Option<Arc<dyn Checkpointer>>,
+    pub(crate) hooks: Hooks,
+    /// `None` for what is usual: the preset `default`, or that of a facade.
+    pub(crate) config: Option<ReactConfig>,
+    max_steps: Option<u32>,
+    pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
     jitter: JitterSource,
 }
 
@@ -161,7 +168,13 @@ impl AgentBuilder {
     /// Sets everything else.
     #[must_use]
     pub fn config(self, config: ReactConfig) -> Self {
-        Self { config, ..self }
+        Self { config: Some(config), ..self }
+    }
+
+    /// Sets how many steps a turn may have, whatever the configuration says otherwise.
+    #[must_use]
+    pub fn max_steps(self, max: u32) -> Self {
+        Self { max_steps: Some(max), ..self }
     }
 
     /// Sets where threads are kept.
@@ -206,18 +219,9 @@ impl AgentBuilder {
     /// # Errors
     /// Those of [`build`](Self::build), but that there is no graph to compile.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
-        let Self {
-            models,
-            fallbacks,
-            tools,
-            approvals,
-            memory,
-            spill,
-            hooks,
-            config,
-            checkpointer: _,
-            jitter,
-        } = self;
+        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, jitter, .. } = self;
+        let mut config = self.config.unwrap_or_default();
+        config.limit.max = self.max_steps.unwrap_or(config.limit.max);
         if !config.budget.has_prices() {
             return Err(AgentError::UnknownPrice);
         }
@@ -255,7 +259,8 @@ impl Agent {
             memory: None,
             spill: None,
             hooks: Hooks::default(),
-            config: ReactConfig::default(),
+            config: None,
+            max_steps: None,
             checkpointer: None,
             jitter: seeded_jitter(0),
         }
@@ -387,7 +392,7 @@ impl<S: HasAgent> Agent<S> {
     }
 
     /// The limit of a turn is its own; the graph must not end it before.
-    fn with_room(&self, config: RunConfig) -> RunConfig {
+    pub(crate) fn with_room(&self, config: RunConfig) -> RunConfig {
         RunConfig { step_limit: config.step_limit.max(self.most_supersteps), ..config }
     }
 }

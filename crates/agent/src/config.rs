@@ -10,6 +10,7 @@ mod limit;
 mod loops;
 mod permissions;
 mod presets;
+mod single_round;
 mod tools;
 mod truncate;
 

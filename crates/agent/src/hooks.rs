@@ -171,9 +171,19 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
 
 /// What a hook gave, or what it said when it failed.
 async fn run<T>(hook: impl FnOnce() -> BoxFuture<'static, Hooked<T>>) -> Result<Option<T>, String> {
-    let panicked = |panic: Box<dyn std::any::Any + Send>| format!("it panicked: {}", texts::panic(&*panic));
-    let made = catch_unwind(AssertUnwindSafe(hook)).map_err(panicked)?;
-    AssertUnwindSafe(made).catch_unwind().await.map_err(panicked)?.map_err(|error| with_causes(&*error))
+    caught(hook).await.map_err(|panic| panic.to_string())?.map_err(|error| with_causes(&*error))
+}
+
+/// A panic in the program's code.
+#[derive(Debug, thiserror::Error)]
+#[error("it panicked: {0}")]
+pub(crate) struct Panicked(String);
+
+/// What the program's code gave, or what it said when it panicked.
+pub(crate) async fn caught<T>(run: impl FnOnce() -> BoxFuture<'static, T>) -> Result<T, Panicked> {
+    let panicked = |panic: Box<dyn std::any::Any + Send>| Panicked(texts::panic(&*panic));
+    let running = catch_unwind(AssertUnwindSafe(run)).map_err(panicked)?;
+    AssertUnwindSafe(running).catch_unwind().await.map_err(panicked)
 }
 
 fn failure(when: &str, step: &str, message: String) -> HookFailure {
@@ -188,6 +198,12 @@ fn with_causes(error: &dyn Error) -> String {
 impl Acting {
     pub(crate) fn new(call_id: &str, tool: &str, args: Value) -> Self {
         Self { call_id: call_id.to_owned(), tool: tool.to_owned(), args, denied: None }
+    }
+
+    /// The same call, which may not run for this reason.
+    #[must_use]
+    pub fn denied(self, reason: impl Into<String>) -> Self {
+        Self { denied: Some(reason.into()), ..self }
     }
 
     /// The id of the call.

@@ -13,6 +13,7 @@ mod agent;
 mod approval;
 mod config;
 mod events;
+mod facades;
 mod graph;
 mod has_agent;
 mod hooks;
@@ -35,6 +36,7 @@ pub use config::{
     Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit,
     Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
 };
+pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
     react_graph, react_graph_as, should_continue,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep_llm::{Message, Role};
+use superstep_llm::Role;
 
 /// What somebody says to an agent, or an agent to them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,11 +27,6 @@ impl Msg {
     /// What a user says.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new("user", Role::User, content)
-    }
-
-    /// The same for a model, which does not see names.
-    pub(crate) fn into_message(self) -> Message {
-        Message { role: self.role, ..Message::user(self.content) }
     }
 }
 

@@ -7,6 +7,7 @@
 mod arguments;
 mod assemble;
 mod body;
+mod chat_json;
 mod chunk;
 mod error;
 mod fn_tool;
@@ -29,6 +30,7 @@ mod tool_cx;
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
 pub use body::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
+pub use chat_json::ChatJsonError;
 pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};

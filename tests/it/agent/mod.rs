@@ -13,6 +13,7 @@ mod asked_outside;
 mod budget;
 mod cancel;
 mod extension;
+mod facades;
 mod fallback;
 mod faults;
 mod finish;

@@ -1,0 +1,33 @@
+//! A single round instead of a loop.
+
+use superstep_llm::ModelRetry;
+
+use super::{AtLimit, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ReactConfig, ToolMode};
+
+impl ReactConfig {
+    /// The same design for a single round: the model is asked once and may call tools, which run at the same time; then it is
+    /// asked once more, without tools, for the answer. At most two requests are sent, so nothing is retried and nothing is
+    /// asked for again.
+    ///
+    /// ```
+    /// # use superstep_agent::ReactConfig;
+    /// let config = ReactConfig::opencode().single_round();
+    /// assert_eq!((config.limit.max, config.retry.max_attempts), (1, 1));
+    /// ```
+    #[must_use]
+    pub fn single_round(self) -> Self {
+        let tool_mode = match self.tool_mode {
+            ToolMode::Sequential => ToolMode::Parallel { max: 5 },
+            parallel @ ToolMode::Parallel { .. } => parallel,
+        };
+        Self {
+            limit: Limit { max: 1, unit: LimitUnit::ToolRounds, at: AtLimit::NoToolsCall { hint: None } },
+            retry: ModelRetry { max_attempts: 1, ..self.retry },
+            length: LengthPolicy::Accept,
+            empty: EmptyPolicy::Accept,
+            tool_mode,
+            synthetic_after_tools: None,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The loop of the preset `harness`: callbacks of the program around it, a whole history in and out.
+//!
+//! Start at [`AgentLoop`].
+
+use std::{error::Error, future::Future, path::Path, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use superstep_graph::{Merge, Merges, RunConfig, State};
+use superstep_llm::{Message, Tool, ToolRegistry};
+
+use super::{Facade, FacadeError};
+use crate::{Acting, Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, hooks::caught};
+
+/// How many characters of a tool's result the model reads.
+pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
+
+/// Answers messages `M` of the program's own type, which alone knows how to make a conversation of one and its history.
+///
+/// Callbacks may wait: they return futures. One that need not is a closure that is [`ready`](std::future::ready).
+///
+/// ```
+/// # use std::{future::ready, sync::Arc};
+/// # use superstep_agent::{Agent, harness::{AgentLoop, Check}};
+/// # use superstep_llm::ChatModel;
+/// use serde_json::{Value, json};
+///
+/// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
+/// let agent = AgentLoop::new(
+///     Agent::builder(model),
+///     |msg: &String, history: &[Value]| {
+///         let system = json!({ "role": "system", "content": "Be helpful." });
+///         let asked = json!({ "role": "user", "content": msg });
+///         ready(Ok([&[system], history, &[asked]].concat()))
+///     },
+///     |check: Check| ready(if check.name == "shell" { Err("no shell here".to_owned()) } else { Ok(()) }),
+///     |error, context| eprintln!("{context}: {error}"),
+/// )?;
+/// let turn = agent.run(&"What is 2 + 3?".to_owned(), &[], None).await?;
+/// println!("{:?}", turn.final_content);
+/// # Ok(())
+/// # }
+/// ```
+pub struct AgentLoop<M> {
+    facade: Facade,
+    on_build_context: Arc<BuildContext<M>>,
+    on_error: Arc<OnError>,
+    on_event: Option<Arc<OnEvent>>,
+    emitter: Option<Arc<dyn EventEmitter>>,
+}
+
+type BuildContext<M> =
+    dyn Fn(&M, &[Value]) -> BoxFuture<'static, Result<Vec<Value>, HookError>> + Send + Sync;
+type OnError = dyn Fn(&(dyn Error + 'static), &str) + Send + Sync;
+type OnEvent = dyn Fn(&str, Value) -> BoxFuture<'static, ()> + Send + Sync;
+
+/// What is to be permitted: asked for every call of a known tool whose arguments fit.
+#[derive(Clone)]
+pub struct Check {
+    /// The tool's name.
+    pub name: String,
+    /// The tool.
+    pub tool: Arc<dyn Tool>,
+    /// The arguments.
+    pub args: Value,
+}
+
+/// Somebody who is told what happens, event by event.
+pub trait EventEmitter: Send + Sync {
+    /// Tells an event of the agent.
+    fn emit(&self, event: &str, payload: &Value);
+}
+
+/// What [`AgentLoop::run`] returns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TurnResult {
+    /// The model's last text, or [the fixed one](crate::AtLimit::Fixed) at the limit.
+    pub final_content: Option<String>,
+    /// The tools that were executed, in call order, each as often as it was.
+    pub tools_used: Vec<String>,
+    /// The whole history as chat-completions JSON: what the context began with, as it was given, and what came of it.
+    pub messages: Vec<Value>,
+    /// The index of the first message that came of it.
+    pub new_messages_start: usize,
+}
+
+impl<M> AgentLoop<M> {
+    /// The loop around this agent, with the preset [`harness`](ReactConfig::harness) if it has no configuration.
+    ///
+    /// - `on_build_context` makes the conversation, as chat-completions JSON, of a message and the history before it.
+    /// - `on_tool_check` says whether a call may run; the reason of an `Err` is what the model reads. Nobody else is asked about
+    ///   a call that it denies.
+    /// - `on_error` is told every error that [`run`](Self::run) returns, once, and where it happened: `"llm"`, `"context"`,
+    ///   `"hook"` or `"run"`.
+    ///
+    /// # Errors
+    /// Those of [`AgentBuilder::build`].
+    pub fn new<B, C>(
+        mut agent: AgentBuilder,
+        on_build_context: impl Fn(&M, &[Value]) -> B + Send + Sync + 'static,
+        on_tool_check: impl Fn(Check) -> C + Send + Sync + 'static,
+        on_error: impl Fn(&(dyn Error + 'static), &str) + Send + Sync + 'static,
+    ) -> Result<Self, AgentError>
+    where
+        B: Future<Output = Result<Vec<Value>, HookError>> + Send + 'static,
+        C: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        let mut tools = ToolRegistry::new();
+        for tool in &agent.tools {
+            tools.insert(tool.clone())?;
+        }
+        let on_tool_check = Arc::new(on_tool_check);
+        agent.hooks.acting.pre(move |acting: Acting| {
+            let checked = check(&tools, &acting).map(|check| on_tool_check(check));
+            async move {
+                match checked {
+                    Some(checked) => Ok(checked.await.err().map(|denied| acting.denied(denied))),
+                    None => Ok(None),
+                }
+            }
+        });
+        Ok(Self {
+            facade: Facade::new(agent, ReactConfig::harness)?,
+            on_build_context: Arc::new(move |msg, history| Box::pin(on_build_context(msg, history))),
+            on_error: Arc::new(on_error),
+            on_event: None,
+            emitter: None,
+        })
+    }
+
+    /// Sets who is told the events of the agent, one after the other. An older way than [`emitter`](Self::emitter), which is
+    /// preferred if there are both.
+    #[must_use]
+    pub fn on_event<E>(mut self, on_event: impl Fn(&str, Value) -> E + Send + Sync + 'static) -> Self
+    where
+        E: Future<Output = ()> + Send + 'static,
+    {
+        self.on_event = Some(Arc::new(move |event, payload| Box::pin(on_event(event, payload))));
+        self
+    }
+
+    /// Sets who is told the events of the agent.
+    #[must_use]
+    pub fn emitter(self, emitter: Arc<dyn EventEmitter>) -> Self {
+        Self { emitter: Some(emitter), ..self }
+    }
+
+    /// The agent inside.
+    pub fn agent(&self) -> &Agent {
+        &self.facade.agent
+    }
+
+    /// Answers a message. Tools that ask for the context of the run find `cwd` in it.
+    ///
+    /// # Errors
+    /// [`FacadeError`], which `on_error` has been told before.
+    pub async fn run(
+        &self,
+        msg: &M,
+        history: &[Value],
+        cwd: Option<&Path>,
+    ) -> Result<TurnResult, FacadeError> {
+        let config = match cwd {
+            Some(cwd) => RunConfig::default().with_context(json!({ "cwd": cwd })),
+            None => RunConfig::default(),
+        };
+        self.run_with(msg, history, config).await
+    }
+
+    /// The same, on a thread, or to be cancelled. The conversation of the thread becomes the one that is built.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn run_with(
+        &self,
+        msg: &M,
+        history: &[Value],
+        config: RunConfig,
+    ) -> Result<TurnResult, FacadeError> {
+        let turn = self.turn(msg, history, config).await;
+        if let Err(error) = &turn {
+            match error {
+                FacadeError::Model(error) => (self.on_error)(error, "llm"),
+                FacadeError::Callback { .. } => (self.on_error)(error, "context"),
+                FacadeError::Hook(error) => (self.on_error)(error, "hook"),
+                error => (self.on_error)(error, "run"),
+            }
+        }
+        turn
+    }
+
+    async fn turn(&self, msg: &M, history: &[Value], config: RunConfig) -> Result<TurnResult, FacadeError> {
+        let (mut messages, conversation) = self.context(msg, history).await?;
+        let new_messages_start = messages.len();
+        let given = conversation.into_iter().map(Merge::Put);
+        let replaced = [Merge::remove_all()].into_iter().chain(given).collect();
+        let input = AgentState::update().messages(Merges(replaced));
+        let mut turn = self.facade.begin(input, config);
+        while let Some((event, payload)) = turn.next().await {
+            match (&self.emitter, &self.on_event) {
+                (Some(emitter), _) => emitter.emit(event, &payload),
+                (None, Some(on_event)) => on_event(event, payload).await,
+                (None, None) => {}
+            }
+        }
+        let state = turn.end().await?;
+        messages.extend(state.messages.iter().skip(new_messages_start).map(Message::to_chat_json));
+        let tools_used = state.metadata.tools_used;
+        Ok(TurnResult { final_content: Some(state.final_reply), tools_used, messages, new_messages_start })
+    }
+
+    /// The conversation, as it was given and as it is understood.
+    async fn context(&self, msg: &M, history: &[Value]) -> Result<(Vec<Value>, Vec<Message>), FacadeError> {
+        let failed = |source: HookError| FacadeError::Callback { name: "on_build_context", source };
+        let built = caught(|| (self.on_build_context)(msg, history)).await;
+        let built = built.map_err(|panic| failed(panic.into()))?.map_err(failed)?;
+        let read: Result<Vec<_>, _> = built.iter().map(Message::from_chat_json).collect();
+        Ok((built, read.map_err(|error| failed(error.into()))?))
+    }
+}
+
+/// What is to be permitted, if it could run at all.
+fn check(tools: &ToolRegistry, acting: &Acting) -> Option<Check> {
+    let tool = tools.get(&acting.tool).filter(|_| acting.denied.is_none())?.clone();
+    let args = tools.check(&acting.tool, &acting.args.to_string())?.ok()?;
+    Some(Check { name: acting.tool.clone(), tool, args })
+}

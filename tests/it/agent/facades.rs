@@ -1,0 +1,97 @@
+//! C20, D26, E32, X4, X10 and X12: the agent in the shapes of other designs, around a scripted model and over loopback.
+
+mod agentscope;
+mod cococat;
+mod graph;
+mod harness;
+mod opencode;
+
+use std::{future::Future, sync::Arc};
+
+use superstep::{
+    agent::{Agent, AgentBuilder, ReactConfig},
+    llm::{ApiKey, Jitter, ModelRetry, OpenAiConfig, OpenAiModel},
+};
+use superstep_testing::{
+    script::{Answer, Script, call},
+    scripted::ScriptedModel,
+    wire::WireServer,
+};
+
+use super::{kit::Kit, paused, real};
+
+/// What a facade was asked through.
+struct Asked {
+    /// An agent without a configuration, with the tools of the scenarios.
+    agent: AgentBuilder,
+    kit: Kit,
+}
+
+/// What was sent, and what was executed.
+#[derive(Debug, PartialEq)]
+struct Sent {
+    requests: usize,
+    /// The texts of the last request, with its roles.
+    last: Vec<String>,
+    offered_tools: bool,
+    echoed: usize,
+}
+
+/// Plays the same at both levels, which must agree, and tells what came of it.
+fn both<T, F>(answers: &[Answer], play: impl Fn(Asked) -> F) -> (T, Sent)
+where
+    T: PartialEq + std::fmt::Debug,
+    F: Future<Output = T>,
+{
+    let script = || Script::new(answers.to_vec());
+    let asked = |agent: AgentBuilder, kit: &Kit| {
+        let tools = kit.tools(&["echo", "slow", "hang"]);
+        Asked { agent: agent.tools(tools), kit: kit.clone() }
+    };
+    let wire = super::WireConfig { model: "m".to_owned(), ..Default::default() };
+    let here = paused(async {
+        let (model, kit) = (ScriptedModel::new(script()), Kit::new(&[], 1));
+        let made = play(asked(Agent::builder(Arc::new(model.clone())), &kit)).await;
+        model.check().unwrap();
+        let requests: Vec<_> = model
+            .requests()
+            .iter()
+            .map(|request| serde_json::to_value(wire.body(request)).unwrap())
+            .collect();
+        (made, sent(&requests, &kit))
+    });
+    let wired = real(async {
+        let server = WireServer::start(script()).await.unwrap();
+        let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+        let kit = Kit::new(&[], 10);
+        let model = OpenAiModel::new(config).unwrap();
+        let made = play(asked(Agent::builder(Arc::new(model)), &kit)).await;
+        server.check().unwrap();
+        (made, sent(&server.requests(), &kit))
+    });
+    assert_eq!(here, wired, "the levels differ");
+    here
+}
+
+fn sent(requests: &[serde_json::Value], kit: &Kit) -> Sent {
+    let last = requests.last().cloned().unwrap_or_default();
+    let text = |message: &serde_json::Value| {
+        format!("{}: {}", message["role"].as_str().unwrap(), message["content"].as_str().unwrap_or_default())
+    };
+    Sent {
+        requests: requests.len(),
+        last: last["messages"].as_array().into_iter().flatten().map(text).collect(),
+        offered_tools: last.get("tools").is_some(),
+        echoed: kit.n("echo"),
+    }
+}
+
+/// A preset whose retries cost no time.
+fn at_once(preset: ReactConfig) -> ReactConfig {
+    let retry = ModelRetry { base: std::time::Duration::ZERO, jitter: Jitter::None, ..preset.retry };
+    ReactConfig { retry, ..preset }
+}
+
+fn echo(n: usize) -> Answer {
+    call(&format!("c{n}"), "echo", &format!(r#"{{"x":"{n}"}}"#))
+}

@@ -1,0 +1,228 @@
+//! The facade `harness`.
+
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use superstep::{
+    MemoryCheckpointer,
+    agent::{
+        AgentBuilder, FacadeError, ReactConfig,
+        harness::{AgentLoop, Check, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
+    },
+};
+use superstep_testing::script::{Answer, calls, http, txt};
+
+use super::{Asked, at_once, both, echo};
+use crate::support::t;
+
+fn context(msg: &String, history: &[Value]) -> Vec<Value> {
+    let system = json!({"role": "system", "content": "Be helpful."});
+    [&[system], history, &[json!({"role": "user", "content": msg})]].concat()
+}
+
+fn agent(agent: AgentBuilder) -> AgentLoop<String> {
+    let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
+    let agent = agent.config(at_once(ReactConfig::harness()));
+    AgentLoop::new(agent, context, |_| ready(Ok(())), |_, _| {}).unwrap()
+}
+
+async fn run(asked: Asked) -> TurnResult {
+    let history = [json!({"role": "user", "content": "before"})];
+    agent(asked.agent).run(&"go".to_owned(), &history, None).await.unwrap()
+}
+
+#[test]
+fn x4_a_turn_has_the_whole_history_and_says_where_it_begins() {
+    let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{ "x":"2"}"#)]);
+    let (made, sent) = both(&[two, echo(3), txt("done")], run);
+    assert_eq!(sent.requests, 3);
+    assert_eq!(
+        serde_json::to_value(&made).unwrap(),
+        json!({
+            "final_content": "done",
+            "tools_used": ["echo", "echo", "echo"],
+            "messages": [
+                {"role": "system", "content": "Be helpful."},
+                {"role": "user", "content": "before"},
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "echo", "arguments": "{\"x\":\"1\"}"}},
+                    {"id": "c2", "type": "function", "function": {"name": "echo", "arguments": "{ \"x\":\"2\"}"}},
+                ]},
+                {"role": "tool", "content": "r:1", "tool_call_id": "c1"},
+                {"role": "tool", "content": "r:2", "tool_call_id": "c2"},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "c3", "type": "function", "function": {"name": "echo", "arguments": "{\"x\":\"3\"}"}},
+                ]},
+                {"role": "tool", "content": "r:3", "tool_call_id": "c3"},
+                {"role": "assistant", "content": "done"},
+            ],
+            "new_messages_start": 3,
+        })
+    );
+    assert_eq!(TOOL_RESULT_MAX_CHARS, 16_000);
+}
+
+#[test]
+fn x4_an_empty_answer_is_empty_content_and_not_none() {
+    let (made, _) = both(&[Answer::stream().end("stop").done()], run);
+    assert_eq!(made.final_content.as_deref(), Some(""));
+}
+
+#[test]
+fn d26_at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
+    let (made, sent) = both(&[echo(1), echo(2), echo(3)], async |asked: Asked| {
+        agent(asked.agent.max_steps(3)).run(&"go".to_owned(), &[], None).await.unwrap()
+    });
+    assert_eq!(made.final_content.as_deref(), Some("Max iterations reached."));
+    assert_eq!((made.tools_used.len(), sent.requests, sent.echoed), (3, 3, 3));
+    assert_eq!(made.messages.last().unwrap()["role"], "tool");
+    let (made, sent) = both(&[], async |asked: Asked| {
+        agent(asked.agent.max_steps(0)).run(&"go".to_owned(), &[], None).await.unwrap()
+    });
+    assert_eq!((made.final_content.as_deref(), sent.requests), (Some("Max iterations reached."), 0));
+}
+
+/// With a check that denies `{"x":"no"}`, at once or after a while.
+fn checking(builder: AgentBuilder, waits: bool, seen: &Arc<Mutex<Vec<Value>>>) -> AgentLoop<String> {
+    let seen = seen.clone();
+    let check = move |check: Check| {
+        assert_eq!((check.name.as_str(), check.tool.spec().name.as_str()), ("echo", "echo"));
+        seen.lock().unwrap().push(check.args.clone());
+        async move {
+            if waits {
+                tokio::task::yield_now().await;
+            }
+            if check.args["x"] == "no" { Err("not that".to_owned()) } else { Ok(()) }
+        }
+    };
+    let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
+    AgentLoop::new(builder, context, check, |_, _| {}).unwrap()
+}
+
+#[test]
+fn s2_03_a_check_denies_without_a_pause_and_is_asked_only_about_what_could_run() {
+    let all = calls([
+        ("c1", "echo", r#"{"x":"no"}"#),
+        ("c2", "echo", r#"{"x":1}"#),
+        ("c3", "nope", "{}"),
+        ("c4", "echo", r#"{"x":"yes"}"#),
+    ]);
+    for waits in [false, true] {
+        let ((made, seen), sent) = both(&[all.clone(), txt("ok")], async |asked: Asked| {
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let made = checking(asked.agent, waits, &seen).run(&"go".to_owned(), &[], None).await.unwrap();
+            let seen = seen.lock().unwrap().clone();
+            (made, seen)
+        });
+        assert_eq!(seen, [json!({"x": "no"}), json!({"x": "yes"})]);
+        assert_eq!(made.messages[3]["content"], "Error: Permission denied: not that");
+        assert!(made.messages[4]["content"].as_str().unwrap().starts_with("Error: invalid args for 'echo'"));
+        assert_eq!((made.tools_used, sent.echoed), (vec!["echo".to_owned()], 1));
+    }
+}
+
+type Errors = Arc<Mutex<Vec<(String, String)>>>;
+
+fn complaining(builder: AgentBuilder, errors: &Errors) -> AgentLoop<String> {
+    let errors = errors.clone();
+    let context = |msg: &String, history: &[Value]| {
+        let built = context(msg, history);
+        async move { if built.len() > 2 { Err("too much history".into()) } else { Ok(built) } }
+    };
+    let on_error = move |error: &(dyn std::error::Error + 'static), context: &str| {
+        errors.lock().unwrap().push((context.to_owned(), error.to_string()));
+    };
+    let agent = builder.config(at_once(ReactConfig::harness()));
+    AgentLoop::new(agent, context, |_| ready(Ok(())), on_error).unwrap()
+}
+
+#[test]
+fn c20_exhausted_retries_are_told_once_then_an_error_and_the_thread_goes_on() {
+    let down = http(503, &[], r#"{"error":{"message":"down"}}"#);
+    let answers = [down.clone(), down.clone(), down.clone(), down, txt("here I am")];
+    let (made, sent) = both(&answers, async |asked: Asked| {
+        let errors = Errors::default();
+        let agent = complaining(asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())), &errors);
+        let failed = agent.run_with(&"go".to_owned(), &[], t()).await.unwrap_err();
+        assert!(matches!(failed, FacadeError::Model(error) if error.status == Some(503)));
+        let contexts: Vec<String> =
+            errors.lock().unwrap().iter().map(|(context, _)| context.clone()).collect();
+        (contexts, agent.agent().resume(t()).await.unwrap().final_reply)
+    });
+    assert_eq!((made, sent.requests), ((vec!["llm".to_owned()], "here I am".to_owned()), 5));
+}
+
+#[test]
+fn a_context_that_cannot_be_built_is_an_error() {
+    let (told, sent) = both(&[], async |asked: Asked| {
+        let errors = Errors::default();
+        let agent = complaining(asked.agent, &errors);
+        let history = [json!({"role": "user", "content": "before"})];
+        let failed = agent.run(&"go".to_owned(), &history, None).await.unwrap_err();
+        assert_eq!(std::error::Error::source(&failed).unwrap().to_string(), "too much history");
+        let errors = errors.lock().unwrap().clone();
+        errors
+    });
+    assert_eq!(told, [("context".to_owned(), "the callback `on_build_context` failed".to_owned())]);
+    assert_eq!(sent.requests, 0);
+}
+
+#[test]
+fn a_thread_has_the_conversation_that_was_built_last() {
+    let (made, sent) = both(&[txt("one"), txt("two")], async |asked: Asked| {
+        let agent = agent(asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())));
+        let first = agent.run_with(&"1".to_owned(), &[], t()).await.unwrap();
+        agent.run_with(&"2".to_owned(), &first.messages[1..], t()).await.unwrap()
+    });
+    assert_eq!((made.messages.len(), made.new_messages_start), (5, 4));
+    assert_eq!(sent.last, ["system: Be helpful.", "user: 1", "assistant: one", "user: 2"]);
+}
+
+#[derive(Default)]
+struct Names(Mutex<Vec<String>>);
+
+impl EventEmitter for Names {
+    fn emit(&self, event: &str, _: &Value) {
+        self.0.lock().unwrap().push(event.to_owned());
+    }
+}
+
+#[test]
+fn s2_06_an_emitter_is_preferred_to_the_older_way() {
+    let events = ["node_start", "node_end", "tool_start", "tool_end", "node_start", "llm_token", "node_end"];
+    let ((emitted, told), _) = both(&[echo(1), txt("ok")], async |asked: Asked| {
+        let (names, told) = (Arc::new(Names::default()), Arc::new(Names::default()));
+        let by_event = told.clone();
+        let agent = agent(asked.agent).emitter(names.clone()).on_event(move |event, payload| {
+            by_event.emit(event, &payload);
+            ready(())
+        });
+        agent.run(&"go".to_owned(), &[], None).await.unwrap();
+        let (emitted, told) = (names.0.lock().unwrap().clone(), told.0.lock().unwrap().clone());
+        (emitted, told)
+    });
+    assert_eq!((emitted, told), (events.map(str::to_owned).to_vec(), Vec::new()));
+}
+
+#[test]
+fn s2_05_events_are_told_one_after_the_other() {
+    let (told, _) = both(&[txt("ok")], async |asked: Asked| {
+        let told = Arc::new(Names::default());
+        let by_event = told.clone();
+        let agent = agent(asked.agent).on_event(move |event, payload| {
+            let (told, event) = (by_event.clone(), event.to_owned());
+            async move {
+                tokio::task::yield_now().await;
+                told.emit(&event, &payload);
+            }
+        });
+        agent.run(&"go".to_owned(), &[], None).await.unwrap();
+        let told = told.0.lock().unwrap().clone();
+        told
+    });
+    assert_eq!(told, ["node_start", "llm_token", "node_end"]);
+}

@@ -1,0 +1,131 @@
+//! The facade `opencode`.
+
+use std::{error::Error, sync::Arc};
+
+use superstep::{
+    MemoryCheckpointer,
+    agent::{
+        FacadeError, ReactConfig,
+        opencode::{AiClient, ReactLoop, react_system_prompt},
+    },
+    llm::ModelError,
+};
+use superstep_testing::script::{Answer, calls, http, txt};
+
+use super::{Asked, at_once, both, echo};
+use crate::support::t;
+
+fn react(asked: Asked) -> ReactLoop {
+    ReactLoop::new(AiClient::new(asked.agent.config(at_once(ReactConfig::opencode()))))
+}
+
+/// What a run made, its error as its sources tell it.
+fn told(made: Result<String, FacadeError>) -> Result<String, Option<u16>> {
+    made.map_err(|error| {
+        let source = error.source().and_then(|source| source.downcast_ref::<ModelError>());
+        source.expect("the source is the model's error").status
+    })
+}
+
+fn down() -> Answer {
+    http(503, &[], "{}")
+}
+
+#[test]
+fn x12_a_query_has_a_final_answer() {
+    let (made, sent) = both(&[echo(1), txt("done")], async |asked: Asked| told(react(asked).run("go").await));
+    assert_eq!((made, sent.requests, sent.echoed), (Ok("done".to_owned()), 2, 1));
+    let wanted = [
+        format!("system: {}", react_system_prompt(15)),
+        "user: go".to_owned(),
+        "assistant: ".to_owned(),
+        "tool: r:1".to_owned(),
+        "user: Based on the tool output above, continue with your task.".to_owned(),
+    ];
+    assert_eq!(sent.last, wanted);
+}
+
+#[test]
+fn s1_29_the_prompt_says_how_to_work_and_how_long() {
+    let prompt = react_system_prompt(7);
+    for part in [
+        "# Role",
+        "Think → Act → Observe",
+        "Final Answer",
+        "get_action(",
+        "get_restriction(",
+        "one or two tools",
+        "at most 7 steps",
+        "Never make data up",
+    ] {
+        assert!(prompt.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn d26_the_last_step_is_reminded_that_it_is() {
+    let (made, sent) = both(&[echo(1), echo(2), txt("partial")], async |asked: Asked| {
+        told(ReactLoop { max_steps: 3, ..react(asked) }.run("go").await)
+    });
+    assert_eq!((made, sent.requests, sent.echoed), (Ok("partial".to_owned()), 3, 2));
+    assert!(sent.last.last().unwrap().starts_with("user: This is the last step"), "{:?}", sent.last);
+}
+
+#[test]
+fn c20_exhausted_retries_are_an_error_and_the_thread_goes_on() {
+    let answers = [down(), down(), down(), txt("here I am")];
+    let (made, sent) = both(&answers, async |asked: Asked| {
+        let store = Arc::new(MemoryCheckpointer::new());
+        let agent = asked.agent.checkpointer(store).config(at_once(ReactConfig::opencode()));
+        let mut react = ReactLoop::new(AiClient::new(agent.clone()));
+        let failed = told(react.run_with("go", t()).await);
+        let resumed = agent.build().unwrap().resume(t()).await.unwrap();
+        (failed, resumed.final_reply)
+    });
+    assert_eq!((made, sent.requests), ((Err(Some(503)), "here I am".to_owned()), 4));
+}
+
+#[test]
+fn s1_28_without_retries_the_first_error_is_returned() {
+    let (made, sent) = both(&[down()], async |asked: Asked| {
+        told(ReactLoop { enable_retry: false, ..react(asked) }.run("go").await)
+    });
+    assert_eq!((made, sent.requests), (Err(Some(503)), 1));
+}
+
+#[test]
+fn d27_doom_loops_are_refused_unless_that_is_switched_off() {
+    let same = || echo(1);
+    for (enable_doom_detection, echoed) in [(true, 2), (false, 3)] {
+        let (made, sent) = both(&[same(), same(), same(), txt("sorry")], async |asked: Asked| {
+            told(ReactLoop { enable_doom_detection, ..react(asked) }.run("go").await)
+        });
+        assert_eq!((made, sent.echoed), (Ok("sorry".to_owned()), echoed));
+    }
+}
+
+#[test]
+fn s1_30_a_single_round_has_two_requests_at_the_most() {
+    let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);
+    let (made, sent) = both(&[two, txt("done")], async |asked: Asked| {
+        let made = told(AiClient::new(asked.agent).chat("go").await);
+        (made, asked.kit.most_at_once())
+    });
+    assert_eq!((made, sent.requests), ((Ok("done".to_owned()), 2), 2));
+    assert!(!sent.offered_tools, "the second is for the answer");
+    assert_eq!(sent.last, ["user: go", "assistant: ", "tool: r:a", "tool: r:b"]);
+    let (made, sent) =
+        both(&[txt("hi")], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
+    assert_eq!((made, sent.requests), (Ok("hi".to_owned()), 1));
+    let (made, sent) =
+        both(&[down()], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
+    assert_eq!((made, sent.requests), (Err(Some(503)), 1));
+}
+
+#[test]
+fn s1_30_a_second_round_of_calls_is_not_made() {
+    let (made, sent) =
+        both(&[echo(1), echo(2)], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
+    assert_eq!((sent.requests, sent.echoed), (2, 1));
+    assert!(made.unwrap().starts_with("No answer: "));
+}
