@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod keep;
 mod kill;
+mod models;
 mod real_model;
 mod refusals;
 mod secrets;

@@ -97,8 +97,8 @@ pub enum AgentError {
         /// What is wrong.
         problem: String,
     },
-    /// Two models that answer have one name, so that nobody could tell which of them did.
-    #[error("two models are called `{name}`; give one of them another name, see `Named`")]
+    /// Two models that answer have one name, so that nobody could tell which of them did; see [`Named`](superstep_llm::Named).
+    #[error("two models are called `{name}`; give one of them a `name` of its own")]
     ModelName {
         /// Their name.
         name: String,

@@ -15,6 +15,7 @@ mod place;
 mod discover;
 mod model;
 mod offline;
+mod profile;
 
 mod approve;
 mod keep;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
     Checkpointer, History, Source, ThreadId,
-    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel},
+    llm::{ApiKey, ChatModel},
 };
 
 use crate::{
@@ -16,13 +16,14 @@ use crate::{
     discover::{self, Local},
     exit::{Exit, Failure},
     offline::Offline,
+    profile::{Profile, Profiles, is_same_server},
     settings::Chosen,
 };
 
 /// The name of the model that is none.
 pub(crate) const OFFLINE: &str = "offline";
 
-const OPENAI: &str = "https://api.openai.com/v1";
+pub(crate) const OPENAI: &str = "https://api.openai.com/v1";
 
 /// What a thread remembers of how it was asked, in the metadata of its inputs. A promise; it never has the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +127,10 @@ pub(crate) struct Wish<'a> {
     pub(crate) flags: &'a TurnArgs,
     pub(crate) thread: Remembered,
     pub(crate) environment: Environment,
+    /// The models of the configuration, which is that of a flag or of the thread.
+    pub(crate) profiles: Profiles,
+    /// Whether tool calls that are written as text are read, if the configuration says so for all models.
+    pub(crate) text_calls: Option<bool>,
 }
 
 /// The model that is asked.
@@ -135,14 +140,21 @@ pub(crate) struct Choice {
     pub(crate) base_url: Option<String>,
     /// What the user should know about it.
     pub(crate) note: Option<String>,
-    /// Whether the key of the environment goes to a server that only a flag named, so that it has to be named again.
-    pub(crate) name_url_again: bool,
+    /// The words of the command line that name a server to which a key goes, and that have to be said again therefore.
+    pub(crate) again: Vec<String>,
+    /// Who is asked when the model cannot answer.
+    pub(crate) fallbacks: Vec<Arc<dyn ChatModel>>,
+    /// Who sums up what a request has no room for, if it is another one.
+    pub(crate) compaction: Option<Arc<dyn ChatModel>>,
+    /// The key that went to the model's server.
+    key: ApiKey,
 }
 
 /// Where a server's address comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Flag,
+    File,
     Thread,
     Environment,
 }
@@ -150,6 +162,18 @@ enum From {
 impl Wish<'_> {
     /// Decides, and looks for a server on this machine if nothing else is said.
     pub(crate) async fn settle(mut self) -> Result<Choice, Failure> {
+        let mut choice = self.main().await?;
+        for profile in &self.profiles.fallback {
+            let model = self.other("fallback", profile, &mut choice)?;
+            choice.fallbacks.push(model);
+        }
+        if let Some(profile) = &self.profiles.compaction {
+            choice.compaction = Some(self.other("compaction", profile, &mut choice)?);
+        }
+        Ok(choice)
+    }
+
+    async fn main(&mut self) -> Result<Choice, Failure> {
         let (flag_url, flag_model) = (self.flags.base_url.clone(), self.flags.model.clone());
         if flag_model.as_deref() == Some(OFFLINE) && flag_url.is_some() {
             return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
@@ -157,14 +181,24 @@ impl Wish<'_> {
         if self.thread.model.as_deref() == Some(OFFLINE) && (flag_url.is_some() || flag_model.is_some()) {
             self.thread.model = None;
         }
-        let model =
-            flag_model.or_else(|| self.thread.model.take()).or_else(|| self.environment.model.clone());
+        // What a file says that was named just now counts more than what the thread used before.
+        let (file, remembered) = match (&self.flags.config, self.profiles.main.clone()) {
+            (Some(_), main) => (main.unwrap_or_default(), Profile::default()),
+            (None, main) => (Profile::default(), main.unwrap_or_default()),
+        };
+        let model = flag_model
+            .or(file.model)
+            .or_else(|| self.thread.model.take())
+            .or(remembered.model)
+            .or_else(|| self.environment.model.clone());
         if model.as_deref() == Some(OFFLINE) {
             return Ok(self.offline(None));
         }
         let urls = [
             (From::Flag, flag_url),
+            (From::File, file.base_url),
             (From::Thread, self.thread.base_url.take()),
+            (From::Thread, remembered.base_url),
             (From::Environment, self.environment.base_url.clone()),
             (From::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
         ];
@@ -198,7 +232,10 @@ impl Wish<'_> {
             name: OFFLINE.to_owned(),
             base_url: None,
             note,
-            name_url_again: false,
+            again: Vec::new(),
+            fallbacks: Vec::new(),
+            compaction: None,
+            key: ApiKey::default(),
         }
     }
 
@@ -215,33 +252,65 @@ impl Wish<'_> {
                 "which model should `{base_url}` be asked for? Name it with `--model` or OPENAI_MODEL"
             )));
         };
-        let key = self.key().cloned().unwrap_or_default();
-        let config = OpenAiConfig::new(base_url.as_str(), key, model.as_str());
-        let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        let known = self.knows(&base_url);
+        // What a provider wants is told by the profile of its server.
+        let of_server =
+            |profile: &&Profile| profile.base_url.as_deref().is_none_or(|own| is_same_server(own, &base_url));
+        let profile = self.profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
+        let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
+        let (known, variable) = match (&own_key, &profile.key_env) {
+            (Some(_), Some(name)) => {
+                (profile.knows(&base_url, self.environment.base_url.as_deref()), name.as_str())
+            }
+            _ => (self.knows(&base_url), "OPENAI_API_KEY"),
+        };
         if from == From::Thread && !known {
             // A database may come from someone else, and with it the address.
             return Err(Failure::usage(format!(
-                "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless you \
+                "the thread remembers the server `{base_url}`, to which the key of {variable} is not sent unless you \
                  name it: repeat `--base-url {base_url}`"
             )));
         }
-        Ok(Choice {
-            model: Arc::new(asked),
-            name: model,
-            base_url: Some(base_url),
-            note: None,
-            name_url_again: !known,
-        })
+        let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
+        let asked = profile.build(&model, &base_url, key.clone(), self.text_calls)?;
+        let again = match &self.flags.config {
+            _ if known => Vec::new(),
+            Some(file) if from == From::File => vec!["--config".to_owned(), file.display().to_string()],
+            _ => vec!["--base-url".to_owned(), base_url.clone()],
+        };
+        Ok(Choice { model: asked, name: model, base_url: Some(base_url), again, key, ..self.offline(None) })
+    }
+
+    /// A model beside the main one: on the same server, with the same key, if its profile names no other.
+    fn other(&self, what: &str, profile: &Profile, main: &mut Choice) -> Result<Arc<dyn ChatModel>, Failure> {
+        let Some(model) = &profile.model else {
+            return Err(Failure::usage(format!("the configuration names no `model` for `models.{what}`")));
+        };
+        let of_main = main.base_url.as_deref().unwrap_or(OPENAI);
+        let base_url = profile.base_url.as_deref().unwrap_or(of_main).to_owned();
+        if !profile.knows(&base_url, self.environment.base_url.as_deref()) {
+            let variable = profile.key_env.as_deref().unwrap_or_default();
+            let Some(file) = &self.flags.config else {
+                return Err(Failure::usage(format!(
+                    "the thread remembers the server `{base_url}` for `models.{what}`, to which the key of {variable} is \
+                     not sent unless you name it: repeat `--config FILE`"
+                )));
+            };
+            main.again = vec!["--config".to_owned(), file.display().to_string()];
+        }
+        let key = match profile.key()? {
+            Some(key) => key,
+            None if is_same_server(&base_url, of_main) => main.key.clone(),
+            None => ApiKey::default(),
+        };
+        profile.build(model, &base_url, key, self.text_calls)
     }
 
     /// Whether the environment's key, if there is one, may go to this server although no flag names it.
     fn knows(&self, base_url: &str) -> bool {
         let key_is_of_environment = self.flags.api_key.is_none() && self.environment.key.is_some();
-        let same = |other: &str| other.trim_end_matches('/') == base_url.trim_end_matches('/');
         !key_is_of_environment
             || is_loopback(base_url)
-            || same(self.environment.base_url.as_deref().unwrap_or(OPENAI))
+            || is_same_server(base_url, self.environment.base_url.as_deref().unwrap_or(OPENAI))
     }
 }
 
@@ -272,7 +341,7 @@ mod tests {
         let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
         let thread = Remembered { model, base_url, ..Remembered::default() };
         let environment = Environment { servers: Some(String::new()), ..Environment::default() };
-        Wish { flags, thread, environment }
+        Wish { flags, thread, environment, profiles: Profiles::default(), text_calls: None }
     }
 
     async fn told(wish: Wish<'_>) -> (String, Option<String>) {
@@ -349,7 +418,10 @@ mod tests {
         let flags = TurnArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
         let mut named = wish(&flags, Some("t"), None);
         named.environment.key = Some(ApiKey::new("sk-secret"));
-        assert!(named.settle().await.unwrap().name_url_again);
+        assert_eq!(
+            named.settle().await.unwrap().again,
+            ["--base-url", "https://elsewhere.example/v1"].map(str::to_owned)
+        );
     }
 
     #[tokio::test]

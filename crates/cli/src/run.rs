@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use superstep::{
     Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode, Streaming,
     SystemClock, ThreadId,
-    agent::{Agent, AgentOutcome, AgentState, workspace},
+    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, workspace},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,9 +20,10 @@ use crate::{
     approve::Approve,
     args::{ResumeArgs, RunArgs, TurnArgs},
     exit::{self, Exit, Failure},
-    model::{Choice, Environment, Remembered, Wish},
+    model::{Choice, Environment, OFFLINE, Remembered, Wish},
     output::{End, Human, Json, Output},
     place::Place,
+    profile::Profiles,
     results,
     settings::{self, Chosen},
 };
@@ -156,14 +157,24 @@ impl<'a> Setup<'a> {
         let remembered = Remembered::load(&*store, &thread).await?;
         let cwd = place.cwd_of(&remembered)?;
         let chosen = settings::chosen(turn, remembered.chosen())?;
-        let wish = Wish { flags: turn, thread: remembered, environment: Environment::read() };
-        let choice = wish.settle().await?;
-        let config = settings::config(&chosen, &choice).map_err(|error| {
+        let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
-        })?;
+        };
+        let wish = Wish {
+            flags: turn,
+            thread: remembered,
+            environment: Environment::read(),
+            profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
+            text_calls: chosen.get("text_calls").and_then(serde_json::Value::as_bool),
+        };
+        let choice = wish.settle().await?;
+        let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let tools = workspace::tools(&cwd, || SystemClock.now_ms())
             .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))?;
-        let agent = Agent::builder(choice.model.clone())
+        let models = choice.fallbacks.iter().cloned();
+        let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
+        let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+        let agent = models
             .tools(tools)
             .spill(Arc::new(results::kept(&cwd)?))
             .approver(Arc::new(Approve::new(turn)))
@@ -171,7 +182,7 @@ impl<'a> Setup<'a> {
             .jitter(superstep::llm::seeded_jitter(chance()?.random()))
             .checkpointer(store)
             .build()
-            .map_err(|error| Failure::caused(Exit::Failed, &error))?;
+            .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
         Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, cancel })
     }
@@ -282,9 +293,7 @@ impl<'a> Setup<'a> {
     /// A command on this thread, with what cannot be remembered.
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
-        if let (true, Some(base_url)) = (self.choice.name_url_again, &self.choice.base_url) {
-            words.extend(["--base-url", base_url]);
-        }
+        words.extend(self.choice.again.iter().map(String::as_str));
         self.place.command(command, &words)
     }
 
@@ -307,6 +316,14 @@ impl<'a> Setup<'a> {
             message.push_str(&format!("\nresume with: {resume}"));
         }
         Failure { exit, message }
+    }
+}
+
+/// What is wrong with an agent is wrong with its configuration, unless it is ours.
+fn exit_of(error: &AgentError) -> Exit {
+    match error {
+        AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,
+        _ => Exit::Usage,
     }
 }
 

@@ -8,7 +8,7 @@ use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 use crate::{
     args::{PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
-    model::{Choice, OFFLINE, is_loopback},
+    profile::{MODELS, Profiles},
     show,
 };
 
@@ -28,7 +28,12 @@ pub(crate) type Chosen = Map<String, Value>;
 pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen, Failure> {
     let mut chosen = match (&flags.config, &flags.preset) {
         (Some(file), _) => read(file)?,
-        (None, Some(preset)) => Map::from_iter([("preset".to_owned(), Value::from(preset.as_str()))]),
+        (None, Some(preset)) => {
+            // Whom the agent asks is not a matter of its design.
+            let models = thread.unwrap_or_default().remove(MODELS).map(|models| (MODELS.to_owned(), models));
+            let preset = ("preset".to_owned(), Value::from(preset.as_str()));
+            [preset].into_iter().chain(models).collect()
+        }
         (None, None) => thread.unwrap_or_default(),
     };
     if let Some(max) = flags.max_steps {
@@ -41,23 +46,26 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
 }
 
 /// The configuration of the program's agent: what was chosen, with a prompt and a time limit if nothing says otherwise.
-pub(crate) fn config(chosen: &Chosen, choice: &Choice) -> Result<ReactConfig, ConfigError> {
-    let mut config = ReactConfig::read(Value::Object(chosen.clone()))?;
+pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, ConfigError> {
+    let mut config = agent(chosen)?;
     if !chosen.contains_key("system_prompt") {
         SYSTEM_PROMPT.clone_into(&mut config.system_prompt);
     }
     if !chosen.contains_key("tool_timeout_ms") {
         config.tool_timeout = Some(TOOL_TIMEOUT);
     }
-    if !chosen.contains_key("text_calls") {
-        // Servers of one's own often do not know their model's way to write calls.
-        config.text_calls = choice.base_url.as_deref().is_some_and(is_loopback);
-    }
-    if choice.name == OFFLINE {
+    if is_offline {
         // It never repeats itself, and two of its searches may look alike.
         config.loops.clear();
     }
     Ok(config)
+}
+
+/// What was chosen about the agent itself.
+fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
+    let mut chosen = chosen.clone();
+    chosen.remove(MODELS);
+    ReactConfig::read(Value::Object(chosen))
 }
 
 fn read(file: &Path) -> Result<Chosen, Failure> {
@@ -69,7 +77,10 @@ fn read(file: &Path) -> Result<Chosen, Failure> {
     let text = fs::read_to_string(file).map_err(|cause| failed(format!("cannot be read: {cause}")))?;
     let chosen: Chosen =
         toml::from_str(&text).map_err(|cause| failed(format!("is no TOML: {}", cause.message())))?;
-    match ReactConfig::read(Value::Object(chosen.clone())) {
+    if let Err(error) = Profiles::of(&chosen) {
+        return Err(failed(format!("does not fit: `models`: {error}")));
+    }
+    match agent(&chosen) {
         Ok(_) => Ok(chosen),
         Err(error) => Err(failed(format!("does not fit: {error}"))),
     }
@@ -115,20 +126,10 @@ mod tests {
     #[test]
     fn what_is_chosen_is_kept_and_the_rest_is_the_programs() {
         let given: Chosen = toml::from_str("preset = \"harness\"\ntool_timeout_ms = 5").unwrap();
-        let choice = |base_url: &str| Choice {
-            model: std::sync::Arc::new(crate::offline::Offline),
-            name: "m".to_owned(),
-            base_url: Some(base_url.to_owned()),
-            note: None,
-            name_url_again: false,
-        };
-        let harness = config(&given, &choice("http://127.0.0.1:1/v1")).unwrap();
+        let harness = config(&given, false).unwrap();
         assert_eq!((harness.limit.max, harness.tool_timeout), (40, Some(Duration::from_millis(5))));
-        assert!(harness.text_calls && harness.system_prompt.starts_with("You answer questions"));
-        let given: Chosen = toml::from_str("system_prompt = \"\"").unwrap();
-        let far = config(&given, &choice("https://api.example/v1")).unwrap();
-        assert_eq!((far.system_prompt.as_str(), far.text_calls), ("", false));
-        let off: Chosen = toml::from_str("text_calls = false").unwrap();
-        assert!(!config(&off, &choice("http://localhost:1/v1")).unwrap().text_calls);
+        assert!(harness.system_prompt.starts_with("You answer questions"));
+        let given: Chosen = toml::from_str("system_prompt = \"\"\n[models.main]\nmodel = \"m\"").unwrap();
+        assert_eq!(config(&given, false).unwrap().system_prompt, "");
     }
 }

@@ -77,7 +77,7 @@ fn a2_arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
 fn a2_the_system_prompt_stands_before_the_conversation_and_not_in_it() {
     let scenario = Scenario::new([Answer::sse(ADD_CALL), txt("5")]);
     let ran = scenario
-        .config(|config| superstep::agent::ReactConfig { system_prompt: "Be brief.".into(), ..config });
+        .config(|config| ReactConfig { system_prompt: "Be brief.".into(), ..config });
     let ran = ran.play();
     for request in &ran.requests {
         assert_eq!(request["messages"][0], json!({"role": "system", "content": "Be brief."}));
@@ -96,7 +96,7 @@ const SLOW_MESSAGES: &str = r#"u:"go", a:[c0 slow{"x":"a"}, c1 slow{"x":"b"}, c2
 
 #[test]
 fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
-    let scenario = slow_first().config(|config| superstep::agent::ReactConfig {
+    let scenario = slow_first().config(|config| ReactConfig {
         tool_mode: ToolMode::Parallel { max: 8 },
         ..config
     });
@@ -135,7 +135,7 @@ fn a3_sequential_calls_wait_for_each_other() {
 
 #[test]
 fn a3_no_more_tools_run_at_once_than_may() {
-    let scenario = slow_first().config(|config| superstep::agent::ReactConfig {
+    let scenario = slow_first().config(|config| ReactConfig {
         tool_mode: ToolMode::Parallel { max: 2 },
         ..config
     });

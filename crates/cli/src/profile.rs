@@ -1,0 +1,177 @@
+//! The models that a configuration names, and what their providers want.
+
+use std::{collections::BTreeMap, env, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use superstep::llm::{
+    ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls, ReasoningPolicy,
+    WireConfig, WirePolicy,
+};
+
+use crate::{
+    exit::{Exit, Failure},
+    model::{OFFLINE, OPENAI, is_loopback},
+    offline::Offline,
+    settings::Chosen,
+};
+
+/// The entry of a configuration that is not about the agent but about whom it asks.
+pub(crate) const MODELS: &str = "models";
+
+/// The models that a configuration names. A promise: threads remember it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Profiles {
+    pub(crate) main: Option<Profile>,
+    /// Who is asked when those before cannot answer.
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) fallback: Vec<Profile>,
+    /// Who sums up what a request has no room for.
+    pub(crate) compaction: Option<Profile>,
+}
+
+/// One model. It never has a key, only the name of the variable that does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Profile {
+    pub(crate) name: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key_env: Option<String>,
+    pub(crate) context_window: Option<u32>,
+    text_calls: Option<bool>,
+    think_tags: bool,
+    reasoning: ReasoningPolicy,
+    arguments: WirePolicy,
+    output_limit: OutputLimit,
+    temperature: Option<f32>,
+    max_tokens: Option<u32>,
+    extra: BTreeMap<String, Value>,
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Profile>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let list = if let Value::Array(list) = value { list } else { vec![value] };
+    list.into_iter().map(|one| serde_json::from_value(one).map_err(serde::de::Error::custom)).collect()
+}
+
+impl Profiles {
+    /// What was chosen about models.
+    pub(crate) fn of(chosen: &Chosen) -> Result<Self, serde_json::Error> {
+        chosen.get(MODELS).map_or(Ok(Self::default()), |models| serde_json::from_value(models.clone()))
+    }
+
+    /// The smallest context window that is known, for any of the models may be asked.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the agent has no windows yet"))]
+    pub(crate) fn context_window(&self) -> Option<u32> {
+        self.main.iter().chain(&self.fallback).filter_map(|profile| profile.context_window).min()
+    }
+}
+
+impl Profile {
+    /// Makes the model. `text_calls` is what is chosen for all models.
+    pub(crate) fn build(
+        &self,
+        model: &str,
+        base_url: &str,
+        key: ApiKey,
+        text_calls: Option<bool>,
+    ) -> Result<Arc<dyn ChatModel>, Failure> {
+        if model == OFFLINE {
+            return Ok(Arc::new(Offline));
+        }
+        let wire = WireConfig {
+            model: model.to_owned(),
+            arguments: self.arguments,
+            reasoning: self.reasoning,
+            think_tags: self.think_tags,
+            output_limit: self.output_limit,
+            temperature: self.temperature,
+            max_tokens: self.max_tokens,
+            extra: self.extra.clone(),
+        };
+        let config = OpenAiConfig { wire, ..OpenAiConfig::new(base_url, key, model) };
+        let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        // Servers of one's own often do not know their model's way to write calls.
+        let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
+        let asked: Arc<dyn ChatModel> = if reads { Arc::new(ReadsTextCalls(asked)) } else { Arc::new(asked) };
+        Ok(match &self.name {
+            Some(name) => Arc::new(Named::new(name.as_str(), asked)),
+            None => asked,
+        })
+    }
+
+    /// The key that it names, if it names one.
+    pub(crate) fn key(&self) -> Result<Option<ApiKey>, Failure> {
+        let Some(name) = &self.key_env else { return Ok(None) };
+        let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        match key {
+            Some(key) => Ok(Some(ApiKey::new(key))),
+            None => Err(Failure::usage(format!(
+                "the configuration takes a key from the variable `{name}`, which is not set"
+            ))),
+        }
+    }
+
+    /// Whether its key may go to `base_url` although only a database names both.
+    pub(crate) fn knows(&self, base_url: &str, own_url: Option<&str>) -> bool {
+        match self.key_env.as_deref() {
+            None => true,
+            Some("OPENAI_API_KEY") if is_same_server(base_url, own_url.unwrap_or(OPENAI)) => true,
+            Some(_) => is_loopback(base_url),
+        }
+    }
+}
+
+pub(crate) fn is_same_server(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profiles(toml: &str) -> Result<Profiles, String> {
+        Profiles::of(&toml::from_str(toml).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn one_fallback_is_a_list_of_one() {
+        let one = profiles("[models.fallback]\nmodel = \"a\"").unwrap();
+        assert_eq!(one, profiles("[[models.fallback]]\nmodel = \"a\"").unwrap());
+        assert_eq!(one.fallback[0].model.as_deref(), Some("a"));
+        assert_eq!(profiles("preset = \"graph\"").unwrap(), Profiles::default());
+    }
+
+    #[test]
+    fn what_is_no_field_is_refused_a_key_above_all() {
+        for (given, wanted) in [
+            ("[models.main]\napi_key = \"sk-secret\"", "unknown field `api_key`"),
+            ("[[models.fallback]]\napi_key = \"sk-secret\"", "unknown field `api_key`"),
+            ("[models.other]\nmodel = \"x\"", "unknown field `other`"),
+            ("[models.main]\nreasoning = \"sometimes\"", "unknown variant `sometimes`"),
+        ] {
+            let error = profiles(given).unwrap_err();
+            assert!(error.starts_with(wanted) && !error.contains("sk-secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_window_counts() {
+        let windows = "[models.main]\ncontext_window = 9\n[[models.fallback]]\ncontext_window = 5\n\
+                       [[models.fallback]]\n[models.compaction]\ncontext_window = 1";
+        assert_eq!(profiles(windows).unwrap().context_window(), Some(5));
+    }
+
+    #[test]
+    fn a_variable_goes_nowhere_that_only_a_database_names() {
+        let with = |key_env: &str| Profile { key_env: Some(key_env.into()), ..Profile::default() };
+        assert!(!with("OTHER_SECRET").knows("https://api.openai.com/v1", None));
+        assert!(with("OPENAI_API_KEY").knows("https://api.openai.com/v1/", None));
+        assert!(!with("OPENAI_API_KEY").knows("https://elsewhere.example/v1", None));
+        assert!(with("OPENAI_API_KEY").knows("https://mine.example/v1", Some("https://mine.example/v1")));
+        assert!(with("OTHER_SECRET").knows("http://127.0.0.1:1/v1", None));
+        assert!(Profile::default().knows("https://elsewhere.example/v1", None));
+    }
+}

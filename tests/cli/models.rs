@@ -1,0 +1,151 @@
+//! Several models, named by a configuration.
+
+use std::fs;
+
+use superstep_testing::script::{Answer, http, txt};
+
+use crate::support::{Place, ended, serve};
+
+const MAIN_KEY: &str = "sk-key-of-main";
+const OTHER_KEY: &str = "sk-key-of-fallback";
+
+/// Writes a configuration and gives its path.
+fn config(place: &Place, text: &str) -> String {
+    let file = place.beside("models.toml");
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_fallback_answers_with_a_key_of_its_own_and_the_thread_remembers_it() {
+    let place = Place::new();
+    let refusal = || http(401, &[], "{}");
+    let main = serve([refusal(), refusal()]).await;
+    let thought =
+        Answer::stream().text(["<think>hm</think>", "from the other"]).end("stop").usage(7, 2).done();
+    let other = serve([thought, txt("again")]).await;
+    let file = config(
+        &place,
+        &format!(
+            "preset = \"graph\"\n[models.main]\nmodel = \"a\"\nbase_url = \"{}\"\nkey_env = \"MAIN_KEY\"\n\
+             [[models.fallback]]\nname = \"spare\"\nmodel = \"b\"\nbase_url = \"{}\"\nkey_env = \"OTHER_KEY\"\n\
+             think_tags = true\nmax_tokens = 50\nextra = {{ seed = 1 }}\n",
+            main.base_url(),
+            other.base_url()
+        ),
+    );
+    let mut run = place.command(&["run", "hi", "--thread", "t", "--json", "--config", &file]);
+    let ran = ended(run.env("MAIN_KEY", MAIN_KEY).env("OTHER_KEY", OTHER_KEY)).await.ok();
+    let lines = ran.lines();
+    let fell_back = lines.iter().find(|line| line["event"] == "model_fallback").unwrap();
+    assert_eq!(fell_back["data"]["from"], "a");
+    assert_eq!(fell_back["data"]["to"], "spare");
+    let end = &lines.last().unwrap()["data"];
+    assert_eq!(end["final_reply"], "from the other");
+    assert_eq!(end["metadata"]["model"], "spare");
+    assert_eq!(end["metadata"]["usage_by_model"]["spare"]["input_tokens"], 7);
+
+    let mut run = place.command(&["run", "go on", "--thread", "t"]);
+    let ran = ended(run.env("MAIN_KEY", MAIN_KEY).env("OTHER_KEY", OTHER_KEY)).await.ok();
+    assert_eq!(ran.stdout, "again\n");
+    assert!(ran.stderr.contains("a cannot answer: the server answered 401; asking spare"), "{}", ran.stderr);
+
+    for (server, key) in [(&main, MAIN_KEY), (&other, OTHER_KEY)] {
+        assert_eq!(server.received().len(), 2);
+        for received in server.received() {
+            assert_eq!(received.headers["authorization"], format!("Bearer {key}"));
+        }
+    }
+    let body = &other.requests()[0];
+    assert_eq!((&body["model"], &body["max_tokens"], &body["seed"]), (&"b".into(), &50.into(), &1.into()));
+    for file in fs::read_dir(place.database().parent().unwrap()).unwrap() {
+        let path = file.unwrap().path();
+        let text = if path.is_file() {
+            String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
+        } else {
+            String::new()
+        };
+        assert!(!text.contains(MAIN_KEY) && !text.contains(OTHER_KEY));
+    }
+}
+
+#[tokio::test]
+async fn a_model_beside_the_main_one_is_on_its_server_if_nothing_else_is_said() {
+    let place = Place::new();
+    let server = serve([http(404, &[], "{}"), txt("ok")]).await;
+    let file = config(&place, "[models.fallback]\nmodel = \"small\"\n");
+    let args = ["run", "hi", "--config", &file, "--model", "large", "--base-url", &server.base_url()];
+    let ran = ended(place.command(&args).env("OPENAI_API_KEY", MAIN_KEY)).await.ok();
+    assert_eq!(ran.stdout, "ok\n");
+    let received = server.received();
+    assert_eq!([&received[0].body["model"], &received[1].body["model"]], ["large", "small"]);
+    assert!(received.iter().all(|one| one.headers["authorization"] == format!("Bearer {MAIN_KEY}")));
+}
+
+#[tokio::test]
+async fn a_key_goes_to_no_server_but_the_one_it_is_for() {
+    let place = Place::new();
+    let (main, other) = (serve([http(401, &[], "{}")]).await, serve([txt("ok")]).await);
+    let text = format!("[models.fallback]\nmodel = \"b\"\nbase_url = \"{}\"\n", other.base_url());
+    let file = config(&place, &text);
+    let args = ["run", "hi", "--config", &file, "--model", "a", "--base-url", &main.base_url()];
+    ended(place.command(&args).env("OPENAI_API_KEY", MAIN_KEY)).await.ok();
+    assert!(main.received()[0].headers.contains_key("authorization"));
+    assert!(!other.received()[0].headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn a_database_cannot_send_a_variable_to_a_server_of_its_choice() {
+    for models in [
+        "[models.main]\nmodel = \"m\"\nbase_url = \"http://0.0.0.0:1/v1\"\nkey_env = \"SECRET\"\n",
+        "[models.main]\nmodel = \"offline\"\n\
+         [models.fallback]\nmodel = \"m\"\nbase_url = \"http://0.0.0.0:1/v1\"\nkey_env = \"SECRET\"\n",
+    ] {
+        let place = Place::new();
+        let file = config(
+            &place,
+            &format!("{models}[models.compaction]\nmodel = \"c\"\n[retry]\nmax_attempts = 1\n"),
+        );
+        let args = ["run", "hi", "--thread", "t", "--config", &file];
+        let ran = ended(place.command(&args).env("SECRET", MAIN_KEY)).await;
+        assert!(
+            ran.stderr.contains(&format!("--config {file}")),
+            "the way on names it again: {}",
+            ran.stderr
+        );
+        let args = ["run", "hi", "--thread", "t", "--discard"];
+        let ran = ended(place.command(&args).env("SECRET", MAIN_KEY)).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("the key of SECRET is not sent unless you name it"), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_models_is_said_before_anything_is_asked() {
+    let place = Place::new();
+    for (models, wanted) in [
+        (
+            "[models.main]\nmodel = \"m\"\nkey_env = \"NOT_SET\"\nbase_url = \"http://127.0.0.1:1/v1\"",
+            "the configuration takes a key from the variable `NOT_SET`, which is not set",
+        ),
+        (
+            "[models.fallback]\nbase_url = \"http://h/v1\"",
+            "the configuration names no `model` for `models.fallback`",
+        ),
+    ] {
+        let file = config(&place, models);
+        let model: &[&str] = if models.contains("main") { &[] } else { &["--model", "offline"] };
+        place.run(&[&["run", "hi", "--config", &file], model].concat()).await.refused(2, wanted);
+    }
+    let file = config(&place, "[models.main]\napi_key = \"sk-x\"");
+    let ran = place.run(&["run", "hi", "--config", &file]).await;
+    assert!(ran.stderr.contains("does not fit: `models`: unknown field `api_key`"), "{}", ran.stderr);
+    let file = config(
+        &place,
+        "[models.main]\nmodel = \"m\"\nbase_url = \"http://h/v1\"\n[models.fallback]\nmodel = \"m\"",
+    );
+    place
+        .run(&["run", "hi", "--config", &file])
+        .await
+        .refused(2, "two models are called `m`; give one of them a `name` of its own");
+}
