@@ -175,25 +175,6 @@ async fn a_server_on_this_machine_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn an_edit_is_denied_where_nobody_can_be_asked_and_made_with_yes() {
-    let place = Place::new();
-    let edit = || call("c1", "edit_file", r#"{"path":"notes.txt","old":"needle","new":"thread"}"#);
-    let server = serve([edit(), txt("ok"), edit(), txt("ok")]).await;
-    let url = server.base_url();
-    let ask = ["run", "edit it", "--base-url", &url, "--model", "m"];
-    place.run(&ask).await.ok();
-    let denied = server.requests()[1]["messages"].as_array().unwrap().last().unwrap()["content"].clone();
-    assert_eq!(
-        denied,
-        "Error: Permission denied: nobody can be asked here, because this is no terminal; edits need `--yes`"
-    );
-    let notes = || std::fs::read_to_string(place.work().join("notes.txt")).unwrap();
-    assert!(notes().contains("the needle is here"));
-    place.run(&[&ask[..], &["--yes"]].concat()).await.ok();
-    assert!(notes().contains("the thread is here"));
-}
-
-#[tokio::test]
 async fn the_step_limit_ends_a_turn_with_an_answer() {
     let place = Place::new();
     let server = serve([call("c1", "calculate", r#"{"expression":"1"}"#), txt("enough")]).await;

@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod approvals;
 mod keep;
 mod kill;
 mod models;
@@ -13,3 +14,6 @@ mod refusals;
 mod secrets;
 mod show;
 mod stop;
+#[cfg(unix)]
+mod terminal;
+mod tools;

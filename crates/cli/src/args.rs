@@ -5,7 +5,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use superstep::{agent::PRESETS, llm::ApiKey};
 
-use crate::exit::Exit;
+use crate::{approve::DecisionArgs, exit::Exit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,6 +30,7 @@ Exit codes:
     3  the model could not be asked
     4  the database cannot be opened, read or written
     5  the thread is unknown, busy or unfinished
+    6  calls wait for a decision; the message says how to make it
    70  a bug in superstep
   130  interrupted; the message says how to resume";
 
@@ -50,7 +51,12 @@ that answers with `--model offline`, which is no language model: it plans tool c
 
 The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how to resume.")]
     Run(RunArgs),
-    /// Go on with a turn that was stopped, killed, or could not ask its model.
+    /// Go on with a turn that was stopped, killed, waits for a decision, or could not ask its model.
+    #[command(after_help = "\
+Examples:
+  superstep resume t-20261121-223015-3f2a
+  superstep resume t-20261121-223015-3f2a --approve
+  superstep resume t-20261121-223015-3f2a --approve call_1 --deny \"call_2=not on a Friday\"")]
     Resume(ResumeArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs),
@@ -74,6 +80,8 @@ Examples:
   superstep presets opencode > mine.toml
   superstep run --config mine.toml \"What is new here?\"")]
     Presets(PresetsArgs),
+    /// List the agent's tools, in their groups.
+    Tools(ToolsArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -106,6 +114,8 @@ pub(crate) struct ResumeArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
+    #[command(flatten)]
+    pub(crate) decisions: DecisionArgs,
 }
 
 /// Where files and threads are.
@@ -140,7 +150,10 @@ pub(crate) struct TurnArgs {
     /// How many steps a turn may have [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
-    /// Approve every edit without asking.
+    /// The tools that the agent has, by name or group, such as `read,shell`: see `superstep tools` [default: the thread's, then all].
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) tools: Option<String>,
+    /// Approve every call without asking.
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// One JSON object a line on stdout: the events, then `final`.
@@ -269,6 +282,13 @@ pub(crate) struct PresetsArgs {
     /// The preset to write down, as TOML.
     pub(crate) name: Option<String>,
     /// One JSON object a preset.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ToolsArgs {
+    /// One JSON object a tool.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     Database = 4,
     /// The thread is unknown, busy or unfinished, or there is one of that name.
     Thread = 5,
+    /// Calls wait for a decision.
+    Waiting = 6,
     /// A bug.
     Internal = 70,
     /// Stopped by Ctrl-C, or because nobody reads the output any more.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
+//!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
 //!                      ├─▶ show (threads, state, history, draw)
 //!                      └─▶ keep (delete, copy, prune)
 //! ```
@@ -18,12 +19,15 @@ mod offline;
 mod profile;
 
 mod approve;
+mod follow;
 mod keep;
 mod output;
 mod results;
 mod run;
 mod settings;
 mod show;
+mod signals;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,
                 args::Command::Presets(args) => settings::presets(&args),
+                args::Command::Tools(args) => tools::list(&args),
                 args::Command::Completions { shell } => show::completions(shell),
             }
         });

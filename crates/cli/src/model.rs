@@ -332,6 +332,7 @@ mod tests {
         preset: None,
         config: None,
         max_steps: None,
+        tools: None,
         yes: false,
         json: false,
         quiet: false,

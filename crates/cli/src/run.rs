@@ -1,31 +1,29 @@
 //! `superstep run` and `superstep resume`.
 
 use std::{
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Read},
     path::PathBuf,
     sync::Arc,
 };
 
-use futures::StreamExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use superstep::{
-    Checkpointer, Clock, Event, OnUnfinished, RunConfig, RunError, RunStream, Status, StreamMode, Streaming,
-    SystemClock, ThreadId,
-    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, workspace},
+    Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming, SystemClock, ThreadId,
+    agent::{Agent, AgentBuilder, AgentError, AgentOutcome},
 };
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    approve::Approve,
+    approve::Waiting,
     args::{ResumeArgs, RunArgs, TurnArgs},
-    exit::{self, Exit, Failure},
+    exit::{Exit, Failure},
     model::{Choice, Environment, OFFLINE, Remembered, Wish},
-    output::{End, Human, Json, Output},
+    output::{Human, Json, Output},
     place::Place,
     profile::Profiles,
     results,
     settings::{self, Chosen},
+    tools,
 };
 
 /// The longest prompt, in bytes.
@@ -50,7 +48,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
 
 /// Goes on with a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
-    let ResumeArgs { thread, place, turn } = args;
+    let ResumeArgs { thread, decisions, place, turn } = args;
     let place = Place::new(place)?;
     let unknown = place.unknown(&thread);
     let thread: ThreadId = thread.into();
@@ -65,12 +63,15 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
     }
-    let stream = setup.agent.resume_stream(setup.config()?, streaming()).await?;
+    let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
+    let answers = decisions.answers(setup.thread.as_str(), &Waiting::of(asked)?)?;
+    let config = RunConfig { answers, ..setup.config()? };
+    let stream = setup.agent.resume_stream(config, streaming()).await?;
     setup.follow(stream).await
 }
 
 /// The agent's events. Stdout may be a pager that nobody reads for a while.
-fn streaming() -> Streaming {
+pub(crate) fn streaming() -> Streaming {
     Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
 }
 
@@ -134,17 +135,17 @@ fn chance() -> Result<StdRng, Failure> {
 }
 
 /// Everything a run needs.
-struct Setup<'a> {
-    place: &'a Place,
-    thread: ThreadId,
+pub(crate) struct Setup<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) thread: ThreadId,
     /// Whether the user has not heard of the thread's name yet.
-    is_fresh: bool,
-    turn: &'a TurnArgs,
-    choice: Choice,
+    pub(crate) is_fresh: bool,
+    pub(crate) turn: &'a TurnArgs,
+    pub(crate) choice: Choice,
     chosen: Chosen,
     cwd: PathBuf,
-    agent: Agent,
-    cancel: CancellationToken,
+    pub(crate) agent: Agent,
+    pub(crate) cancel: CancellationToken,
 }
 
 impl<'a> Setup<'a> {
@@ -169,15 +170,14 @@ impl<'a> Setup<'a> {
         };
         let choice = wish.settle().await?;
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
-        let tools = workspace::tools(&cwd, || SystemClock.now_ms())
-            .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))?;
+        let tools = tools::chosen(&cwd, &chosen)?;
         let models = choice.fallbacks.iter().cloned();
         let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
         let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
         let agent = models
             .tools(tools)
             .spill(Arc::new(results::kept(&cwd)?))
-            .approver(Arc::new(Approve::new(turn)))
+            .approve_by_interrupt()
             .config(config)
             .jitter(superstep::llm::seeded_jitter(chance()?.random()))
             .checkpointer(store)
@@ -187,7 +187,7 @@ impl<'a> Setup<'a> {
         Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, cancel })
     }
 
-    fn config(&self) -> Result<RunConfig, Failure> {
+    pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
         let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd);
         Ok(RunConfig {
@@ -198,7 +198,7 @@ impl<'a> Setup<'a> {
         })
     }
 
-    fn output(&self) -> Box<dyn Output> {
+    pub(crate) fn output(&self) -> Box<dyn Output> {
         let out = io::stdout();
         if self.turn.json {
             Box::new(Json::new(out))
@@ -206,116 +206,6 @@ impl<'a> Setup<'a> {
             let on_terminal = out.is_terminal();
             Box::new(Human::new(out, on_terminal, self.turn.quiet))
         }
-    }
-
-    /// Shows the run to its end.
-    async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
-        let began = Instant::now();
-        let mut output = self.output();
-        if let Some(note) = &self.choice.note {
-            output.note(note);
-        }
-        let watch = tokio::spawn(watch_signals(self.cancel.clone()));
-        // Once stdout is closed the run is cancelled and what it still tells is dropped.
-        let mut written = Ok(());
-        let mut untold = self.is_fresh;
-        while let Some(event) = stream.next().await {
-            if std::mem::take(&mut untold) {
-                // From here on there is something to resume, should the program be killed.
-                output.note(&format!("thread {}", self.thread));
-            }
-            if written.is_ok() {
-                written = match &event {
-                    Event::Custom { name, data, .. } => output.event(name, data),
-                    Event::Discarded { nodes } => output.discarded(nodes),
-                    Event::Lagged { skipped } => output.lagged(*skipped),
-                    _ => Ok(()),
-                };
-                if written.is_err() {
-                    self.cancel.cancel();
-                }
-            }
-        }
-        watch.abort();
-        let outcome = match stream.outcome().await {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(self.refused(error).await),
-        };
-        let end = match outcome.status {
-            Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
-            _ => AgentOutcome::Cancelled,
-        };
-        let took = began.elapsed();
-        let shown = End { thread: self.thread.as_str(), state: &outcome.state, outcome: end, took };
-        let written = written.and_then(|()| output.end(&shown));
-        self.conclude(&mut *output, &outcome.state, end, written)
-    }
-
-    /// Says how to go on, and with which code to exit.
-    fn conclude(
-        &self,
-        output: &mut dyn Output,
-        state: &AgentState,
-        end: AgentOutcome,
-        written: io::Result<()>,
-    ) -> Result<Exit, Failure> {
-        let resume = format!("resume with: {}", self.command("resume", &[self.thread.as_str()]));
-        match (end, &written) {
-            (AgentOutcome::LlmError, Ok(())) => {
-                let error =
-                    state.error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
-                return Err(Failure::new(
-                    Exit::Model,
-                    format!("the model could not be asked: {error}\n{resume}"),
-                ));
-            }
-            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
-                // Said even to those who want to hear nothing but the reply.
-                let _ = writeln!(anstream::stderr(), "interrupted; {resume}");
-            }
-            (_, Ok(())) => {
-                let more = self.command("run", &["--thread", self.thread.as_str()]);
-                output.note(&format!("ask more with: {more} \"...\""));
-            }
-            (_, Err(_)) => {}
-        }
-        match (written, end) {
-            (Err(error), end) => match exit::unwritten(&error) {
-                Some(failure) => Err(failure),
-                None if end == AgentOutcome::Cancelled => Ok(Exit::Interrupted),
-                None => Ok(Exit::Ok),
-            },
-            (Ok(()), AgentOutcome::Cancelled) => Ok(Exit::Interrupted),
-            (Ok(()), _) => Ok(Exit::Ok),
-        }
-    }
-
-    /// A command on this thread, with what cannot be remembered.
-    fn command(&self, command: &str, words: &[&str]) -> String {
-        let mut words = words.to_vec();
-        words.extend(self.choice.again.iter().map(String::as_str));
-        self.place.command(command, &words)
-    }
-
-    /// What became of a run that failed, and how to go on if there is something to go on with.
-    async fn refused(&self, error: RunError) -> Failure {
-        let thread = self.thread.as_str();
-        let resume = self.command("resume", &[thread]);
-        if let RunError::Unfinished { next, .. } = error {
-            let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
-            let next = next.join(", ");
-            let message = format!(
-                "thread `{thread}` is not finished, {next} still to run; go on with: {resume}\n\
-                 or drop that with `--discard`"
-            );
-            return Failure::new(Exit::Thread, message);
-        }
-        let Failure { exit, mut message } = Failure::from(error);
-        let head = self.agent.graph().get_state(&self.thread, None).await;
-        if exit != Exit::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
-            message.push_str(&format!("\nresume with: {resume}"));
-        }
-        Failure { exit, message }
     }
 }
 
@@ -325,40 +215,6 @@ fn exit_of(error: &AgentError) -> Exit {
         AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,
         _ => Exit::Usage,
     }
-}
-
-/// The first signal cancels the run, which then ends by itself; the second ends the program at once.
-#[cfg(unix)]
-async fn watch_signals(cancel: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    // Without a handler, which takes no more than a free file, the system ends the program as usual.
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
-    let mut stopped = async || {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
-    stopped().await;
-    stop(&cancel);
-    stopped().await;
-    std::process::exit(Exit::Interrupted as i32);
-}
-
-/// See above; there is only Ctrl-C.
-#[cfg(not(unix))]
-async fn watch_signals(cancel: CancellationToken) {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        stop(&cancel);
-        let _ = tokio::signal::ctrl_c().await;
-        std::process::exit(Exit::Interrupted as i32);
-    }
-}
-
-fn stop(cancel: &CancellationToken) {
-    let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
-    cancel.cancel();
 }
 
 #[cfg(test)]

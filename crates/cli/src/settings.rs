@@ -9,7 +9,7 @@ use crate::{
     args::{PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
     profile::{MODELS, Profiles},
-    show,
+    show, tools,
 };
 
 const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
@@ -29,10 +29,11 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
     let mut chosen = match (&flags.config, &flags.preset) {
         (Some(file), _) => read(file)?,
         (None, Some(preset)) => {
-            // Whom the agent asks is not a matter of its design.
-            let models = thread.unwrap_or_default().remove(MODELS).map(|models| (MODELS.to_owned(), models));
+            // Whom the agent asks and what it may do are no matters of its design.
+            let mut thread = thread.unwrap_or_default();
+            let kept = [MODELS, tools::KEY].map(|own| Some((own.to_owned(), thread.remove(own)?)));
             let preset = ("preset".to_owned(), Value::from(preset.as_str()));
-            [preset].into_iter().chain(models).collect()
+            [preset].into_iter().chain(kept.into_iter().flatten()).collect()
         }
         (None, None) => thread.unwrap_or_default(),
     };
@@ -41,6 +42,10 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         if let Value::Object(limit) = limit {
             limit.insert("max".to_owned(), max.into());
         }
+    }
+    if let Some(names) = &flags.tools {
+        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        chosen.insert(tools::KEY.to_owned(), names.into());
     }
     Ok(chosen)
 }
@@ -64,7 +69,9 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
 /// What was chosen about the agent itself.
 fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     let mut chosen = chosen.clone();
-    chosen.remove(MODELS);
+    for own in [MODELS, tools::KEY] {
+        chosen.remove(own);
+    }
     ReactConfig::read(Value::Object(chosen))
 }
 
@@ -79,6 +86,9 @@ fn read(file: &Path) -> Result<Chosen, Failure> {
         toml::from_str(&text).map_err(|cause| failed(format!("is no TOML: {}", cause.message())))?;
     if let Err(error) = Profiles::of(&chosen) {
         return Err(failed(format!("does not fit: `models`: {error}")));
+    }
+    if let Some(names) = chosen.get(tools::KEY) {
+        tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }
     match agent(&chosen) {
         Ok(_) => Ok(chosen),

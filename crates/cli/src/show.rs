@@ -1,6 +1,7 @@
 //! `superstep threads`, `state`, `history`, `draw` and `completions`: what is there, without changing it.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     sync::Arc,
 };
@@ -15,6 +16,7 @@ use superstep::{
 };
 
 use crate::{
+    approve::Waiting,
     args::{self, DrawArgs, Format, HistoryArgs, StateArgs, ThreadsArgs},
     exit::{self, Exit, Failure},
     offline::Offline,
@@ -108,6 +110,7 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
                 "node": task.node,
                 "done": task.result.is_some(),
                 "error": task.error,
+                "waits": task.interrupts,
             })).collect::<Vec<_>>(),
             "values": values(&snapshot.values)?,
         });
@@ -182,6 +185,15 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
             text.push_str(&format!("error       {}: {}\n", task.node, printable(error)));
         }
     }
+    let waiting = Waiting::of(snapshot.tasks.iter().flat_map(|task| &task.interrupts)).unwrap_or_default();
+    for call in waiting {
+        let (id, tool) = (printable(&call.id), printable(&call.request.tool));
+        text.push_str(&format!("waits       call `{id}` of {tool}: {}\n", brief(&call.request.question, 80)));
+    }
+    if let Some(list) = to_do(state) {
+        let lines: Vec<_> = list.lines().map(printable).collect();
+        text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
+    }
     for message in state.messages.iter() {
         let who = match message.role {
             Role::System => "system",
@@ -200,6 +212,19 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
         }
     }
     text
+}
+
+/// The newest list of the tool `todo`: what the last call of it that went well came to.
+fn to_do(state: &AgentState) -> Option<&str> {
+    let messages: Vec<_> = state.messages.iter().collect();
+    let calls = messages.iter().flat_map(|message| &message.tool_calls);
+    let listed: BTreeSet<&str> =
+        calls.filter(|call| call.name == "todo").map(|call| call.id.as_str()).collect();
+    let results = messages.iter().rev().filter(|message| message.role == Role::Tool);
+    results
+        .filter(|result| listed.contains(result.tool_call_id.as_str()))
+        .map(|result| result.content.as_str())
+        .find(|list| !list.starts_with("Error"))
 }
 
 pub(crate) fn new_table(header: &[&str]) -> Table {

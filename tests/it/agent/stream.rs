@@ -76,8 +76,7 @@ fn a2_arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
 #[test]
 fn a2_the_system_prompt_stands_before_the_conversation_and_not_in_it() {
     let scenario = Scenario::new([Answer::sse(ADD_CALL), txt("5")]);
-    let ran = scenario
-        .config(|config| ReactConfig { system_prompt: "Be brief.".into(), ..config });
+    let ran = scenario.config(|config| ReactConfig { system_prompt: "Be brief.".into(), ..config });
     let ran = ran.play();
     for request in &ran.requests {
         assert_eq!(request["messages"][0], json!({"role": "system", "content": "Be brief."}));
@@ -96,10 +95,8 @@ const SLOW_MESSAGES: &str = r#"u:"go", a:[c0 slow{"x":"a"}, c1 slow{"x":"b"}, c2
 
 #[test]
 fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
-    let scenario = slow_first().config(|config| ReactConfig {
-        tool_mode: ToolMode::Parallel { max: 8 },
-        ..config
-    });
+    let scenario =
+        slow_first().config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config });
     let ran = scenario.play_here();
     assert_eq!(
         ran.events(),
@@ -135,10 +132,8 @@ fn a3_sequential_calls_wait_for_each_other() {
 
 #[test]
 fn a3_no_more_tools_run_at_once_than_may() {
-    let scenario = slow_first().config(|config| ReactConfig {
-        tool_mode: ToolMode::Parallel { max: 2 },
-        ..config
-    });
+    let scenario =
+        slow_first().config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 2 }, ..config });
     let ran = scenario.play_here();
     assert_eq!(ran.kit.most_at_once(), 2);
     assert_eq!(ran.turn().times("tool_start"), [0, 0, 100]);

@@ -94,9 +94,7 @@ impl Tool for Run {
 
     fn approval(&self, args: &Value) -> Option<String> {
         let args = Shell::parse(args).ok()?;
-        let found = self.workspace.find(args.cwd.as_deref().unwrap_or(".")).ok()?;
-        let place =
-            if found.shown == "." { String::new() } else { format!(" in {}", harmless(&found.shown)) };
+        let place = args.cwd.map(|cwd| format!(" in {}", harmless(&cwd))).unwrap_or_default();
         Some(format!("run{place}:\n{}", harmless(&args.command)))
     }
 

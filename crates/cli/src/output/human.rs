@@ -9,7 +9,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-use superstep::NodeName;
+use superstep::{NodeName, agent::AgentOutcome};
 use tokio::time::Instant;
 
 use super::{End, Output, brief, printable};
@@ -84,6 +84,11 @@ impl<W: Write> Human<W> {
         let took = self.tools.remove(id).map(|began| began.elapsed()).unwrap_or_default();
         let style = if result.starts_with("Error") { BAD } else { DIM };
         let lines = result.lines().count();
+        if tool == "todo" && style != BAD {
+            let list: Vec<_> = result.lines().map(|line| format!("    {line}")).collect();
+            self.tell(Style::new(), &list.join("\n"));
+            return;
+        }
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
         self.tell(style, &format!("  ← {tool}: {what} ({})", time(took)));
     }
@@ -183,11 +188,15 @@ impl<W: Write> Output for Human<W> {
         let End { state, outcome, .. } = *end;
         let reply = state.final_reply.as_str();
         // Without an answer there is only an explanation, which is no reply.
-        let is_reply = !outcome.is_unanswered();
+        let is_waiting = outcome == AgentOutcome::AwaitingApproval;
+        let is_reply = !outcome.is_unanswered() && !is_waiting;
         if is_reply && (self.quiet || self.streamed != reply) {
             self.say(reply)?;
         }
         self.end_line()?;
+        if is_waiting {
+            return Ok(());
+        }
         let metadata = &state.metadata;
         self.tell(
             DIM,
@@ -228,7 +237,7 @@ fn time(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use superstep::agent::{AgentOutcome, AgentState};
+    use superstep::agent::AgentState;
 
     use super::*;
 

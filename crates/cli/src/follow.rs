@@ -1,0 +1,174 @@
+//! Following a run to its end: what it tells, what it asks, and how to go on.
+
+use std::io::{self, Write};
+
+use futures::StreamExt;
+use superstep::{
+    Event, RunConfig, RunError, RunStream, Status,
+    agent::{AgentOutcome, AgentState},
+};
+use tokio::time::Instant;
+
+use crate::{
+    approve::{Approve, Waiting},
+    exit::{self, Exit, Failure},
+    output::{End, Output, printable},
+    run::{Setup, streaming},
+    signals,
+};
+
+impl Setup<'_> {
+    /// Shows the run to its end, and asks in between what it wants to be decided.
+    pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
+        let began = Instant::now();
+        let mut output = self.output();
+        if let Some(note) = &self.choice.note {
+            output.note(note);
+        }
+        let watch = tokio::spawn(signals::watch(self.cancel.clone()));
+        let mut untold = self.is_fresh;
+        let (outcome, waiting, written) = loop {
+            let written = self.tell(&mut stream, &mut *output, &mut untold).await;
+            let outcome = match stream.outcome().await {
+                Ok(outcome) => outcome,
+                Err(error) => return Err(self.refused(error).await),
+            };
+            let waiting = Waiting::of(&outcome.interrupts)?;
+            if waiting.is_empty() || written.is_err() {
+                break (outcome, waiting, written);
+            }
+            match Approve::new(self.turn).decide(&waiting, &self.cancel).await {
+                None => break (outcome, waiting, written),
+                Some(answers) => {
+                    let config = RunConfig { answers, ..self.config()? };
+                    stream = self.agent.resume_stream(config, streaming()).await?;
+                }
+            }
+        };
+        watch.abort();
+        let end = match outcome.status {
+            Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
+            _ if self.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
+            _ => AgentOutcome::AwaitingApproval,
+        };
+        let took = began.elapsed();
+        let shown = End { thread: self.thread.as_str(), state: &outcome.state, outcome: end, took };
+        let written = written.and_then(|()| output.end(&shown));
+        self.conclude(&mut *output, &shown, &waiting, written)
+    }
+
+    /// Shows what a run tells. Once stdout is closed the run is cancelled, and what it still tells is dropped.
+    async fn tell(
+        &self,
+        stream: &mut RunStream<AgentState>,
+        output: &mut dyn Output,
+        untold: &mut bool,
+    ) -> io::Result<()> {
+        let mut written = Ok(());
+        while let Some(event) = stream.next().await {
+            if std::mem::take(untold) {
+                // From here on there is something to resume, should the program be killed.
+                output.note(&format!("thread {}", self.thread));
+            }
+            if written.is_ok() {
+                written = match &event {
+                    Event::Custom { name, data, .. } => output.event(name, data),
+                    Event::Discarded { nodes } => output.discarded(nodes),
+                    Event::Lagged { skipped } => output.lagged(*skipped),
+                    _ => Ok(()),
+                };
+                if written.is_err() {
+                    self.cancel.cancel();
+                }
+            }
+        }
+        written
+    }
+
+    /// Says how to go on, and with which code to exit.
+    fn conclude(
+        &self,
+        output: &mut dyn Output,
+        end: &End<'_>,
+        waiting: &[Waiting],
+        written: io::Result<()>,
+    ) -> Result<Exit, Failure> {
+        let resume = format!("resume with: {}", self.command("resume", &[self.thread.as_str()]));
+        // Some of it is said even to those who want to hear nothing but the reply.
+        let say = |text: &str| drop(writeln!(anstream::stderr(), "{text}"));
+        match (end.outcome, &written) {
+            (AgentOutcome::LlmError, Ok(())) => {
+                let error = &end.state.error;
+                let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
+                return Err(Failure::new(
+                    Exit::Model,
+                    format!("the model could not be asked: {error}\n{resume}"),
+                ));
+            }
+            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => say(&format!("interrupted; {resume}")),
+            (AgentOutcome::AwaitingApproval, _) => say(&self.waits(waiting)),
+            (_, Ok(())) => {
+                let more = self.command("run", &["--thread", self.thread.as_str()]);
+                output.note(&format!("ask more with: {more} \"...\""));
+            }
+            (_, Err(_)) => {}
+        }
+        if let Some(failure) = written.err().and_then(|error| exit::unwritten(&error)) {
+            return Err(failure);
+        }
+        Ok(match end.outcome {
+            AgentOutcome::Cancelled => Exit::Interrupted,
+            AgentOutcome::AwaitingApproval => Exit::Waiting,
+            _ => Exit::Ok,
+        })
+    }
+
+    /// What waits for a decision, and how to make one.
+    fn waits(&self, waiting: &[Waiting]) -> String {
+        let mut text = String::new();
+        for call in waiting {
+            let (id, question) = (printable(&call.id), call.question().replace('\n', "\n    "));
+            text.push_str(&format!(
+                "call `{id}` of {} waits:\n    {question}\n",
+                printable(&call.request.tool)
+            ));
+        }
+        let approve = self.command("resume", &[self.thread.as_str(), "--approve"]);
+        text + &format!(
+            "decide with: {approve}\nor with --deny REASON, --always, --edit ID=JSON, --respond ID=TEXT"
+        )
+    }
+
+    /// A command on this thread, with what cannot be remembered.
+    fn command(&self, command: &str, words: &[&str]) -> String {
+        let mut words = words.to_vec();
+        words.extend(self.choice.again.iter().map(String::as_str));
+        self.place.command(command, &words)
+    }
+
+    /// What became of a run that failed, and how to go on if there is something to go on with.
+    async fn refused(&self, error: RunError) -> Failure {
+        let thread = self.thread.as_str();
+        let resume = self.command("resume", &[thread]);
+        let head = self.agent.graph().get_state(&self.thread, None).await;
+        if let RunError::Unfinished { next, .. } = error {
+            let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
+            let message = match Waiting::of(asked) {
+                Ok(waiting) if !waiting.is_empty() => {
+                    format!("thread `{thread}` waits for a decision\n{}", self.waits(&waiting))
+                }
+                _ => {
+                    let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
+                    let next = next.join(", ");
+                    format!("thread `{thread}` is not finished, {next} still to run; go on with: {resume}")
+                }
+            };
+            return Failure::new(Exit::Thread, format!("{message}\nor drop that with `--discard`"));
+        }
+        let Failure { exit, mut message } = Failure::from(error);
+        if exit != Exit::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
+            message.push_str(&format!("\nresume with: {resume}"));
+        }
+        Failure { exit, message }
+    }
+}

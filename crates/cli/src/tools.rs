@@ -1,0 +1,115 @@
+//! Which tools the agent has: all of them, or those that were chosen by name or by group.
+
+use std::{path::Path, sync::Arc};
+
+use serde_json::{Value, json};
+use superstep::{Clock, SystemClock, agent::workspace, llm::Tool};
+
+use crate::{
+    args::{PlaceArgs, ToolsArgs},
+    exit::{Exit, Failure},
+    place::Place,
+    settings::Chosen,
+    show,
+};
+
+/// Under which name the choice stands in a configuration.
+pub(crate) const KEY: &str = "tools";
+
+/// The tools by what they are for, and whether somebody is asked before they run.
+const GROUPS: [(&str, &[&str], bool); 6] = [
+    ("read", &["list_files", "read_file", "search_files"], false),
+    ("write", &["edit_file", "write_file"], true),
+    ("shell", &["shell"], true),
+    ("web", &["fetch_url"], true),
+    ("todo", &["todo"], false),
+    ("facts", &["calculate", "current_time"], false),
+];
+
+/// The tools for a folder that were chosen; all of them if nothing was.
+pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    let mut tools = all(cwd)?;
+    if let Some(wanted) = chosen.get(KEY) {
+        let wanted = names(wanted).map_err(Failure::usage)?;
+        tools.retain(|tool| {
+            let name = tool.spec().name.as_str();
+            wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted)
+        });
+    }
+    Ok(tools)
+}
+
+/// Reads a choice.
+///
+/// # Errors    What is wrong with it.
+pub(crate) fn names(chosen: &Value) -> Result<Vec<&str>, String> {
+    let names: Option<Vec<&str>> =
+        chosen.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
+    let names = names.ok_or("`tools` is a list of names, such as `tools = [\"read\", \"shell\"]`")?;
+    let is_known = |name: &&str| GROUPS.iter().any(|(group, tools, _)| group == name || tools.contains(name));
+    match names.iter().find(|name| !is_known(name)) {
+        None => Ok(names),
+        Some(name) => Err(format!("there is no tool and no group of tools `{name}`; see `superstep tools`")),
+    }
+}
+
+fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    workspace::tools(cwd, || SystemClock.now_ms())
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+fn group(tool: &str) -> (&'static str, bool) {
+    let found = GROUPS.iter().find(|(_, tools, _)| tools.contains(&tool));
+    found.map_or(("", true), |(group, _, asks)| (group, *asks))
+}
+
+/// Lists them.
+pub(crate) fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
+    let place = Place::new(PlaceArgs { db: None, cwd: None })?;
+    let mut tools = all(&place.cwd)?;
+    tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
+    if args.json {
+        return show::print(&show::lines(tools.iter().map(|tool| {
+            let spec = tool.spec();
+            let (group, asks) = group(&spec.name);
+            json!({
+                "tool": spec.name,
+                "group": group,
+                "asks": asks,
+                "about": spec.description,
+                "parameters": spec.parameters,
+            })
+        })));
+    }
+    let mut table = show::new_table(&["GROUP", "TOOL", "", "WHAT IT DOES"]);
+    for tool in &tools {
+        let spec = tool.spec();
+        let (group, asks) = group(&spec.name);
+        let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
+        table.add_row([group, &spec.name, if asks { "asks" } else { "" }, first]);
+    }
+    show::print(&format!("{}\n", table.trim_fmt()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_is_in_a_group_that_says_whether_it_asks() {
+        let grouped: usize = GROUPS.iter().map(|(_, tools, _)| tools.len()).sum();
+        let tools = all(Path::new(".")).unwrap();
+        assert_eq!(tools.len(), grouped);
+        for tool in tools {
+            let name = tool.spec().name.as_str();
+            let args = match name {
+                "edit_file" => json!({"path": "a", "old": "b", "new": "c"}),
+                "write_file" => json!({"path": "a", "content": ""}),
+                "shell" => json!({"command": "true"}),
+                _ => json!({"url": "https://example.com"}),
+            };
+            let (group, asks) = group(name);
+            assert_eq!((group.is_empty(), tool.approval(&args).is_some()), (false, asks), "{name}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The program at a terminal: who sits there is asked in between.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    process::Stdio,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+use superstep_testing::script::{call, calls, txt};
+use tokio::{
+    process::Child,
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    time::timeout,
+};
+
+use crate::support::{Place, Ran, serve};
+
+/// The program with a terminal as its stdin and stderr.
+struct Terminal {
+    child: Child,
+    keys: File,
+    screen: UnboundedReceiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let mut command = place.command(args);
+        command.stdin(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        drop(command);
+        let keys = File::from(master);
+        let mut eyes = keys.try_clone().unwrap();
+        let (see, screen) = unbounded_channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            // Ends with an error when the program has closed its side.
+            while let Ok(count @ 1..) = eyes.read(&mut buffer) {
+                let _ = see.send(buffer[..count].to_vec());
+            }
+        });
+        Self { child, keys, screen, seen: String::new() }
+    }
+
+    /// Waits until the text is on the screen, and forgets what came up to it.
+    async fn sees(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let more = timeout(Duration::from_secs(60), self.screen.recv()).await;
+            let more = more.unwrap_or_else(|_| panic!("waited for {text:?}, saw {:?}", self.seen));
+            self.seen += &String::from_utf8_lossy(&more.expect("it is still there"));
+        }
+        let at = self.seen.find(text).unwrap() + text.len();
+        self.seen.drain(..at);
+    }
+
+    fn types(&mut self, line: &str) {
+        self.keys.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn interrupts(&self) {
+        let id = self.child.id().unwrap();
+        assert!(
+            std::process::Command::new("kill").args(["-INT", &id.to_string()]).status().unwrap().success()
+        );
+    }
+
+    async fn ends(self) -> Ran {
+        let output = timeout(Duration::from_secs(60), self.child.wait_with_output()).await.expect("it ends");
+        Ran::of(output.unwrap())
+    }
+}
+
+const QUESTION: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT:";
+
+fn made(place: &Place, name: &str) -> bool {
+    place.work().join(name).exists()
+}
+
+fn write(id: &str, name: &str) -> (String, String, String) {
+    (id.to_owned(), "write_file".to_owned(), format!(r#"{{"path":"{name}","content":"x\n"}}"#))
+}
+
+#[tokio::test]
+async fn the_person_at_the_terminal_is_asked_about_each_call() {
+    let place = Place::new();
+    let [one, two, three] = [write("c1", "one"), write("c2", "two"), write("c3", "three")];
+    let round = [&one, &two].map(|(id, tool, args)| (id.as_str(), tool.as_str(), args.as_str()));
+    let server = serve([calls(round), call("c3", "write_file", &three.2), txt("done")]).await;
+    let url = server.base_url();
+    let mut terminal =
+        Terminal::start(&place, &["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"]);
+    terminal.sees("make one, 1 line").await;
+    terminal.sees(QUESTION).await;
+    terminal.types("n not that one");
+    terminal.sees("make two, 1 line").await;
+    terminal.sees(QUESTION).await;
+    terminal.types("perhaps");
+    terminal.sees(QUESTION).await;
+    terminal.types("always");
+    let ran = terminal.ends().await.ok();
+    assert_eq!(ran.stdout, "done\n");
+    assert_eq!(["one", "two", "three"].map(|name| made(&place, name)), [false, true, true]);
+    let requests = server.requests();
+    let denied =
+        requests[1]["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "c1");
+    assert_eq!(denied.unwrap()["content"], "Error: Permission denied: not that one");
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn ctrl_c_at_the_question_leaves_it_open() {
+    let place = Place::new();
+    let (_, tool, args) = write("c1", "one");
+    let server = serve([call("c1", &tool, &args), txt("done")]).await;
+    let url = server.base_url();
+    let mut terminal =
+        Terminal::start(&place, &["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"]);
+    terminal.sees(QUESTION).await;
+    terminal.interrupts();
+    terminal.sees("interrupted; resume with: superstep resume t").await;
+    assert_eq!(terminal.ends().await.code, Some(130));
+    assert!(!made(&place, "one"));
+
+    let mut terminal = Terminal::start(&place, &["resume", "t"]);
+    terminal.sees("make one, 1 line").await;
+    terminal.sees(QUESTION).await;
+    // The end of the input decides nothing either.
+    terminal.keys.write_all(&[4]).unwrap();
+    terminal.sees("decide with: superstep resume t --approve").await;
+    assert_eq!(terminal.ends().await.code, Some(6));
+
+    let mut terminal = Terminal::start(&place, &["resume", "t"]);
+    terminal.sees(QUESTION).await;
+    terminal.types("y");
+    assert_eq!(terminal.ends().await.ok().stdout, "done\n");
+    assert!(made(&place, "one"));
+    server.check().unwrap();
+}
