@@ -212,11 +212,10 @@ async fn killed_at_the_question_it_still_waits() {
     let mut running = place.start(&args);
     running.line_with("approval_requested").await;
     running.child.kill().await.unwrap();
-    place.run(&["resume", "t", "--approve"]).await;
-    if notes(&place).contains("needle") {
-        // The kill came before the question was stored; then it is asked now.
-        place.run(&["resume", "t", "--approve"]).await.ok();
-    }
+    // Whether the question was stored before the kill or is asked for the first time now.
+    assert_eq!(place.run(&["resume", "t"]).await.code, Some(6));
+    assert!(notes(&place).contains("needle"));
+    place.run(&["resume", "t", "--approve"]).await.ok();
     assert!(notes(&place).contains("thread"));
     server.check().unwrap();
 }
