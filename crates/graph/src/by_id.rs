@@ -184,6 +184,11 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         self.positions.get(id).and_then(|&position| self.items.get(position))
     }
 
+    /// Where the item with this id stands, counted from 0.
+    pub fn position(&self, id: &str) -> Option<usize> {
+        self.positions.get(id).copied()
+    }
+
     /// The newest item.
     pub fn last(&self) -> Option<&T> {
         self.items.last()

@@ -24,6 +24,9 @@ mod retry;
 mod retrying;
 mod text_calls;
 mod thinking;
+#[cfg(feature = "tiktoken")]
+mod tiktoken;
+mod tokens;
 mod tool;
 mod tool_cx;
 
@@ -47,5 +50,8 @@ pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
 pub use text_calls::text_calls;
 pub use thinking::split_thinking;
+#[cfg(feature = "tiktoken")]
+pub use tiktoken::Tiktoken;
+pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;

@@ -1,0 +1,91 @@
+//! How many tokens something has, known before it is sent.
+//!
+//! Start at [`TokenCounter`].
+
+use crate::{Message, ToolSpec};
+
+/// What a provider adds around each message, each tool call and each tool.
+const FRAME: u64 = 4;
+
+/// Counts the tokens of what a model is to be asked.
+///
+/// Models differ in their tokens, so a count is exact for one family of them at the most. Whoever needs to know how large a
+/// request is should therefore begin with what the provider said of the last one, and count only what was added since.
+pub trait TokenCounter: Send + Sync {
+    /// The tokens of a text.
+    fn text(&self, text: &str) -> u64;
+
+    /// The tokens of a message in a request. Its reasoning is not counted: most providers do not get it back.
+    fn message(&self, message: &Message) -> u64 {
+        let calls = message.tool_calls.iter();
+        let calls = calls.map(|call| FRAME + self.text(&call.name) + self.text(&call.arguments));
+        FRAME + self.text(&message.content) + calls.sum::<u64>()
+    }
+
+    /// The tokens of a tool that is offered.
+    fn tool(&self, tool: &ToolSpec) -> u64 {
+        let parameters = self.text(&tool.parameters.to_string());
+        FRAME + self.text(&tool.name) + self.text(&tool.description) + parameters
+    }
+
+    /// As many tokens as a message can have, and maybe more, without the work of counting them.
+    fn message_at_most(&self, message: &Message) -> u64 {
+        self.message(message)
+    }
+}
+
+/// The counter to use if nothing better is known: [`Tiktoken`](crate::Tiktoken) with the feature `tiktoken`, otherwise
+/// [`Estimate`].
+pub fn default_counter() -> std::sync::Arc<dyn TokenCounter> {
+    #[cfg(feature = "tiktoken")]
+    return std::sync::Arc::new(crate::Tiktoken::o200k());
+    #[cfg(not(feature = "tiktoken"))]
+    std::sync::Arc::new(Estimate)
+}
+
+/// A guess without a vocabulary: a token for four characters of ASCII, and one for each other character.
+///
+/// English prose has fewer tokens than that, numbers and minified code have more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Estimate;
+
+impl TokenCounter for Estimate {
+    fn text(&self, text: &str) -> u64 {
+        let ascii = text.bytes().filter(u8::is_ascii).count();
+        let others = text.chars().count() - ascii;
+        wide(ascii.div_ceil(4) + others)
+    }
+}
+
+/// The bytes of a message as it is sent, and its frames: no vocabulary of bytes has more tokens than that.
+#[cfg(feature = "tiktoken")]
+pub(crate) fn bytes(message: &Message) -> u64 {
+    let calls = message.tool_calls.iter().map(|call| FRAME + wide(call.name.len() + call.arguments.len()));
+    FRAME + wide(message.content.len()) + calls.sum::<u64>()
+}
+
+pub(crate) fn wide(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ToolCall;
+
+    #[test]
+    fn an_estimate_counts_every_character_that_is_not_ascii() {
+        assert_eq!([Estimate.text(""), Estimate.text("hi"), Estimate.text("hello")], [0, 1, 2]);
+        assert_eq!(Estimate.text("请记住我喜欢茶"), 7);
+    }
+
+    #[test]
+    fn n8_calls_and_schemas_are_counted() {
+        let plain = Message::assistant("hello");
+        let calls = plain.clone().with_tool_calls([ToolCall::new("c1", "echo", r#"{"x":"1"}"#)]);
+        assert_eq!((Estimate.message(&plain), Estimate.message(&calls)), (6, 6 + 4 + 1 + 3));
+        let tool = |parameters| ToolSpec { name: "echo".into(), description: "Says it.".into(), parameters };
+        assert_eq!(Estimate.tool(&tool(serde_json::json!({}))), 4 + 1 + 2 + 1);
+        assert!(Estimate.tool(&tool(serde_json::json!({"type": "object"}))) > 8);
+    }
+}
