@@ -11,7 +11,8 @@ use superstep_graph::{
     RunConfig, RunError, RunStream, State, Status, Streaming, ThreadId,
 };
 use superstep_llm::{
-    ChatModel, JitterSource, Message, RegistryError, Retrying, Tool, ToolRegistry, Usage, seeded_jitter,
+    ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, Usage,
+    default_counter, seeded_jitter,
 };
 
 use crate::{
@@ -72,6 +73,7 @@ pub struct AgentBuilder {
     memory: Option<MemoryTrigger>,
     spill: Option<Arc<dyn Spill>>,
     pub(crate) hooks: Hooks,
+    counter: Arc<dyn TokenCounter>,
     /// `None` for what is usual: the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
@@ -165,6 +167,12 @@ impl AgentBuilder {
         Self { hooks, ..self }
     }
 
+    /// Sets what counts the tokens of requests; otherwise [`default_counter`] does.
+    #[must_use]
+    pub fn counter(self, counter: Arc<dyn TokenCounter>) -> Self {
+        Self { counter, ..self }
+    }
+
     /// Sets everything else.
     #[must_use]
     pub fn config(self, config: ReactConfig) -> Self {
@@ -219,7 +227,7 @@ impl AgentBuilder {
     /// # Errors
     /// Those of [`build`](Self::build), but that there is no graph to compile.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
-        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, jitter, .. } = self;
+        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, counter, jitter, .. } = self;
         let mut config = self.config.unwrap_or_default();
         config.limit.max = self.max_steps.unwrap_or(config.limit.max);
         if !config.budget.has_prices() {
@@ -244,7 +252,8 @@ impl AgentBuilder {
         }
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
-        Ok(AgentDeps { approvals, memory, spill, hooks, ..AgentDeps::new(models, registry, config) })
+        let deps = AgentDeps::new(models, registry, config);
+        Ok(AgentDeps { approvals, memory, spill, hooks, counter, ..deps })
     }
 }
 
@@ -259,6 +268,7 @@ impl Agent {
             memory: None,
             spill: None,
             hooks: Hooks::default(),
+            counter: default_counter(),
             config: None,
             max_steps: None,
             checkpointer: None,

@@ -5,6 +5,7 @@
 mod answers;
 mod approval;
 mod budget;
+mod context;
 mod finish;
 mod limit;
 mod loops;
@@ -23,6 +24,8 @@ use superstep_llm::ModelRetry;
 pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
 pub use approval::ApprovalConfig;
 pub use budget::{Budget, Cost};
+pub(crate) use context::share;
+pub use context::{Breaker, ContextBudget, ContextConfig, ContextLayer};
 pub use finish::{Finish, FinishBy, OutputMode};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
@@ -72,6 +75,8 @@ pub struct ReactConfig {
     pub cancel_grace: Duration,
     /// What is done about long tool results.
     pub truncate: Option<Truncate>,
+    /// How large requests may be, and what is done about longer conversations.
+    pub context: ContextConfig,
     /// When the model is held to repeat itself, and what is done about it.
     pub loops: Vec<LoopRule>,
     /// What a turn may cost.
@@ -103,7 +108,8 @@ pub struct ReactConfig {
 
 impl ReactConfig {
     /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
-    /// names, or of `default`. `limit`, `retry`, `truncate`, `budget` and `finish` may be given in part as well. `false` switches off what can
+    /// names, or of `default`. `limit`, `retry`, `truncate`, `context`, `budget` and `finish` may be given in part as well.
+    /// `false` switches off what can
     /// be without a value.
     ///
     /// ```
@@ -150,12 +156,11 @@ impl ReactConfig {
             EmptyPolicy::Retry { max, .. } => max.saturating_add(1),
             EmptyPolicy::Accept => 0,
         };
-        let rounds = self.limit.max.saturating_add(3);
-        rounds
-            .saturating_mul(
-                repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2),
-            )
-            .saturating_add(8)
+        // Before each answer there may be two tries of a summary, and one more after the provider found the request too long.
+        let room = if self.context.layers.is_empty() { 1 } else { 8 };
+        let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
+        let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
+        rounds.saturating_mul(answers).saturating_add(8)
     }
 }
 
@@ -168,7 +173,7 @@ fn set(field: &mut Value, value: Value) {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 6] = ["limit", "retry", "approval", "truncate", "budget", "finish"];
+const TABLES: [&str; 7] = ["limit", "retry", "approval", "truncate", "context", "budget", "finish"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

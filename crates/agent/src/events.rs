@@ -74,6 +74,16 @@ pub(crate) fn truncated_answer(cx: &Cx) {
     cx.emit("truncated_answer", json!({}));
 }
 
+/// The request was made smaller: from so many tokens to so many, and so many messages are not sent any more as they were.
+pub(crate) fn compacted(cx: &Cx, before: u64, after: u64, dropped: usize) {
+    cx.emit("compacted", json!({ "before": before, "after": after, "dropped": dropped }));
+}
+
+/// Summaries gain nothing and are given up for this turn.
+pub(crate) fn compaction_paused(cx: &Cx) {
+    cx.emit("compaction_paused", json!({}));
+}
+
 pub(crate) fn loop_detected(cx: &Cx, rule: &str, tool: &str, n: usize) {
     cx.emit("loop", json!({ "rule": rule, "tool": tool, "n": n }));
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use superstep_graph::{END, NodeRef, Route, START, StateGraph};
-use superstep_llm::{ReadsTextCalls, Role, ToolRegistry};
+use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_counter};
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
     has_agent::add_node,
     nodes::{
-        agent::agent, finalize::finalize, init_state::init_state, memory_trigger::memory_trigger,
-        tools::tools,
+        agent::agent, compact::compact, finalize::finalize, init_state::init_state,
+        memory_trigger::memory_trigger, tools::tools,
     },
 };
 
@@ -29,6 +29,8 @@ pub struct AgentDeps {
     pub spill: Option<Arc<dyn Spill>>,
     /// What the program does before and after model calls and tool calls.
     pub hooks: Hooks,
+    /// What counts the tokens of requests.
+    pub counter: Arc<dyn TokenCounter>,
     /// Everything else.
     pub config: Arc<ReactConfig>,
 }
@@ -41,8 +43,8 @@ impl AgentDeps {
             models.main = Arc::new(ReadsTextCalls(models.main));
         }
         let (tools, config) = (Arc::new(tools), Arc::new(config));
-        let (approvals, hooks) = (Approvals::Deny, Hooks::default());
-        Self { models, tools, approvals, memory: None, spill: None, hooks, config }
+        let (approvals, hooks, counter) = (Approvals::Deny, Hooks::default(), default_counter());
+        Self { models, tools, approvals, memory: None, spill: None, hooks, counter, config }
     }
 }
 
@@ -53,11 +55,13 @@ pub enum Next {
     Tools,
     /// To the model once more: its answer was empty, or only a part.
     Agent,
+    /// To a summary of what there is no room for; without a node for that, to the model once more.
+    Compact,
     /// To the end.
     Finalize,
 }
 
-/// The five nodes, in a graph whose wiring is still to come. Copies are the same nodes.
+/// The nodes, in a graph whose wiring is still to come. Copies are the same nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactNodes {
     /// Begins a turn: resets what belongs to the one before.
@@ -70,10 +74,12 @@ pub struct ReactNodes {
     pub tools: NodeRef,
     /// Makes the reply.
     pub finalize: NodeRef,
+    /// Sums up what there is no room for; `None` if that is not configured.
+    pub compact: Option<NodeRef>,
 }
 
 impl ReactNodes {
-    /// Adds the five nodes, and no edges. A graph that has a node of its own in place of one of them calls
+    /// Adds the nodes, and no edges. A graph that has a node of its own in place of one of them calls
     /// [`add_agent`] and the others instead.
     #[track_caller]
     pub fn add<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> Self {
@@ -83,6 +89,7 @@ impl ReactNodes {
             agent: add_agent(graph, deps),
             tools: add_tools(graph, deps),
             finalize: add_finalize(graph, deps),
+            compact: deps.config.context.consolidates().then(|| add_compact(graph, deps)),
         }
     }
 
@@ -91,6 +98,7 @@ impl ReactNodes {
         match next {
             Next::Tools => self.tools,
             Next::Agent => self.agent,
+            Next::Compact => self.compact.unwrap_or(self.agent),
             Next::Finalize => self.finalize,
         }
     }
@@ -126,6 +134,12 @@ pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) ->
     add_node(graph, "finalize", deps.config.clone(), finalize)
 }
 
+/// Adds the node `compact`: it has a model sum up what the next request has no room for.
+#[track_caller]
+pub fn add_compact<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "compact", deps.clone(), compact)
+}
+
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
 #[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
@@ -142,17 +156,21 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     graph.add_edge(nodes.memory_trigger, nodes.agent);
     graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
     graph.add_edge(nodes.tools, nodes.agent);
+    if let Some(compact) = nodes.compact {
+        graph.add_edge(compact, nodes.agent);
+    }
     graph.add_edge(nodes.finalize, END);
     graph
 }
 
-/// Whether the model called tools that are to be answered, or is to be asked again.
+/// Whether the model called tools that are to be answered, or is to be asked again, or needs room first.
 pub fn should_continue<S: HasAgent>(state: &S) -> Next {
     let state = state.agent();
     let calls =
         state.messages.last().filter(|last| last.role == Role::Assistant && !last.tool_calls.is_empty());
     match calls {
         _ if state.stop => Next::Finalize,
+        _ if state.context.due => Next::Compact,
         _ if state.answer.again => Next::Agent,
         Some(_) => Next::Tools,
         None => Next::Finalize,

@@ -12,6 +12,7 @@
 mod agent;
 mod approval;
 mod config;
+mod context;
 mod events;
 mod facades;
 mod graph;
@@ -32,14 +33,16 @@ pub mod workspace;
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use config::{
-    AfterEmpty, ApprovalConfig, AtLimit, Budget, ConfigError, Cost, EmptyPolicy, Exhausted, Finish, FinishBy,
-    Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit,
-    Preset, ReactConfig, Repeat, ResultOrder, ToolMode, Truncate,
+    AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
+    ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
+    LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
+    ResultOrder, ToolMode, Truncate,
 };
+pub use context::{ContextView, RequestSize};
 pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{
-    AgentDeps, Next, ReactNodes, add_agent, add_finalize, add_init_state, add_memory_trigger, add_tools,
-    react_graph, react_graph_as, should_continue,
+    AgentDeps, Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger,
+    add_tools, react_graph, react_graph_as, should_continue,
 };
 pub use has_agent::HasAgent;
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};

@@ -1,18 +1,20 @@
-//! The five nodes, each one step.
+//! The nodes, each one step.
 
 pub(crate) mod agent;
 mod answer;
 mod asked;
 mod budget;
 mod chunk;
+pub(crate) mod compact;
 pub(crate) mod finalize;
 pub(crate) mod finish;
 pub(crate) mod init_state;
 mod loops;
+mod make_room;
 pub(crate) mod memory_trigger;
 mod next_call;
 mod reasoning_hooks;
 mod repair;
 mod repaired_call;
-mod request;
+pub(crate) mod request;
 pub(crate) mod tools;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::{HookFailure, Parts, PermissionRule};
+use crate::{ContextView, HookFailure, Parts, PermissionRule, RequestSize};
 
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,8 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `parts` and `permissions` last as long as the thread, `hints` until they are told; every other channel but `user_id`
-/// belongs to one turn and is reset when the next one begins.
+/// `messages`, `context`, `request_size`, `parts` and `permissions` last as long as the thread, `hints` until they are told;
+/// every other channel but `user_id` belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
     /// The conversation: what users, the model and tools said, without the system prompt.
@@ -75,6 +75,10 @@ pub struct AgentState {
     pub ignored_tool_calls: Log<ToolCall>,
     /// What is known of the model's last answer beside its message.
     pub answer: LastAnswer,
+    /// Which part of the conversation is sent.
+    pub context: ContextView,
+    /// How large the last request was.
+    pub request_size: RequestSize,
     /// What was permitted for good on this thread.
     #[channel(append)]
     pub permissions: Log<PermissionRule>,

@@ -3,8 +3,8 @@
 use tiktoken_rs::{CoreBPE, o200k_base_singleton};
 
 use crate::{
-    Message, TokenCounter,
-    tokens::{bytes, wide},
+    Message, TokenCounter, ToolSpec,
+    tokens::{Bytes, wide},
 };
 
 /// Text is counted in pieces of this many bytes at the most. What a vocabulary does with one endless word or line takes more
@@ -57,7 +57,11 @@ impl TokenCounter for Tiktoken {
     }
 
     fn message_at_most(&self, message: &Message) -> u64 {
-        bytes(message)
+        Bytes.message(message)
+    }
+
+    fn tool_at_most(&self, tool: &ToolSpec) -> u64 {
+        Bytes.tool(tool)
     }
 }
 

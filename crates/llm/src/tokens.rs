@@ -32,6 +32,11 @@ pub trait TokenCounter: Send + Sync {
     fn message_at_most(&self, message: &Message) -> u64 {
         self.message(message)
     }
+
+    /// As many tokens as a tool can have.
+    fn tool_at_most(&self, tool: &ToolSpec) -> u64 {
+        self.tool(tool)
+    }
 }
 
 /// The counter to use if nothing better is known: [`Tiktoken`](crate::Tiktoken) with the feature `tiktoken`, otherwise
@@ -57,11 +62,15 @@ impl TokenCounter for Estimate {
     }
 }
 
-/// The bytes of a message as it is sent, and its frames: no vocabulary of bytes has more tokens than that.
+/// Counts bytes: no vocabulary of bytes has more tokens than that.
 #[cfg(feature = "tiktoken")]
-pub(crate) fn bytes(message: &Message) -> u64 {
-    let calls = message.tool_calls.iter().map(|call| FRAME + wide(call.name.len() + call.arguments.len()));
-    FRAME + wide(message.content.len()) + calls.sum::<u64>()
+pub(crate) struct Bytes;
+
+#[cfg(feature = "tiktoken")]
+impl TokenCounter for Bytes {
+    fn text(&self, text: &str) -> u64 {
+        wide(text.len())
+    }
 }
 
 pub(crate) fn wide(n: usize) -> u64 {

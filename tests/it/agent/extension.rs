@@ -166,7 +166,7 @@ fn escalating(deps: &AgentDeps) -> CompiledGraph<Desk> {
     let route = |desk: &Desk| match should_continue(desk) {
         Next::Tools if desk.agent.current_step >= 2 => Own::Escalate,
         Next::Tools => Own::Tools,
-        Next::Agent => Own::Again,
+        Next::Agent | Next::Compact => Own::Again,
         Next::Finalize => Own::End,
     };
     graph.add_conditional_edges(model, route, |own| match own {

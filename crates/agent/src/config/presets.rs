@@ -5,9 +5,9 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
-    AfterEmpty, ApprovalConfig, AtLimit, Budget, EmptyPolicy, Exhausted, Finish, FinishBy, Keep,
-    LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode,
-    Truncate,
+    AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
+    Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig,
+    Repeat, ResultOrder, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -78,6 +78,23 @@ impl Default for ReactConfig {
                 spill: Some("\n[truncated {omitted} of {total} chars; all of it is in {path}]\n".into()),
                 ..Truncate::chars(16_000, "\n[truncated {omitted} of {total} chars]\n")
             }),
+            context: ContextConfig {
+                layers: vec![
+                    ContextLayer::MicroCompact(Truncate {
+                        keep: Keep::HeadTail,
+                        ..Truncate::chars(2_000, "\n[… {omitted} characters, not shown any more …]\n")
+                    }),
+                    ContextLayer::Prune {
+                        protect: 40_000,
+                        min_gain: 20_000,
+                        protect_turns: 0,
+                        each_turn: false,
+                    },
+                    ContextLayer::consolidate(10),
+                    ContextLayer::Snip { keep_last: 4 },
+                ],
+                ..ContextConfig::default()
+            },
             loops: vec![
                 LoopRule { when: Repeat::NoProgress { n: 5 }, then: LoopAction::Stop },
                 LoopRule { when: Repeat::Period { max_period: 4, repeats: 4 }, then: LoopAction::Stop },
@@ -126,6 +143,12 @@ impl ReactConfig {
             empty: EmptyPolicy::Retry { max: 3, nudge: None, then: AfterEmpty::Stop },
             tool_mode: ToolMode::Parallel { max: 5 },
             truncate: Some(Truncate::chars(2_000, "[truncated {omitted} chars]")),
+            // Its third layer is that results are cut before they are stored.
+            context: ContextConfig {
+                window: 131_072,
+                layers: vec![ContextLayer::consolidate(10), ContextLayer::Snip { keep_last: 4 }],
+                ..ContextConfig::default()
+            },
             ..Self::bare()
         }
     }
@@ -153,6 +176,19 @@ impl ReactConfig {
                 spill: Some("\n[truncated {omitted} {unit}; all of it is in {path}]".into()),
                 ..Truncate::default()
             }),
+            context: ContextConfig {
+                budget: ContextBudget::Reserve(32_000),
+                layers: vec![
+                    ContextLayer::Prune {
+                        protect: 40_000,
+                        min_gain: 20_000,
+                        protect_turns: 1,
+                        each_turn: true,
+                    },
+                    ContextLayer::consolidate(10),
+                ],
+                ..ContextConfig::default()
+            },
             loops: vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }],
             synthetic_after_tools: Some(texts::SYNTHETIC.into()),
             parts: true,
@@ -206,6 +242,7 @@ impl ReactConfig {
             tool_timeout: None,
             cancel_grace: Duration::from_millis(250),
             truncate: None,
+            context: ContextConfig::default(),
             loops: Vec::new(),
             budget: Budget::default(),
             finish: Finish::default(),

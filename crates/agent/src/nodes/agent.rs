@@ -9,9 +9,10 @@ use super::{
     budget::Spent,
     chunk::{message_id, tell_message},
     loops,
+    make_room::{Room, summary_due},
     next_call::{NextCall, Plan},
     reasoning_hooks,
-    request::{estimate, request, synthetic},
+    request::{request, synthetic},
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, events, texts};
 
@@ -20,6 +21,9 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, 
 /// # Errors
 /// At a limit that is to fail the run.
 pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
+    if let Some(update) = summary_due(&deps, &state, &cx) {
+        return Ok(update);
+    }
     events::node_start(&cx);
     let update = step(&deps, &state, &cx).await;
     events::node_end(&cx);
@@ -49,8 +53,13 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         call.hints.push(texts::loop_warning(&found.tool, found.n).into());
     }
+    let mut room = match Room::make(deps, state, cx) {
+        Ok(room) => room,
+        Err(failure) => return Ok(Some(stop("llm_error").error(failure))),
+    };
     let synthetic = synthetic(deps, state, cx);
-    let sent = request(deps, state, &call, synthetic.as_ref());
+    room.newest = synthetic.as_ref().map_or(room.newest, |synthetic| synthetic.id.clone());
+    let sent = request(deps, state, &room.view, &call, synthetic.as_ref());
     let sent = match reasoning_hooks::before(deps, sent, cx).await {
         Ok(sent) => sent,
         Err(failure) => return Ok(Some(hook_failed(failure))),
@@ -100,9 +109,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         Some(Ok(response)) => {
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
             if estimated {
-                guess = estimate(&sent, &response.message);
+                guess = room.estimate(&call, &response.message);
                 usage = usage + guess;
             }
+            room.fitted(&call, response.usage);
             let spent = Spent { usage: state.usage + usage, ..Spent::of(state, cx.now_ms()) };
             let mut state = state.clone();
             state.answer.estimated |= estimated;
@@ -129,6 +139,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         Some(Err(unanswered)) => {
             tell_message(cx, &message, kept.as_ref(), calls);
             let update = match unanswered {
+                Unanswered::Model(error) if kept.is_none() && room.retries(&error) => AgentState::update(),
                 Unanswered::Model(error) => stop("llm_error").error(failure(error)),
                 Unanswered::Hook(failure) => hook_failed(failure),
             };
@@ -137,6 +148,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     };
     let main = deps.models.main.name();
     let by_model = by_model(state, main, asked.usage_by_model(main, guess));
+    let update = room.write(update);
     let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
     Ok(Some(if by_model.is_empty() { update } else { update.usage_by_model(by_model) }))
 }

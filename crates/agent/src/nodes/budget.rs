@@ -58,9 +58,3 @@ impl Spent {
 fn share(spent: f64, most: f64) -> f64 {
     if most > 0.0 { spent / most } else { 1.0 }
 }
-
-/// Roughly how many tokens a text has, for providers that do not tell.
-pub(super) fn estimate<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
-    let bytes: usize = texts.into_iter().map(str::len).sum();
-    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
-}

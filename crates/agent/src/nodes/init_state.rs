@@ -4,13 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{Cx, State};
 
-use crate::{AgentState, AgentStateUpdate, LastAnswer, Metadata, ReactConfig};
+use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
 pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let mut update = AgentState::update();
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
+    }
+    let context = ContextView::for_turn(&state, &config.context.breaker);
+    if context != state.context {
+        update = update.context(context);
     }
     update
         .current_step(0u32)

@@ -1,5 +1,7 @@
 //! What the program's hooks make of requests and answers.
 
+use std::borrow::Cow;
+
 use superstep_graph::Cx;
 use superstep_llm::{Message, Request, Role};
 
@@ -19,7 +21,7 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     };
     match hooked == request {
         true => Ok(request),
-        false => Ok(Request { messages: repaired(&hooked.messages), ..hooked }),
+        false => Ok(Request { messages: repaired(hooked.messages.iter().map(Cow::Borrowed)), ..hooked }),
     }
 }
 

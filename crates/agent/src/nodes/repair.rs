@@ -1,6 +1,9 @@
 //! A conversation as every provider takes it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use superstep_llm::{Message, Role};
 
@@ -13,7 +16,7 @@ use crate::texts;
 /// an assistant that neither says nor calls anything. An id that an earlier call has is told apart by a number: some servers
 /// begin anew in every answer, and others refuse that. Depends on the conversation only, so that a longer one begins with
 /// what a shorter one became, as prompt caches want it.
-pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = &'a Message>) -> Vec<Message> {
+pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = Cow<'a, Message>>) -> Vec<Message> {
     let mut repaired = Vec::new();
     let mut ids = Ids::default();
     let mut conversation = conversation.into_iter().peekable();
@@ -22,15 +25,15 @@ pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = &'a Message>) 
         if message.role == Role::Tool || (message.role == Role::Assistant && says_nothing) {
             continue;
         }
-        let mut results: BTreeMap<&str, &Message> = BTreeMap::new();
+        let mut results: BTreeMap<String, Cow<'a, Message>> = BTreeMap::new();
         while let Some(result) = conversation.next_if(|next| next.role == Role::Tool) {
-            results.entry(&result.tool_call_id).or_insert(result);
+            results.entry(result.tool_call_id.clone()).or_insert(result);
         }
-        let mut copy = message.clone();
+        let mut copy = message.into_owned();
         let mut answers = Vec::new();
         for call in &mut copy.tool_calls {
             let mut answer = match results.get(call.id.as_str()) {
-                Some(&result) => result.clone(),
+                Some(result) => result.clone().into_owned(),
                 None => Message::tool(&call.id, texts::LOST),
             };
             if let Some(id) = ids.take(&call.id) {
@@ -45,19 +48,26 @@ pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = &'a Message>) 
     repaired
 }
 
-/// The ids of all calls so far.
+/// The ids of all calls so far, each with the number that the next call of this id may get.
 #[derive(Default)]
-struct Ids(HashSet<String>);
+struct Ids(HashMap<String, u64>);
 
 impl Ids {
     /// The id that a call gets instead of its own, if another call has it or it is none.
     fn take(&mut self, id: &str) -> Option<String> {
-        if !id.is_empty() && self.0.insert(id.to_owned()) {
+        if !id.is_empty() && !self.0.contains_key(id) {
+            self.0.insert(id.to_owned(), 2);
             return None;
         }
         let id = if id.is_empty() { "call" } else { id };
-        let mut numbered = (2..).map(|n: u64| format!("{id}_{n}"));
-        numbered.find(|id| self.0.insert(id.clone()))
+        let mut numbers = self.0.get(id).copied().unwrap_or(2)..;
+        let (number, free) = numbers
+            .by_ref()
+            .map(|number| (number, format!("{id}_{number}")))
+            .find(|(_, free)| !self.0.contains_key(free))?;
+        self.0.insert(id.to_owned(), number + 1);
+        self.0.insert(free.clone(), 2);
+        Some(free)
     }
 }
 
@@ -65,7 +75,11 @@ impl Ids {
 mod tests {
     use superstep_llm::ToolCall;
 
-    use super::*;
+    use super::{repaired as repaired_of, *};
+
+    fn repaired(conversation: &[Message]) -> Vec<Message> {
+        repaired_of(conversation.iter().map(Cow::Borrowed))
+    }
 
     fn calls(ids: &[&str]) -> Message {
         Message::assistant("").with_tool_calls(ids.iter().map(|id| ToolCall::new(*id, "echo", "{}")))

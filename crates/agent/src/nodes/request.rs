@@ -1,36 +1,55 @@
 //! What the model is asked.
 
+use std::borrow::Cow;
+
 use superstep_graph::Cx;
-use superstep_llm::{Message, Request, Role, Usage};
+use superstep_llm::{Message, Request, Role, ToolSpec};
 
-use super::{budget, finish::Finishing, next_call::NextCall, repair::repaired};
-use crate::{AgentDeps, AgentState, OutputMode, texts};
+use super::{finish::Finishing, next_call::NextCall, repair::repaired};
+use crate::{AgentDeps, AgentState, ContextView, OutputMode, context::Shown, texts};
 
-/// The conversation, then what only this request says.
+/// What the view shows of the conversation, then what only this request says.
 pub(super) fn request(
     deps: &AgentDeps,
     state: &AgentState,
+    view: &ContextView,
     call: &NextCall<'_>,
     synthetic: Option<&Message>,
 ) -> Request {
     let finishing = Finishing::of(&deps.config, state);
     let (schema, mode) = (finishing.of_text(), finishing.mode());
-    let shape = schema.as_ref().map(texts::output_schema);
-    let prompted = shape.as_deref().filter(|_| mode == OutputMode::Prompted);
-    let system = [Some(deps.config.system_prompt.as_str()), prompted];
-    let system: Vec<&str> = system.into_iter().flatten().filter(|text| !text.is_empty()).collect();
-    let system = Some(system.join("\n\n")).filter(|prompt| !prompt.is_empty()).map(Message::system);
+    let Frame { system, tools } = Frame::of(deps, state);
     // Without tools there is no finish tool either, so the reply has to be a text.
-    let instead = shape.as_deref().filter(|_| mode == OutputMode::Tool && !call.tools);
-    let conversation = repaired(state.messages.iter().chain(synthetic));
-    let hints = instead.into_iter().chain(call.hints.iter().map(AsRef::as_ref));
+    let instead =
+        schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(texts::output_schema);
+    let shown = Shown::new(&state.messages, view, deps.config.context.micro());
+    let conversation = repaired(shown.messages().chain(synthetic.map(Cow::Borrowed)));
+    let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
     let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
-    let tools = if call.tools { deps.tools.specs() } else { Vec::new() };
     Request {
         messages: system.into_iter().chain(conversation).chain(hints).collect(),
-        tools: tools.into_iter().chain(finishing.tool().filter(|_| call.tools)).collect(),
+        tools: if call.tools { tools } else { Vec::new() },
         output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
+    }
+}
+
+/// What every request has around the conversation.
+pub(crate) struct Frame {
+    pub(crate) system: Option<Message>,
+    pub(crate) tools: Vec<ToolSpec>,
+}
+
+impl Frame {
+    pub(crate) fn of(deps: &AgentDeps, state: &AgentState) -> Self {
+        let finishing = Finishing::of(&deps.config, state);
+        let prompted = finishing.of_text().filter(|_| finishing.mode() == OutputMode::Prompted);
+        let prompted = prompted.as_ref().map(texts::output_schema);
+        let system = [Some(deps.config.system_prompt.as_str()), prompted.as_deref()];
+        let system: Vec<&str> = system.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+        let system = Some(system.join("\n\n")).filter(|prompt| !prompt.is_empty()).map(Message::system);
+        let tools = deps.tools.specs().into_iter().chain(finishing.tool());
+        Self { system, tools: tools.collect() }
     }
 }
 
@@ -40,19 +59,4 @@ pub(super) fn synthetic(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option
     // A model that is still to finish an answer has been told already.
     state.messages.last().filter(|last| last.role == Role::Tool)?;
     Some(Message::synthetic(text).with_id(cx.id("synthetic")))
-}
-
-/// Roughly the tokens of a request and its answer.
-pub(super) fn estimate(request: &Request, answer: &Message) -> Usage {
-    let text = |message: &Message| -> Vec<String> {
-        let calls = message.tool_calls.iter().map(|call| format!("{}{}", call.name, call.arguments));
-        calls.chain([message.content.clone(), message.reasoning.clone()]).collect()
-    };
-    let tools =
-        request.tools.iter().map(|tool| format!("{}{}{}", tool.name, tool.description, tool.parameters));
-    let input: Vec<String> = request.messages.iter().flat_map(text).chain(tools).collect();
-    Usage {
-        input_tokens: budget::estimate(input.iter().map(String::as_str)),
-        output_tokens: budget::estimate(text(answer).iter().map(String::as_str)),
-    }
 }

@@ -1,0 +1,289 @@
+//! What is done when a request is too large.
+
+use std::collections::BTreeSet;
+
+use superstep_llm::{Message, Role};
+
+use super::{ContextView, Meter, Shown, shown::is_of_user, summary};
+use crate::{AgentState, ContextLayer, config::share};
+
+/// What is to be done before the model is asked.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Nothing: the request is small enough, or nothing makes it smaller.
+    Send,
+    /// The request is to be made under another view.
+    Change(Change),
+    /// A model is to sum up a part of the conversation.
+    Consolidate(Consolidation),
+    /// There is no room for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
+    NoRoom { overhead: u64, limit: u64 },
+}
+
+/// Another view, and what it gains.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) view: ContextView,
+    /// Tokens of the request before and after.
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+    /// How many messages are not sent any more, or not as they were.
+    pub(crate) dropped: usize,
+}
+
+/// A summary that is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Consolidation {
+    /// What came of the layers before, with the part that stays. It has no summary yet.
+    change: Change,
+    /// What is to be summed up, as text.
+    pub(crate) conversation: String,
+    /// What the model that does it is told.
+    pub(crate) prompt: String,
+}
+
+/// Plans what is done about the next request. Summaries are planned only if a model may be asked for them.
+///
+/// Depends on its arguments only.
+pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Step {
+    let config = meter.config;
+    if config.layers.is_empty() {
+        return Step::Send;
+    }
+    let view = &state.context;
+    let shown = Shown::new(&state.messages, view, config.micro());
+    let limit = meter.limit(view);
+    let is_new_turn = state.messages.last().is_some_and(is_of_user);
+    let prunes = is_new_turn && config.layers.iter().any(|layer| prunes_now(layer, meter, &shown));
+    let last = &state.request_size;
+    let fits = || meter.roughly().size(&shown, last) <= limit || meter.size(&shown, last) <= limit;
+    let newest = state.messages.last().map_or("", |last| last.id.as_str());
+    let is_settled = !newest.is_empty() && view.settled == newest;
+    if !prunes && (is_settled || fits()) {
+        return Step::Send;
+    }
+    let overhead = meter.overhead();
+    if overhead >= limit {
+        return Step::NoRoom { overhead, limit };
+    }
+    let size = meter.size(&shown, last);
+    let mut plan = Plan::new(meter, shown, view.clone(), size, overhead, limit);
+    for layer in &config.layers {
+        let is_too_large = plan.change.after > limit;
+        match layer {
+            ContextLayer::MicroCompact(_) if is_too_large => {
+                let gain = share(plan.change.after, config.breaker.min_gain).max(1);
+                plan.shorten(plan.last_group, gain);
+            }
+            ContextLayer::Prune { protect, min_gain, protect_turns, each_turn }
+                if is_too_large || (*each_turn && is_new_turn) =>
+            {
+                plan.prune(*protect, *min_gain, *protect_turns);
+            }
+            ContextLayer::Consolidate { keep_recent, target, prompt } if is_too_large && summaries => {
+                if let Some(consolidation) = plan.consolidate(*keep_recent, share(limit, *target), prompt) {
+                    return Step::Consolidate(consolidation);
+                }
+            }
+            ContextLayer::Snip { keep_last } if is_too_large => plan.snip(*keep_last),
+            _ => {}
+        }
+    }
+    if plan.change.after > limit && config.micro().is_some() {
+        // Better a part of what the model has not read yet than no answer at all.
+        plan.shorten(state.messages.len(), 1);
+    }
+    if plan.change.view == *view { Step::Send } else { Step::Change(plan.change) }
+}
+
+/// Whether a layer may have something to prune although the request is small enough, found without much work.
+fn prunes_now(layer: &ContextLayer, meter: Meter<'_>, shown: &Shown<'_>) -> bool {
+    let ContextLayer::Prune { protect, min_gain, each_turn: true, .. } = layer else { return false };
+    let places = shown.start.max(shown.pruned)..shown.messages.len();
+    let results = places.filter(|place| shown.messages[*place].role == Role::Tool);
+    let tokens = results.map(|place| meter.roughly().message(&shown.messages[place]));
+    tokens.fold(0, u64::saturating_add) > protect.saturating_add(*min_gain)
+}
+
+/// A view in the making.
+struct Plan<'a> {
+    meter: Meter<'a>,
+    shown: Shown<'a>,
+    change: Change,
+    /// The tokens of each message from the first that is sent, as it is sent.
+    sizes: Vec<u64>,
+    /// The messages that are sent otherwise than before.
+    changed: BTreeSet<usize>,
+    newest_of_user: Option<usize>,
+    overhead: u64,
+    limit: u64,
+    last_group: usize,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        meter: Meter<'a>,
+        shown: Shown<'a>,
+        view: ContextView,
+        size: u64,
+        overhead: u64,
+        limit: u64,
+    ) -> Self {
+        let sizes =
+            (shown.start..shown.messages.len()).map(|place| meter.message(&shown.at(place))).collect();
+        let change = Change { view, before: size, after: size, dropped: 0 };
+        let (last_group, newest_of_user) = (shown.last_group(), shown.newest_of_user());
+        let changed = BTreeSet::new();
+        Self { meter, shown, change, sizes, changed, newest_of_user, overhead, limit, last_group }
+    }
+
+    fn size(&self, place: usize) -> u64 {
+        self.sizes[place - self.shown.start]
+    }
+
+    /// The tool results from `from` to `to`.
+    fn results(&self, from: usize, to: usize) -> Vec<usize> {
+        let is_result = |place: &usize| self.shown.messages[*place].role == Role::Tool;
+        (from.max(self.shown.start)..to).filter(is_result).collect()
+    }
+
+    /// Shows results otherwise if that gains enough.
+    fn replace(
+        &mut self,
+        places: &[usize],
+        min_gain: u64,
+        show: impl Fn(&Shown<'a>, usize) -> Message,
+    ) -> bool {
+        let sizes = places.iter().map(|place| (*place, self.meter.message(&show(&self.shown, *place))));
+        let smaller: Vec<(usize, u64)> = sizes.filter(|(place, size)| *size < self.size(*place)).collect();
+        let gain: u64 = smaller.iter().map(|(place, size)| self.size(*place) - size).sum();
+        if smaller.is_empty() || gain < min_gain {
+            return false;
+        }
+        self.change.after = self.change.after.saturating_sub(gain);
+        for (place, size) in smaller {
+            self.changed.insert(place);
+            self.sizes[place - self.shown.start] = size;
+        }
+        self.change.dropped = self.changed.len();
+        true
+    }
+
+    /// Cuts the results before `to`.
+    fn shorten(&mut self, to: usize, min_gain: u64) {
+        let places = self.results(self.shown.shortened, to);
+        if self.replace(&places, min_gain, |shown, place| shown.cut(place).into_owned()) {
+            self.shown.shortened = to;
+            self.change.view.shortened = self.shown.messages[to - 1].id.clone();
+        }
+    }
+
+    /// Leaves only the first line of old results.
+    fn prune(&mut self, protect: u64, min_gain: u64, protect_turns: u32) {
+        let (mut turns, mut tokens, mut to) = (0, 0u64, 0);
+        for place in (self.shown.start..self.shown.messages.len()).rev() {
+            let message = &self.shown.messages[place];
+            turns += u32::from(is_of_user(message));
+            if message.role != Role::Tool || turns < protect_turns {
+                continue;
+            }
+            tokens = tokens.saturating_add(self.size(place));
+            // The model has not read the newest results yet.
+            if tokens > protect && place < self.last_group {
+                to = place + 1;
+                break;
+            }
+        }
+        let places = self.results(self.shown.pruned, to);
+        if self.replace(&places, min_gain, |shown, place| shown.stub(place).into_owned()) {
+            self.shown.pruned = to;
+            self.change.view.pruned = self.shown.messages[to - 1].id.clone();
+        }
+    }
+
+    /// Plans a summary of all but the newest messages, if there is something to gain by it.
+    fn consolidate(&self, keep_recent: usize, target: u64, prompt: &str) -> Option<Consolidation> {
+        let wanted = self.shown.messages.len().saturating_sub(keep_recent);
+        let fits = |start: usize| self.overhead.saturating_add(self.rest(start)) <= target;
+        let start = self.begin(wanted, fits)?;
+        let conversation = summary::conversation(&self.shown, start, self.kept(start));
+        let mut change = self.begun_at(start);
+        let summary = change.view.summary.take().map_or(0, |summary| self.meter.summary(&summary));
+        change.after = change.after.saturating_sub(summary);
+        let can_gain = is_gain(change.before, change.after, self.meter.config.breaker.min_gain);
+        can_gain.then(|| Consolidation { change, conversation, prompt: prompt.to_owned() })
+    }
+
+    /// Leaves out all but the newest messages. What stands for them stays if there is room for it.
+    fn snip(&mut self, keep_last: usize) {
+        let wanted = self.shown.messages.len().saturating_sub(keep_last);
+        let summary = self.shown.summary.as_deref().map_or(0, |summary| self.meter.summary(summary));
+        let fits = |start: usize| {
+            self.overhead.saturating_add(summary).saturating_add(self.rest(start)) <= self.limit
+        };
+        // Rather more than wanted than a part of a group.
+        let whole = (self.shown.start + 1..=wanted.min(self.last_group)).rev();
+        let whole = whole.into_iter().find(|place| self.shown.may_begin(*place)).filter(|place| fits(*place));
+        if let Some(start) = whole.or_else(|| self.begin(wanted, fits)) {
+            self.change = self.begun_at(start);
+        }
+        if self.change.after > self.limit && self.change.view.summary.take().is_some() {
+            self.change.after = self.change.after.saturating_sub(summary);
+        }
+    }
+
+    /// The first place from `wanted` on where the part that is sent may begin so that it `fits`; otherwise the last one.
+    fn begin(&self, wanted: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let from = wanted.clamp(self.shown.start + 1, self.last_group.max(self.shown.start + 1));
+        let mut places =
+            (from..=self.last_group).filter(|place| self.shown.may_begin(*place)).collect::<Vec<_>>();
+        let last = places.pop()?;
+        Some(places.into_iter().find(|place| fits(*place)).unwrap_or(last))
+    }
+
+    /// The tokens of what is sent of the conversation from `start` on.
+    fn rest(&self, start: usize) -> u64 {
+        let kept = self.kept(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));
+        (start..self.shown.messages.len()).map(|place| self.size(place)).fold(kept, u64::saturating_add)
+    }
+
+    /// The newest thing the user said, if it stands before `start`.
+    fn kept(&self, start: usize) -> Option<usize> {
+        self.newest_of_user.filter(|newest| *newest < start)
+    }
+
+    /// The view if the part that is sent began at `start`.
+    fn begun_at(&self, start: usize) -> Change {
+        let (messages, kept) = (self.shown.messages, self.kept(start));
+        let mut change = self.change.clone();
+        let was_kept = self.shown.kept.filter(|was| Some(*was) != kept);
+        let gone = (self.shown.start..start).filter(|place| Some(*place) != kept).chain(was_kept);
+        let mut changed = self.changed.clone();
+        for place in gone {
+            let size = match place.checked_sub(self.shown.start) {
+                Some(at) => self.sizes[at],
+                None => self.meter.message(&messages[place]),
+            };
+            change.after = change.after.saturating_sub(size);
+            changed.insert(place);
+        }
+        change.dropped = changed.len();
+        change.view.start = messages[start].id.clone();
+        change.view.kept = kept.map(|kept| messages[kept].id.clone()).unwrap_or_default();
+        change
+    }
+}
+
+impl Consolidation {
+    /// The view with the summary; nothing if it does not gain enough.
+    pub(crate) fn with(self, summary: &str, meter: Meter<'_>) -> Option<Change> {
+        let mut change = self.change;
+        change.after = change.after.saturating_add(meter.summary(summary));
+        change.view.summary = Some(summary.to_owned());
+        is_gain(change.before, change.after, meter.config.breaker.min_gain).then_some(change)
+    }
+}
+
+fn is_gain(before: u64, after: u64, min_gain: f64) -> bool {
+    before.saturating_sub(after) >= share(before, min_gain).max(1)
+}

@@ -1,0 +1,113 @@
+//! The messages that a view shows.
+
+use std::borrow::Cow;
+
+use superstep_llm::{Message, Role};
+
+use super::{ContextView, summary};
+use crate::{Messages, Truncate};
+
+/// A conversation under a view. Messages are named by their places in the conversation.
+pub(crate) struct Shown<'a> {
+    pub(super) messages: &'a Messages,
+    pub(super) summary: Option<Cow<'a, str>>,
+    /// Where the part that is sent begins.
+    pub(super) start: usize,
+    /// A message before it that is sent as well.
+    pub(super) kept: Option<usize>,
+    /// Tool results before this place are cut.
+    pub(super) shortened: usize,
+    /// Of tool results before this place only the first line is shown.
+    pub(super) pruned: usize,
+    micro: Option<&'a Truncate>,
+}
+
+/// Most characters of a line that tells what a result was.
+const TITLE: usize = 80;
+
+impl<'a> Shown<'a> {
+    pub(crate) fn new(messages: &'a Messages, view: &'a ContextView, micro: Option<&'a Truncate>) -> Self {
+        let place = |id: &str| if id.is_empty() { None } else { messages.position(id) };
+        let behind = |id: &str| place(id).map_or(0, |at| at + 1);
+        let start = place(&view.start);
+        let kept = start.and_then(|start| place(&view.kept).filter(|kept| *kept < start));
+        let summary = view.summary.as_deref().filter(|_| start.is_some()).map(Cow::Borrowed);
+        let (shortened, pruned) = (behind(&view.shortened), behind(&view.pruned));
+        Self { messages, summary, start: start.unwrap_or(0), kept, shortened, pruned, micro }
+    }
+
+    /// What is sent.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Cow<'a, Message>> {
+        let summary = self.summary.as_deref().map(|summary| Cow::Owned(summary::message(summary)));
+        let kept = self.kept.map(|kept| Cow::Borrowed(&self.messages[kept]));
+        let rest = self.messages.iter().enumerate().skip(self.start);
+        let (pruned, shortened, micro) = (self.pruned, self.shortened, self.micro);
+        let rest = rest.map(move |(at, message)| as_shown(message, at < pruned, at < shortened, micro));
+        summary.into_iter().chain(kept).chain(rest)
+    }
+
+    /// The message at a place, as it is sent.
+    pub(super) fn at(&self, place: usize) -> Cow<'a, Message> {
+        as_shown(&self.messages[place], place < self.pruned, place < self.shortened, self.micro)
+    }
+
+    /// The same message if it were cut.
+    pub(super) fn cut(&self, place: usize) -> Cow<'a, Message> {
+        as_shown(&self.messages[place], place < self.pruned, true, self.micro)
+    }
+
+    /// The same message if only its first line were shown.
+    pub(super) fn stub(&self, place: usize) -> Cow<'a, Message> {
+        as_shown(&self.messages[place], true, true, self.micro)
+    }
+
+    /// Where the last group begins: an answer with the results of its calls, or another message.
+    pub(super) fn last_group(&self) -> usize {
+        let last = self.messages.iter().rposition(|message| message.role != Role::Tool);
+        last.unwrap_or(0).max(self.start)
+    }
+
+    /// The newest thing the user said.
+    pub(super) fn newest_of_user(&self) -> Option<usize> {
+        self.messages.iter().rposition(is_of_user)
+    }
+
+    /// Whether the part that is sent may begin here: neither between a call and its result, nor with a word of the agent's
+    /// about what came before.
+    pub(super) fn may_begin(&self, place: usize) -> bool {
+        let message = &self.messages[place];
+        message.role != Role::Tool && !message.synthetic
+    }
+}
+
+pub(super) fn is_of_user(message: &Message) -> bool {
+    message.role == Role::User && !message.synthetic
+}
+
+fn as_shown<'a>(message: &'a Message, pruned: bool, cut: bool, micro: Option<&Truncate>) -> Cow<'a, Message> {
+    if message.role != Role::Tool {
+        return Cow::Borrowed(message);
+    }
+    let shorter = match micro {
+        _ if pruned => Some(stub(&message.content)),
+        Some(micro) if cut => Some(micro.apply(message.content.clone())),
+        _ => None,
+    };
+    // What was cut before is only a marker longer than it may be, and is not to be cut twice.
+    let is_worth_it =
+        |shorter: &String| shorter.len().saturating_mul(10) < message.content.len().saturating_mul(9);
+    match shorter.filter(is_worth_it) {
+        Some(content) => Cow::Owned(Message { content, ..message.clone() }),
+        None => Cow::Borrowed(message),
+    }
+}
+
+/// What is left of an old result. The call, with its arguments, stands right before it.
+fn stub(content: &str) -> String {
+    let line = content.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let title = match line.char_indices().nth(TITLE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    };
+    format!("[Old tool result, {} bytes, not shown any more. It began: {title}]", content.len())
+}

@@ -1,0 +1,152 @@
+//! The node before the model call if a conversation has grown too long: one call for a summary. It is there only if
+//! summaries are configured.
+
+use futures::StreamExt;
+use superstep_graph::{Cx, State};
+use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Response, Usage};
+use tokio::task::coop::consume_budget;
+
+use super::{
+    asked::by_model,
+    make_room::{may_summarise, newest},
+};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, ContextView, RequestSize,
+    context::{Change, Meter, Step, plan, summary},
+    events,
+};
+
+/// Makes room for the next request. A model that cannot be asked, or that does not sum up, is no failure: then the layers
+/// behind the summary have to do.
+pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let meter = Meter::new(&deps, &state);
+    let mut room = Room { state: state.clone(), changed: None };
+    room.state.context.due = false;
+    let mut update = AgentState::update();
+    if cx.cancel().is_cancelled() {
+        return update.context(room.state.context);
+    }
+    let summaries = may_summarise(&deps, &state, &cx);
+    if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
+        let mut asked = Asked::default();
+        let summary = tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => None,
+            summary = asked.ask(&deps, summary::request(&consolidation), &cx) => Some(summary),
+        };
+        update = asked.count(update, &deps, &state, summary.as_ref());
+        let Some(summary) = summary else { return update.context(room.state.context) };
+        let text = summary.map(|summary| summary.message.content.trim().to_owned()).ok();
+        let text = text.filter(|text| !text.is_empty());
+        let failed = text.is_none();
+        match text.and_then(|text| consolidation.with(&text, meter)) {
+            Some(change) => {
+                room.take(change);
+                room.state.context.ineffective = 0;
+            }
+            None => {
+                let view = &mut room.state.context;
+                let most = deps.config.context.breaker.max_ineffective;
+                view.ineffective = view.ineffective.saturating_add(1);
+                view.paused = view.ineffective >= most;
+                if view.paused {
+                    events::compaction_paused(&cx);
+                } else if !failed {
+                    // A summary that is too long may be shorter the next time.
+                    return update.context(room.state.context);
+                }
+            }
+        }
+    }
+    if let Step::Change(change) = plan(meter, &room.state, false) {
+        room.take(change);
+    }
+    if let Some(change) = &room.changed {
+        events::compacted(&cx, change.before, change.after, change.dropped);
+        update = update.request_size(room.state.request_size.clone());
+    }
+    let settled = newest(&state);
+    update.context(ContextView { settled, ..room.state.context })
+}
+
+/// The state under the views that were found so far.
+struct Room {
+    state: AgentState,
+    /// All changes as one.
+    changed: Option<Change>,
+}
+
+impl Room {
+    fn take(&mut self, change: Change) {
+        self.state.context = ContextView { due: false, ..change.view.clone() };
+        self.state.request_size = RequestSize { message: newest(&self.state), tokens: change.after };
+        let (before, dropped) = match &self.changed {
+            Some(first) => (first.before, first.dropped + change.dropped),
+            None => (change.before, change.dropped),
+        };
+        self.changed = Some(Change { before, dropped, ..change });
+    }
+}
+
+/// One question for a summary.
+#[derive(Default)]
+struct Asked {
+    sent: Vec<Message>,
+    retries: u32,
+    /// Tokens of the current attempt, and of those before it.
+    current: Usage,
+    spent: Usage,
+}
+
+impl Asked {
+    async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Response, ModelError> {
+        self.sent.clone_from(&request.messages);
+        let mut answer = Assembler::new();
+        let mut deltas = deps.models.for_compaction().stream(request);
+        while let Some(delta) = deltas.next().await {
+            let delta = delta?;
+            match &delta {
+                Delta::Retry { attempt, delay_ms, status, reason } => {
+                    self.retries += 1;
+                    events::retry(cx, *attempt, *delay_ms, *status, reason);
+                }
+                Delta::Usage(usage) => self.current = *usage,
+                Delta::Fallback { from, to, status, reason } => {
+                    self.retries += 1;
+                    events::model_fallback(cx, from, to, *status, reason);
+                }
+                Delta::AttemptDiscarded { .. } => {
+                    self.spent = self.spent + std::mem::take(&mut self.current);
+                }
+                _ => {}
+            }
+            answer.push(&delta);
+            consume_budget().await;
+        }
+        answer.finish()
+    }
+
+    /// Counts the requests, and their tokens, which are estimated only if somebody counts on it.
+    fn count(
+        &self,
+        update: AgentStateUpdate,
+        deps: &AgentDeps,
+        state: &AgentState,
+        answer: Option<&Result<Response, ModelError>>,
+    ) -> AgentStateUpdate {
+        let mut usage = self.spent + self.current;
+        let mut update = update.model_requests(state.model_requests + 1 + self.retries);
+        if let Some(Ok(Response { message, usage: None, .. })) = answer
+            && !deps.config.budget.is_unbounded()
+        {
+            let input = self.sent.iter().map(|message| deps.counter.message(message));
+            let input_tokens = input.fold(0, u64::saturating_add);
+            usage = usage + Usage { input_tokens, output_tokens: deps.counter.message(message) };
+            update = update.answer(crate::LastAnswer { estimated: true, ..state.answer });
+        }
+        let (main, model) = (deps.models.main.name(), deps.models.for_compaction().name().to_owned());
+        let by_model = by_model(state, main, vec![(model, usage)]);
+        let update = update.usage(state.usage + usage);
+        if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
+    }
+}

@@ -1,0 +1,136 @@
+//! What the agent does about requests that are too large, beside what the node `compact` does.
+
+use superstep_graph::{Cx, State};
+use superstep_llm::{Message, ModelError, ModelErrorKind, Usage};
+
+use super::{
+    budget::Spent,
+    loops,
+    next_call::{NextCall, Plan},
+};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, ContextView, ModelFailure, RequestSize,
+    context::{Meter, Shown, Step, plan},
+    events,
+};
+
+/// The update that leads to the node `compact`, if a summary is to be written before the model is asked.
+pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<AgentStateUpdate> {
+    let context = &deps.config.context;
+    if state.stop || state.context.due || !context.consolidates() || cx.cancel().is_cancelled() {
+        return None;
+    }
+    let summaries = may_summarise(deps, state, cx);
+    let Step::Consolidate(_) = plan(Meter::new(deps, state), state, summaries) else { return None };
+    let Plan::Call(call) = NextCall::plan(&deps.config, state, cx.now_ms()) else { return None };
+    let ends = call.tools && loops::stops(deps, state).is_some();
+    let view = ContextView { due: true, ..state.context.clone() };
+    (!ends).then(|| AgentState::update().context(view))
+}
+
+/// Whether a model may be asked for a summary.
+pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bool {
+    !state.context.paused && Spent::of(state, cx.now_ms()).exhausts(&deps.config.budget).is_none()
+}
+
+/// The view for one model call, and what becomes of it.
+pub(super) struct Room<'a> {
+    pub(super) view: ContextView,
+    deps: &'a AgentDeps,
+    state: &'a AgentState,
+    /// The newest message of the request.
+    pub(super) newest: String,
+    /// Its tokens, if they were counted.
+    size: Option<u64>,
+}
+
+impl<'a> Room<'a> {
+    /// Makes room without a model.
+    ///
+    /// # Errors
+    /// If there cannot be any.
+    pub(super) fn make(deps: &'a AgentDeps, state: &'a AgentState, cx: &Cx) -> Result<Self, ModelFailure> {
+        let view = ContextView { due: false, ..state.context.clone() };
+        let room = Self { view, deps, state, newest: newest(state), size: None };
+        match plan(Meter::new(deps, state), state, false) {
+            Step::Send | Step::Consolidate(_) => Ok(room),
+            Step::Change(change) => {
+                events::compacted(cx, change.before, change.after, change.dropped);
+                let view = ContextView { due: false, settled: room.newest.clone(), ..change.view };
+                Ok(Self { view, size: Some(change.after), ..room })
+            }
+            Step::NoRoom { overhead, limit } => Err(ModelFailure {
+                kind: ModelErrorKind::ContextOverflow,
+                status: None,
+                message: format!(
+                    "the system prompt and the tools take {overhead} tokens of the {limit} that a request may have; \
+                     shorten them, offer fewer tools, or raise `context`"
+                ),
+                retry_after_ms: None,
+            }),
+        }
+    }
+
+    /// Tokens of the call, if the provider does not tell.
+    pub(super) fn estimate(&mut self, call: &NextCall<'_>, answer: &Message) -> Usage {
+        let counter = &self.deps.counter;
+        let size = self.size.unwrap_or_else(|| self.measure());
+        self.size = Some(size);
+        let hints = call.hints.iter().map(|hint| counter.message(&Message::user(hint.as_ref())));
+        Usage {
+            input_tokens: hints.fold(size, u64::saturating_add),
+            output_tokens: counter.message(answer).saturating_add(counter.text(&answer.reasoning)),
+        }
+    }
+
+    /// Notes that the model has answered, and how large the request was as the provider says.
+    pub(super) fn fitted(&mut self, call: &NextCall<'_>, usage: Option<Usage>) {
+        self.view.overflows = 0;
+        if self.deps.config.context.layers.is_empty() {
+            return;
+        }
+        // A request that offered no tools tells nothing of the next one, which does; and the message that is continued
+        // will be longer in the next one.
+        if (call.tools || self.deps.tools.is_empty()) && !self.state.answer.continuing {
+            let told = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
+            self.size = told.or(self.size);
+        }
+    }
+
+    /// Whether another try under a smaller view is worth it after this failure, which is then under way.
+    pub(super) fn retries(&mut self, error: &ModelError) -> bool {
+        let retries = error.kind == ModelErrorKind::ContextOverflow
+            && self.view.overflows == 0
+            && !self.deps.config.context.layers.is_empty();
+        if retries {
+            let refused = self.size.unwrap_or_else(|| self.measure());
+            self.view = ContextView {
+                due: true,
+                overflows: 1,
+                refused: Some(refused),
+                settled: String::new(),
+                ..self.view.clone()
+            };
+        }
+        retries
+    }
+
+    /// Writes what has changed.
+    pub(super) fn write(self, update: AgentStateUpdate) -> AgentStateUpdate {
+        let update = match self.size {
+            Some(tokens) => update.request_size(RequestSize { message: self.newest, tokens }),
+            None => update,
+        };
+        if self.view == self.state.context { update } else { update.context(self.view) }
+    }
+
+    fn measure(&self) -> u64 {
+        let shown = Shown::new(&self.state.messages, &self.view, self.deps.config.context.micro());
+        Meter::new(self.deps, self.state).size(&shown, &self.state.request_size)
+    }
+}
+
+/// The id of the newest message.
+pub(super) fn newest(state: &AgentState) -> String {
+    state.messages.last().map(|last| last.id.clone()).unwrap_or_default()
+}
