@@ -7,7 +7,7 @@ use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_co
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
-    has_agent::add_node,
+    has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
         memory_trigger::memory_trigger, tools::tools,
@@ -125,7 +125,8 @@ pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
 /// Adds the node `tools`: it executes the tools that the model called, and answers every call.
 #[track_caller]
 pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "tools", deps.clone(), tools)
+    let node = graph.add_node_with("tools", deps.clone(), tools);
+    finishes(graph, node)
 }
 
 /// Adds the node `finalize`: it makes the reply, and sums the turn up.

@@ -71,9 +71,7 @@ impl<S: Flattens<AgentState>> HasAgent for S {
     }
 }
 
-/// Adds a node of the agent, which sees and writes the agent's channels only.
-///
-/// A cancelled turn still leaves a valid conversation behind, so every node gets to finish.
+/// Adds a node of the agent that sees and writes the agent's channels only.
 #[track_caller]
 pub(crate) fn add_node<S, D, F, Fut>(graph: &mut StateGraph<S>, name: &str, deps: D, node: F) -> NodeRef
 where
@@ -88,6 +86,12 @@ where
         ran.map(|output| output.into_update().map(S::agent_update))
     };
     let node = graph.add_node(name, lifted);
+    finishes(graph, node)
+}
+
+/// A cancelled turn still leaves a valid conversation behind, so every node of the agent gets to finish.
+#[track_caller]
+pub(crate) fn finishes<S: State>(graph: &mut StateGraph<S>, node: NodeRef) -> NodeRef {
     graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
     node
 }

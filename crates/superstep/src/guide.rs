@@ -38,3 +38,7 @@ pub mod checkpoints {}
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/tools.md")]
 pub mod tools {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/extending.md")]
+pub mod extending {}

@@ -11,7 +11,7 @@ use superstep::{
         Agent, AgentDeps, AgentOutcome, AgentState, Approval, HasAgent, Next, ReactConfig, ReactNodes, Reply,
         add_agent, add_init_state, add_tools, react_graph_as, should_continue,
     },
-    llm::{ChatModel, Message, Role},
+    llm::{ChatModel, Message, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -19,7 +19,7 @@ use superstep_testing::{
 };
 
 use super::{Kit, check, preset};
-use crate::support::{Backend, on_every_store, t};
+use crate::support::{on_every_store, t};
 
 /// An agent's channels, and two of its user's.
 #[derive(State, Clone, Debug, Default)]
@@ -382,4 +382,35 @@ async fn a_node_of_ones_own_can_leave_the_agents_graph() {
     let end = graph.compile().unwrap().invoke(asked("tea"), RunConfig::default()).await.unwrap();
     assert_eq!(end.state.notes, ["left", "a human"].map(str::to_owned));
     assert_eq!(json!(end.state.agent.llm_calls), json!(0));
+}
+
+#[tokio::test]
+async fn a_tool_reads_and_writes_the_channels_of_ones_own_state() {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Note {
+        text: String,
+    }
+    let jot = tool_fn(ToolSpec::of::<Note>("jot", "Notes something."), |args: Note, cx: ToolCx| async move {
+        let topic = cx.given::<Desk>()?.topic.clone();
+        let known = cx.given::<AgentState>()?.messages.len();
+        Ok(ToolReply::text(format!("{known} messages")).with_update(note(format!("{topic}: {}", args.text))))
+    });
+    let meddle = tool_fn(ToolSpec::of::<Note>("meddle", "Ends the turn."), |_: Note, _: ToolCx| async move {
+        Ok(ToolReply::text("done").with_update(Desk::update().agent(AgentState::update().stop(true))))
+    });
+    let note = r#"{"text":"x"}"#;
+    let model = model([calls([("c1", "jot", note), ("c2", "meddle", note), ("c3", "jot", note)]), txt("ok")]);
+    let tools: [Arc<dyn Tool>; 2] = [Arc::new(jot), Arc::new(meddle)];
+    let agent = Agent::builder(Arc::new(model)).tools(tools).config(preset()).build_as::<Desk>().unwrap();
+    let state =
+        agent.process_input(agent.input("go").topic("tea"), RunConfig::default()).await.unwrap().state;
+    assert_eq!(state.notes, ["tea: x", "tea: x"].map(str::to_owned));
+    let results: Vec<_> = state.agent.tool_result_history.iter().cloned().collect();
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("2 messages", "2 messages"));
+    assert!(
+        results[1].contains("the tool writes channel `stop`, which is the agent's own"),
+        "{}",
+        results[1]
+    );
+    assert_eq!(state.agent.final_reply, "ok");
 }

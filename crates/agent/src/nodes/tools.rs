@@ -21,20 +21,21 @@ use self::{
     permit::Verdict,
 };
 use super::{budget::Spent, finish::settle};
-use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, ResultOrder, ToolMode};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, ResultOrder, ToolMode};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
 /// agent itself writes.
 ///
 /// # Errors
 /// Only if what a call came to cannot be stored.
-pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
+pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
+    let state = outer.agent();
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
-    let stop = refuse(&deps, &state, &records, &mut pending, &cx);
-    let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(&state, cx.now_ms()).time));
+    let stop = refuse(&deps, state, &records, &mut pending, &cx);
+    let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let run = Executor {
         permissions: Mutex::new(state.permissions.iter().cloned().collect()),
         asking: tokio::sync::Mutex::new(()),
@@ -42,6 +43,7 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
         state: state.clone(),
+        outer: Box::new(outer.clone()),
         deps,
         cx,
     };
@@ -68,14 +70,14 @@ pub(crate) async fn tools(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     if !permitted.is_empty() {
         update = update.permissions(permitted);
     }
-    let written = written(&state, &answers)?;
-    Ok(written.then(ended(&run, &answers, stop, update)))
+    let written = written(&outer, &answers)?;
+    Ok(written.then(S::agent_update(ended(&run, &answers, stop, update))))
 }
 
 /// What the tools wrote, in call order.
-fn written(state: &AgentState, answers: &[Answer]) -> Result<AgentStateUpdate, NodeError> {
+fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, NodeError> {
     let updates = answers.iter().filter_map(|answer| answer.done.update.as_ref());
-    updates.map(|update| writes::read(state, update)).try_fold(AgentState::update(), |all, update| {
+    updates.map(|update| writes::read(state, update)).try_fold(S::update(), |all, update| {
         // It was read when the tool returned; only another program can find that it does not fit.
         let update = update.map_err(|error| NodeError::new(Unreadable(error)).fatal())?;
         Ok(all.then(update))

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Pending, finish::Finish, output::Output, permit::Permission, writes};
+use super::{Pending, finish::Finish, output::Output, permit::Permission, writes::Outer};
 use crate::{AgentDeps, AgentState, HookFailure, PermissionRule, events, spill::shorten, texts};
 
 /// What the model reads about a call.
@@ -66,8 +66,10 @@ impl Done {
 pub(super) struct Executor {
     pub(super) deps: AgentDeps,
     pub(super) cx: Cx,
-    /// As the round found it.
+    /// The agent's state, as the round found it.
     pub(super) state: AgentState,
+    /// The state of the graph, which may have more channels.
+    pub(super) outer: Box<dyn Outer>,
     /// What was permitted for good on this thread.
     pub(super) permissions: Mutex<Vec<PermissionRule>>,
     /// Held while somebody is asked, so that questions come one at a time.
@@ -229,8 +231,7 @@ impl Executor {
 
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
         let output = output.clone();
-        let mut tool_cx =
-            ToolCx::new(&call.id).with_output(move |chunk| output.tell(chunk)).with_given(self.state.clone());
+        let mut tool_cx = self.outer.give(ToolCx::new(&call.id).with_output(move |chunk| output.tell(chunk)));
         if let Ok(store) = self.cx.shared_store() {
             tool_cx = tool_cx.with_given(store);
         }
@@ -246,9 +247,9 @@ impl Executor {
             Ok(reply) => reply,
             Err(text) => return done(text),
         };
-        match update.as_ref().map(|update| writes::read(&self.state, update)) {
+        match update.as_ref().map(|update| self.outer.check(update)) {
             Some(Err(problem)) => done(texts::failed(name, &problem)),
-            Some(Ok(_)) | None => Done { update, ..done(text) },
+            Some(Ok(())) | None => Done { update, ..done(text) },
         }
     }
 }

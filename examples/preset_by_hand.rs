@@ -1,0 +1,90 @@
+//! A sixth design of a ReAct loop, as a value: what existing designs disagree on is said once more, and nothing else is
+//! written.
+//!
+//! See: the design as a file would have it, a turn that ends by its rules, and the same design read back from that file.
+//!
+//! `cargo run -p superstep --example preset_by_hand`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{error::Error, sync::Arc};
+
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use superstep::{
+    agent::{
+        Agent, AgentOutcome, AtLimit, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode,
+    },
+    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Tool, ToolSpec, tool_fn},
+    prelude::*,
+};
+
+/// A careful design: few rounds, one tool after the other, the second identical call is refused, and a summary at the limit.
+fn careful() -> ReactConfig {
+    let limit = Limit {
+        max: 3,
+        unit: LimitUnit::ToolRounds,
+        at: AtLimit::NoToolsCall { hint: Some("Say what you know by now.".into()) },
+    };
+    let loops = vec![LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse }];
+    ReactConfig { limit, loops, tool_mode: ToolMode::Sequential, ..ReactConfig::default() }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Look {
+    /// Where to look.
+    place: String,
+}
+
+/// Looks for the keys in the same place as long as it may. A real one is `superstep::llm::OpenAiModel`.
+struct Stubborn;
+
+impl ChatModel for Stubborn {
+    fn name(&self) -> &str {
+        "stubborn"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let deltas = if request.tools.is_empty() {
+            vec![Delta::Text("They are not in the drawer.".into()), Delta::Finish(FinishReason::Stop)]
+        } else {
+            let call = Delta::ToolCall {
+                index: 0,
+                id: Some(format!("call_{}", request.messages.len())),
+                name: Some("look".into()),
+                arguments: json!({ "place": "drawer" }).to_string(),
+            };
+            vec![call, Delta::Finish(FinishReason::ToolCalls)]
+        };
+        stream::iter(deltas).map(Ok).boxed()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let spec = ToolSpec::of::<Look>("look", "Looks somewhere.");
+    let look = tool_fn(spec, |args: Look, _| async move { Ok(format!("Nothing in the {}.", args.place)) });
+    let agent = Agent::builder(Arc::new(Stubborn))
+        .tools([Arc::new(look) as Arc<dyn Tool>])
+        .config(careful())
+        .build()?;
+    let reply = agent.process_message("Where are my keys?", RunConfig::default()).await?;
+    println!("{}: {}", reply.metadata.stop_reason, reply.final_reply);
+    assert_eq!(reply.outcome, Some(AgentOutcome::Limit));
+    // Three rounds, of which only the first call ran.
+    assert_eq!((reply.metadata.steps_taken, reply.metadata.tools_used.len()), (3, 1));
+
+    // A file says only what differs: `superstep run --config careful.toml` reads the same as TOML.
+    let file = json!({
+        "preset": "default",
+        "tool_mode": "sequential",
+        "limit": { "max": 3, "at": { "no_tools_call": { "hint": "Say what you know by now." } } },
+        "loops": [{ "when": { "identical": { "n": 2 } }, "then": "refuse" }],
+    });
+    println!("{}", serde_json::to_string_pretty(&careful().limit)?);
+    println!("{}", serde_json::to_string_pretty(&careful().loops)?);
+    assert_eq!(ReactConfig::read(file)?, careful());
+    Ok(())
+}
