@@ -29,3 +29,7 @@ deny:
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:
     cargo insta review
+
+# A mock server that judges clients, for the test that asks for a second opinion.
+llmock:
+    python3 -m venv target/llmock && target/llmock/bin/pip install llmock==0.2.2

@@ -27,6 +27,7 @@ mod presets;
 mod property;
 mod react;
 mod resume;
+mod second_opinion;
 mod spill;
 mod splits;
 mod stream;
