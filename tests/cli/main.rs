@@ -9,6 +9,7 @@ mod approvals;
 mod keep;
 mod kill;
 mod models;
+mod modes;
 mod real_model;
 mod refusals;
 mod secrets;

@@ -147,6 +147,10 @@ pub(crate) struct TurnArgs {
     /// A TOML file with what is to differ from a preset, which its entry `preset` names [default: the thread's].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Whether the agent goes on until it is done, or asks its model twice at the most [default: the thread's, then `react`;
+    /// `single` with `--preset opencode` and no `--max-steps`].
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
     /// How many steps a turn may have [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
@@ -291,6 +295,14 @@ pub(crate) struct ToolsArgs {
     /// One JSON object a tool.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One round: the model may call tools, and then answers.
+    Single,
+    /// As many rounds as the preset allows.
+    React,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]

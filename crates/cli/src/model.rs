@@ -326,6 +326,7 @@ mod tests {
     use super::*;
 
     const NONE: TurnArgs = TurnArgs {
+        mode: None,
         model: None,
         base_url: None,
         api_key: None,

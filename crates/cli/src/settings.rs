@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 
 use crate::{
-    args::{PresetsArgs, TurnArgs},
+    args::{Mode, PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
     profile::{MODELS, Profiles},
     show, tools,
@@ -21,7 +21,12 @@ const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest configuration file, in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
 
-/// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes.
+/// The entry for `--mode`, and its values.
+const MODE: &str = "mode";
+const SINGLE: &str = "single";
+const REACT: &str = "react";
+
+/// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
 
 /// What the flags choose, or else the thread.
@@ -37,6 +42,11 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         }
         (None, None) => thread.unwrap_or_default(),
     };
+    // That design's own program asks once, unless it is told to loop.
+    let usual = flags.preset.as_deref() == Some("opencode") && flags.max_steps.is_none();
+    if let Some(mode) = flags.mode.or(usual.then_some(Mode::Single)) {
+        chosen.insert(MODE.to_owned(), if mode == Mode::Single { SINGLE } else { REACT }.into());
+    }
     if let Some(max) = flags.max_steps {
         let limit = chosen.entry("limit").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(limit) = limit {
@@ -72,7 +82,13 @@ fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     for own in [MODELS, tools::KEY] {
         chosen.remove(own);
     }
-    ReactConfig::read(Value::Object(chosen))
+    let mode = chosen.get(MODE).and_then(Value::as_str);
+    let (is_single, is_known) = (mode == Some(SINGLE), matches!(mode, Some(SINGLE | REACT)));
+    if is_known {
+        chosen.remove(MODE);
+    }
+    let config = ReactConfig::read(Value::Object(chosen))?;
+    Ok(if is_single { config.single_round() } else { config })
 }
 
 fn read(file: &Path) -> Result<Chosen, Failure> {

@@ -26,6 +26,10 @@ pub mod store {}
 pub mod presets {}
 
 #[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/facades.md")]
+pub mod facades {}
+
+#[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/budgets.md")]
 pub mod budgets {}
 

@@ -2,12 +2,12 @@
 
 use superstep_llm::ModelRetry;
 
-use super::{AtLimit, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ReactConfig, ToolMode};
+use super::{AtLimit, ContextLayer, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ReactConfig, ToolMode};
 
 impl ReactConfig {
     /// The same design for a single round: the model is asked once and may call tools, which run at the same time; then it is
-    /// asked once more, without tools, for the answer. At most two requests are sent, so nothing is retried and nothing is
-    /// asked for again.
+    /// asked once more, without tools, for the answer. At most two requests are sent, so nothing is retried, asked for
+    /// again or summed up.
     ///
     /// ```
     /// # use superstep_agent::ReactConfig;
@@ -15,7 +15,8 @@ impl ReactConfig {
     /// assert_eq!((config.limit.max, config.retry.max_attempts), (1, 1));
     /// ```
     #[must_use]
-    pub fn single_round(self) -> Self {
+    pub fn single_round(mut self) -> Self {
+        self.context.layers.retain(|layer| !matches!(layer, ContextLayer::Consolidate { .. }));
         let tool_mode = match self.tool_mode {
             ToolMode::Sequential => ToolMode::Parallel { max: 5 },
             parallel @ ToolMode::Parallel { .. } => parallel,

@@ -151,7 +151,8 @@ impl<M> AgentLoop<M> {
         &self.facade.agent
     }
 
-    /// Answers a message. Tools that ask for the context of the run find `cwd` in it.
+    /// Answers a message. Tools find `cwd` in the context of the run: in the `serde_json::Value` that they are
+    /// [given](superstep_llm::ToolCx::given).
     ///
     /// # Errors
     /// [`FacadeError`], which `on_error` has been told before.

@@ -6,7 +6,7 @@ use superstep_graph::{RunConfig, State};
 use superstep_llm::Message;
 
 use super::{Facade, FacadeError};
-use crate::{AgentBuilder, AgentState, AgentStateUpdate, ReactConfig};
+use crate::{AgentBuilder, AgentState, Part, ReactConfig};
 
 /// A model with tools that is asked once: it may call tools, at the same time, and then answers.
 ///
@@ -39,6 +39,8 @@ pub struct ReactLoop {
     pub enable_retry: bool,
     /// Whether a third identical call in a row is refused.
     pub enable_doom_detection: bool,
+    /// The parts of the answers of the last run that did not fail; of the whole thread, if it ran on one.
+    pub parts: Vec<Part>,
 }
 
 impl AiClient {
@@ -52,26 +54,27 @@ impl AiClient {
     /// # Errors
     /// [`FacadeError`]; a model that cannot be asked is one.
     pub async fn chat(&self, query: &str) -> Result<String, FacadeError> {
-        self.answer(query, RunConfig::default(), ReactConfig::single_round).await
+        Ok(self.turn(query, RunConfig::default(), ReactConfig::single_round).await?.final_reply)
     }
 
-    async fn answer(
+    async fn turn(
         &self,
         query: &str,
         config: RunConfig,
         change: impl FnOnce(ReactConfig) -> ReactConfig,
-    ) -> Result<String, FacadeError> {
+    ) -> Result<AgentState, FacadeError> {
         let mut agent = self.agent.clone();
         agent.config = Some(change(agent.config.unwrap_or_else(ReactConfig::opencode)));
         let facade = Facade::new(agent, ReactConfig::opencode)?;
-        Ok(facade.run(asked(query), config).await?.final_reply)
+        facade.run(AgentState::update().messages([Message::user(query)]), config).await
     }
 }
 
 impl ReactLoop {
     /// The loop with 15 steps, retries and the detection of doom loops.
     pub fn new(client: AiClient) -> Self {
-        Self { client, max_steps: 15, enable_retry: true, enable_doom_detection: true }
+        let (enable_retry, enable_doom_detection) = (true, true);
+        Self { client, max_steps: 15, enable_retry, enable_doom_detection, parts: Vec::new() }
     }
 
     /// Answers a query.
@@ -90,6 +93,7 @@ impl ReactLoop {
         let (max_steps, retry, doom) = (self.max_steps, self.enable_retry, self.enable_doom_detection);
         let change = |mut config: ReactConfig| {
             config.limit.max = max_steps;
+            config.parts = true;
             if config.system_prompt.is_empty() {
                 config.system_prompt = react_system_prompt(max_steps);
             }
@@ -101,12 +105,10 @@ impl ReactLoop {
             }
             config
         };
-        self.client.answer(query, config, change).await
+        let state = self.client.turn(query, config, change).await?;
+        self.parts = state.parts.iter().cloned().collect();
+        Ok(state.final_reply)
     }
-}
-
-fn asked(query: &str) -> AgentStateUpdate {
-    AgentState::update().messages([Message::user(query)])
 }
 
 /// What [`ReactLoop`] tells the model if its configuration has no system prompt: to think, act and observe in turn.

@@ -2,6 +2,7 @@
 
 use std::{
     future::ready,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -12,8 +13,9 @@ use superstep::{
         AgentBuilder, FacadeError, ReactConfig,
         harness::{AgentLoop, Check, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
     },
+    llm::{Tool, ToolCx, ToolSpec, tool_fn},
 };
-use superstep_testing::script::{Answer, calls, http, txt};
+use superstep_testing::script::{Answer, call, calls, http, txt};
 
 use super::{Asked, at_once, both, echo};
 use crate::support::t;
@@ -180,6 +182,20 @@ fn a_thread_has_the_conversation_that_was_built_last() {
     });
     assert_eq!((made.messages.len(), made.new_messages_start), (5, 4));
     assert_eq!(sent.last, ["system: Be helpful.", "user: 1", "assistant: one", "user: 2"]);
+}
+
+#[test]
+fn s2_08_tools_find_the_working_directory_in_the_context() {
+    #[derive(schemars::JsonSchema, serde::Deserialize)]
+    struct Nothing {}
+    let (made, _) = both(&[call("c1", "pwd", "{}"), txt("ok")], async |asked: Asked| {
+        let pwd = tool_fn(ToolSpec::of::<Nothing>("pwd", ""), |Nothing {}: Nothing, cx: ToolCx| async move {
+            Ok(cx.given::<Value>()?["cwd"].to_string())
+        });
+        let agent = agent(asked.agent.tools([Arc::new(pwd) as Arc<dyn Tool>]));
+        agent.run(&"go".to_owned(), &[], Some(Path::new("/workspace"))).await.unwrap()
+    });
+    assert_eq!(made.messages[3]["content"], "\"/workspace\"");
 }
 
 #[derive(Default)]

@@ -235,6 +235,9 @@ impl Executor {
         if let Ok(store) = self.cx.shared_store() {
             tool_cx = tool_cx.with_given(store);
         }
+        if let Ok(context @ Value::Object(_)) = self.cx.context() {
+            tool_cx = tool_cx.with_given(context);
+        }
         tool_cx.idempotency_key = self.key(call);
         tool_cx.cancel = cancel.clone();
         tool_cx

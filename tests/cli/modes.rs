@@ -1,0 +1,43 @@
+//! A single round, or as many as it takes.
+
+use superstep_testing::script::{call, txt};
+
+use crate::support::{Place, serve};
+
+fn sum(id: &str) -> superstep_testing::script::Answer {
+    call(id, "calculate", r#"{"expression":"2+3"}"#)
+}
+
+#[tokio::test]
+async fn s1_31_x12_a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode() {
+    for flags in
+        [&["--mode", "single"][..], &["--preset", "opencode"], &["--preset", "graph", "--mode", "single"]]
+    {
+        let place = Place::new();
+        let server = serve([sum("c1"), txt("5"), sum("c2"), txt("again 5")]).await;
+        let url = server.base_url();
+        let args = ["run", "-q", "What is 2+3?", "--thread", "t", "--base-url", &url, "--model", "m"];
+        let ran = place.run(&[&args[..], flags].concat()).await.ok();
+        assert_eq!((ran.stdout.as_str(), server.requests().len()), ("5\n", 2), "{flags:?}");
+        assert_eq!(server.requests()[1].get("tools"), None, "{flags:?}");
+        let ran = place.run(&["run", "-q", "And again?", "--thread", "t"]).await.ok();
+        assert_eq!(ran.stdout, "again 5\n", "{flags:?}");
+        server.check().unwrap();
+        assert_eq!(server.requests()[3].get("tools"), None, "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn s1_31_x12_react_goes_on_until_it_is_done() {
+    for flags in
+        [&[][..], &["--preset", "opencode", "--mode", "react"], &["--preset", "opencode", "--max-steps", "9"]]
+    {
+        let place = Place::new();
+        let server = serve([sum("c1"), sum("c2"), txt("5")]).await;
+        let url = server.base_url();
+        let args = ["run", "-q", "What is 2+3?", "--base-url", &url, "--model", "m"];
+        let ran = place.run(&[&args[..], flags].concat()).await.ok();
+        assert_eq!(ran.stdout, "5\n", "{flags:?}");
+        server.check().unwrap();
+    }
+}
