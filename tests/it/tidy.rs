@@ -15,7 +15,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-graph", &["superstep-engine", "superstep-macros"]),
-    ("superstep-llm", &[]),
+    ("superstep-llm", &["superstep-macros"]),
     ("superstep-checkpoint", &["superstep-graph"]),
     ("superstep-agent", &["superstep-graph", "superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm"]),

@@ -31,6 +31,7 @@ mod second_opinion;
 mod spill;
 mod splits;
 mod stream;
+mod tool_cx;
 mod tools;
 mod transcripts;
 mod treatment;
