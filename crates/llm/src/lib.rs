@@ -4,6 +4,8 @@
 //! [`Response`]. [`Retrying`] is the one place that sends a request again. A [`Tool`] is what a model may call, a
 //! [`ToolRegistry`] holds those of one agent. Nothing here knows of graphs.
 
+extern crate self as superstep_llm;
+
 mod arguments;
 mod assemble;
 mod body;
@@ -29,6 +31,7 @@ mod tiktoken;
 mod tokens;
 mod tool;
 mod tool_cx;
+mod tool_macro;
 
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
@@ -48,6 +51,7 @@ pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
+pub use superstep_macros::tool;
 pub use text_calls::text_calls;
 pub use thinking::split_thinking;
 #[cfg(feature = "tiktoken")]
@@ -55,3 +59,13 @@ pub use tiktoken::Tiktoken;
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;
+
+/// For what `#[tool]` expands to.
+#[doc(hidden)]
+pub mod __private {
+    pub use schemars;
+    pub use serde;
+    pub use serde_json;
+
+    pub use crate::tool_macro::{fallible, plain};
+}

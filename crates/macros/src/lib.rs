@@ -1,4 +1,4 @@
-//! The derives of superstep: [`macro@State`], [`macro@Route`], [`macro@View`] and [`macro@Input`].
+//! The derives of superstep, [`macro@State`], [`macro@Route`], [`macro@View`] and [`macro@Input`], and [`macro@tool`].
 //!
 //! Use them through `superstep`, or through `superstep-graph`, whose traits they implement.
 
@@ -7,10 +7,11 @@ mod flatten;
 mod home;
 mod route;
 mod state;
+mod tool;
 mod view;
 
 use proc_macro::TokenStream;
-use syn::{DeriveInput, Error, parse_macro_input};
+use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 
 /// Makes a struct with named fields a state, and makes the update type that goes with it.
 ///
@@ -132,6 +133,66 @@ pub fn derive_view(input: TokenStream) -> TokenStream {
 pub fn derive_input(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     view::expand_input(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes an async function a tool: in its place there is a function of the same name that makes an `Arc<dyn Tool>`.
+///
+/// The tool has the name of the function, and its doc comment is what the model is told. What the model passes is a JSON
+/// object with a field for each parameter, whose types need `Deserialize` and `JsonSchema`; their doc comments, and
+/// `#[serde(..)]` and `#[schemars(..)]`, mean what they mean at the fields of a struct.
+///
+/// | parameter | is |
+/// |---|---|
+/// | of type `ToolCx` | the call's own: its id, its cancellation, its output, and the agent's state and store; not in the schema |
+/// | with `#[args]` | all arguments, in one struct of yours |
+/// | with `#[dep]` | no argument: the function that makes the tool takes it, and each call gets a clone |
+///
+/// | option | means |
+/// |---|---|
+/// | `name = ".."` | another name |
+/// | `ask = ".."` | a person is asked this before it runs; arguments stand in braces as in `format!` |
+/// | `ask = path` | a `fn(&serde_json::Value) -> Option<String>` says what is asked, `None` for nothing |
+/// | `exclusive`, `poll`, `answers`, `idempotent` | the same field of `Behaviour` |
+///
+/// It returns text, or something that is `Serialize` and that the model reads as JSON, or a `ToolReply`, or a `Result` of
+/// these with any error that can be displayed. A type whose name ends with `Result` is taken for one.
+///
+/// # Errors
+/// At compile time: a function that is not async, or generic, or a method; parameters without a name, or that are
+/// references; a missing doc comment; a name that providers refuse.
+///
+/// # Example
+/// ```
+/// use superstep_llm::{Tool, ToolCx, ToolError, tool};
+///
+/// /// Divides two numbers.
+/// #[tool(idempotent)]
+/// async fn divide(
+///     /// What is divided.
+///     dividend: f64,
+///     /// By how much; not 0.
+///     divisor: f64,
+/// ) -> Result<f64, ToolError> {
+///     if divisor == 0.0 {
+///         return Err(ToolError::failed("nothing can be divided by 0"));
+///     }
+///     Ok(dividend / divisor)
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let divide = divide();
+/// assert_eq!(divide.spec().description, "Divides two numbers.");
+/// let args = serde_json::json!({ "dividend": 1.0, "divisor": 4.0 });
+/// assert_eq!(divide.call(args, ToolCx::new("call_1")).await?.text, "0.25");
+/// # Ok::<(), ToolError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[proc_macro_attribute]
+pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    let options = parse_macro_input!(options as tool::Options);
+    let item = parse_macro_input!(item as ItemFn);
+    tool::expand(&options, item).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Reports both.

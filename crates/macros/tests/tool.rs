@@ -1,0 +1,139 @@
+//! What `#[tool]` expands to is a tool as the function says.
+
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolReply, tool};
+
+/// Looks at the weather
+/// of a city.
+///
+/// Only of today.
+#[tool]
+async fn weather(
+    /// Where.
+    city: String,
+    /// In degrees.
+    #[serde(default)]
+    #[schemars(range(max = 3))]
+    digits: Option<u32>,
+    mut r#in: Vec<String>,
+    cx: ToolCx,
+) -> String {
+    r#in.sort();
+    format!("{city} {digits:?} {} {}", r#in.join("+"), cx.call_id)
+}
+
+async fn call(tool: &Arc<dyn Tool>, args: Value) -> Result<String, String> {
+    let answer = tool.call(args, ToolCx::new("c1")).await;
+    answer.map(|reply| reply.text).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn parameters_are_arguments_and_the_call_itself_is_none() {
+    let tool = weather();
+    assert_eq!(tool.spec().name, "weather");
+    assert_eq!(tool.spec().description, "Looks at the weather of a city.\n\nOnly of today.");
+    assert_eq!(
+        tool.spec().parameters,
+        json!({
+            "type": "object",
+            "properties": {
+                "city": { "type": "string", "description": "Where." },
+                "digits": {
+                    "type": ["integer", "null"], "format": "uint32", "minimum": 0, "maximum": 3,
+                    "description": "In degrees.", "default": null,
+                },
+                "in": { "type": "array", "items": { "type": "string" } },
+            },
+            "required": ["city", "in"],
+        })
+    );
+    let said = call(&tool, json!({ "city": "Paris", "in": ["b", "a"] })).await;
+    assert_eq!(said, Ok("Paris None a+b c1".into()));
+    assert_eq!((tool.behaviour(), tool.approval(&json!({}))), (Behaviour::default(), None));
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+struct Mail {
+    /// An address.
+    to: String,
+}
+
+type Sent = Arc<Mutex<Vec<String>>>;
+
+/// Sends a mail.
+#[tool(name = "send-mail", exclusive, poll, answers, idempotent, ask = to_others)]
+async fn send(#[args] mail: Mail, #[dep] sent: Sent) -> Result<(), std::io::Error> {
+    if mail.to.is_empty() {
+        return Err(std::io::Error::other("nobody"));
+    }
+    sent.lock().expect("nobody panics").push(mail.to);
+    Ok(())
+}
+
+fn to_others(args: &Value) -> Option<String> {
+    (args["to"] != "me").then(|| format!("Send to {}?", args["to"]))
+}
+
+#[tokio::test]
+async fn a_tool_has_what_it_works_with_and_its_options() {
+    let sent = Sent::default();
+    let tool = send(sent.clone());
+    assert_eq!(tool.spec().name, "send-mail");
+    assert_eq!(tool.spec().parameters["properties"]["to"]["description"], "An address.");
+    let all = Behaviour { exclusive: true, poll: true, answers: true, idempotent: true };
+    assert_eq!(tool.behaviour(), all);
+    assert_eq!(tool.approval(&json!({ "to": "me" })), None);
+    assert_eq!(tool.approval(&json!({ "to": "you" })), Some(r#"Send to "you"?"#.into()));
+    assert_eq!(call(&tool, json!({ "to": "you" })).await, Ok("null".into()));
+    assert_eq!(call(&tool, json!({ "to": "" })).await, Err("nobody".into()));
+    assert_eq!(*sent.lock().expect("nobody panics"), ["you"]);
+}
+
+#[derive(Serialize)]
+struct Found {
+    hits: Vec<u32>,
+}
+
+mod kinds {
+    use super::*;
+
+    /// Asks with its arguments.
+    #[tool(ask = "Find {what:?}, {at_most} of them?")]
+    pub(super) async fn find(what: String, at_most: u32) -> Found {
+        Found { hits: vec![what.len() as u32; at_most as usize] }
+    }
+
+    /// Says no more than yes.
+    #[tool]
+    pub(super) async fn yes() {}
+
+    /// Refuses.
+    #[tool]
+    pub(super) async fn refuse() -> Result<&'static str, ToolError> {
+        Err(ToolError::Denied("no".into()))
+    }
+
+    /// Writes.
+    #[tool]
+    pub(super) async fn write(x: u32) -> ToolReply {
+        ToolReply::text("done").with_update(json!({ "x": x }))
+    }
+}
+
+#[tokio::test]
+async fn what_is_returned_is_text_or_json_or_a_reply() {
+    let find = kinds::find();
+    let args = json!({ "what": "ab", "at_most": 2 });
+    assert_eq!(find.approval(&args), Some(r#"Find "ab", 2 of them?"#.into()));
+    assert_eq!(find.approval(&json!({})), Some("Run find?".into()));
+    assert_eq!(call(&find, args).await, Ok(r#"{"hits":[2,2]}"#.into()));
+    assert_eq!(kinds::yes().spec().parameters["type"], "object");
+    assert_eq!(call(&kinds::yes(), json!({})).await, Ok("null".into()));
+    let refused = kinds::refuse().call(json!({}), ToolCx::new("c1")).await;
+    assert_eq!(refused, Err(ToolError::Denied("no".into())));
+    let written = kinds::write().call(json!({ "x": 7 }), ToolCx::new("c1")).await.expect("it can be called");
+    assert_eq!((written.text.as_str(), written.update), ("done", Some(json!({ "x": 7 }))));
+}
