@@ -9,5 +9,7 @@ mod agent;
 mod engine;
 mod error_pages;
 mod evolution;
+#[cfg(all(feature = "mcp", unix))]
+mod mcp;
 mod simulation;
 mod tidy;

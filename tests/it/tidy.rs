@@ -11,24 +11,29 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 9] = [
+const ROOMS: [(&str, &[&str]); 10] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-graph", &["superstep-engine", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
     ("superstep-checkpoint", &["superstep-graph"]),
     ("superstep-agent", &["superstep-graph", "superstep-llm"]),
+    ("superstep-mcp", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm"]),
-    ("superstep", &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-checkpoint"]),
+    (
+        "superstep",
+        &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-mcp", "superstep-checkpoint"],
+    ),
     ("superstep-cli", &["superstep"]),
 ];
 
 /// What only one crate may know.
-const SECRETS: [(&str, &[&str]); 4] = [
+const SECRETS: [(&str, &[&str]); 5] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-checkpoint"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-graph"]),
+    ("rmcp", &["superstep-mcp"]),
 ];
 
 const LONGEST_FILE: usize = 800;

@@ -10,6 +10,8 @@ pub use superstep_agent as agent;
 pub use superstep_checkpoint as checkpoint;
 #[cfg(feature = "agent")]
 pub use superstep_llm as llm;
+#[cfg(feature = "mcp")]
+pub use superstep_mcp as mcp;
 
 pub mod guide;
 

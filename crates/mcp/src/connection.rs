@@ -1,0 +1,163 @@
+//! Beginning to speak to a server.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    env,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderName, HeaderValue};
+#[cfg(unix)]
+use process_wrap::tokio::ProcessGroup;
+use process_wrap::tokio::{CommandWrap, KillOnDrop};
+use rmcp::{
+    RoleClient,
+    model::{ClientCapabilities, ClientConfig, Implementation},
+    serve_client,
+    service::RunningService,
+    transport::{
+        StreamableHttpClientTransport, TokioChildProcess,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
+};
+use tokio::{
+    io::{AsyncReadExt, BufReader},
+    process::ChildStderr,
+    time::timeout,
+};
+
+use crate::{McpConfig, Place};
+
+/// A server that is spoken to. Dropped, it is told to end.
+pub(crate) type Connection = RunningService<RoleClient, ClientConfig>;
+
+/// Variables that programs get whatever the configuration says. None of them is a secret.
+const HANDED_ON: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "TEMP",
+    "SYSTEMROOT",
+    "APPDATA",
+];
+
+/// How much of what a program said on stderr is kept, in bytes.
+const LAST_WORDS: usize = 2_000;
+
+/// The largest event of a server, in bytes.
+const LARGEST_EVENT: usize = 8 << 20;
+
+/// Starts the program, or finds the address, and agrees on a protocol.
+///
+/// # Errors
+/// What went wrong, without secrets.
+pub(crate) async fn connect(config: &McpConfig) -> Result<Connection, String> {
+    let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
+    let us = ClientConfig::new(ClientCapabilities::default(), us);
+    match &config.place {
+        Place::Program { command, args, env } => {
+            let env = looked_up(env)?;
+            let (transport, stderr) = spawn(command, args, env).map_err(|cause| match cause.kind() {
+                std::io::ErrorKind::NotFound => format!("there is no program `{command}`"),
+                _ => format!("`{command}` cannot be started: {cause}"),
+            })?;
+            let last_words = LastWords::of(stderr);
+            let served = in_time(config.start_timeout, serve_client(us, transport)).await;
+            served.map_err(|problem| last_words.after(problem))
+        }
+        Place::Http { url, headers } => {
+            let mut read = HashMap::new();
+            for (name, value) in looked_up(headers)? {
+                let bad = |_| format!("header `{name}` has a name or a value that HTTP does not allow");
+                let header: HeaderName = name.parse().map_err(|_| bad(()))?;
+                let mut value: HeaderValue = value.parse().map_err(|_| bad(()))?;
+                value.set_sensitive(true);
+                read.insert(header, value);
+            }
+            let transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                .custom_headers(read)
+                .max_sse_event_size(LARGEST_EVENT);
+            let transport = StreamableHttpClientTransport::from_config(transport);
+            in_time(config.start_timeout, serve_client(us, transport)).await
+        }
+    }
+}
+
+async fn in_time<E: std::fmt::Display>(
+    limit: Duration,
+    served: impl Future<Output = Result<Connection, E>>,
+) -> Result<Connection, String> {
+    match timeout(limit, served).await {
+        Ok(served) => served.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it said nothing for {} ms", limit.as_millis())),
+    }
+}
+
+/// The values with the variables of this program's environment that they name.
+fn looked_up(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, String> {
+    let look_up = |(name, value): (&String, &String)| {
+        let found = shellexpand::env(value)
+            .map_err(|error| format!("`{name}` needs the environment variable `{}`", error.var_name))?;
+        Ok((name.clone(), found.into_owned()))
+    };
+    values.iter().map(look_up).collect()
+}
+
+/// Starts a program in a group of processes of its own: what it starts itself ends with it, and a Ctrl-C is not for it.
+fn spawn(
+    command: &str,
+    args: &[String],
+    env: Vec<(String, String)>,
+) -> std::io::Result<(TokioChildProcess, Option<ChildStderr>)> {
+    let mut program = CommandWrap::with_new(command, |program| {
+        let handed_on = HANDED_ON.iter().filter_map(|name| Some((name, env::var_os(name)?)));
+        program.args(args).env_clear().envs(handed_on).envs(env);
+    });
+    #[cfg(unix)]
+    program.wrap(ProcessGroup::leader());
+    program.wrap(KillOnDrop);
+    TokioChildProcess::builder(program).stderr(Stdio::piped()).spawn()
+}
+
+/// What a program said last on stderr, which nobody sees otherwise.
+#[derive(Default)]
+struct LastWords(Arc<Mutex<VecDeque<u8>>>);
+
+impl LastWords {
+    /// Listens until the program closes its stderr.
+    fn of(stderr: Option<ChildStderr>) -> Self {
+        let words = Self::default();
+        let Some(stderr) = stderr else { return words };
+        let kept = words.0.clone();
+        tokio::spawn(async move {
+            let (mut stderr, mut buffer) = (BufReader::new(stderr), [0; 1024]);
+            while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(&buffer[..read]);
+                let surplus = kept.len().saturating_sub(LAST_WORDS);
+                kept.drain(..surplus);
+            }
+        });
+        words
+    }
+
+    /// The problem, and what the program said before it.
+    fn after(&self, problem: String) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let words: Vec<u8> = kept.iter().copied().collect();
+        match String::from_utf8_lossy(&words).trim() {
+            "" => problem,
+            words => format!("{problem}; it said: {words}"),
+        }
+    }
+}
