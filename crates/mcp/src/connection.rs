@@ -22,11 +22,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tokio::{
-    io::{AsyncReadExt, BufReader},
-    process::ChildStderr,
-    time::timeout,
-};
+use tokio::{io::AsyncReadExt, process::ChildStderr, task::JoinHandle, time::timeout};
 
 use crate::{McpConfig, Place};
 
@@ -54,6 +50,9 @@ const HANDED_ON: [&str; 14] = [
 /// How much of what a program said on stderr is kept, in bytes.
 const LAST_WORDS: usize = 2_000;
 
+/// How long a program that failed may take to close its stderr.
+const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The largest event of a server, in bytes.
 const LARGEST_EVENT: usize = 8 << 20;
 
@@ -73,7 +72,10 @@ pub(crate) async fn connect(config: &McpConfig) -> Result<Connection, String> {
             })?;
             let last_words = LastWords::of(stderr);
             let served = in_time(config.start_timeout, serve_client(us, transport)).await;
-            served.map_err(|problem| last_words.after(problem))
+            match served {
+                Ok(connection) => Ok(connection),
+                Err(problem) => Err(last_words.after(problem).await),
+            }
         }
         Place::Http { url, headers } => {
             let mut read = HashMap::new();
@@ -130,31 +132,38 @@ fn spawn(
 }
 
 /// What a program said last on stderr, which nobody sees otherwise.
-#[derive(Default)]
-struct LastWords(Arc<Mutex<VecDeque<u8>>>);
+struct LastWords {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    listening: Option<JoinHandle<()>>,
+}
 
 impl LastWords {
     /// Listens until the program closes its stderr.
     fn of(stderr: Option<ChildStderr>) -> Self {
-        let words = Self::default();
-        let Some(stderr) = stderr else { return words };
-        let kept = words.0.clone();
-        tokio::spawn(async move {
-            let (mut stderr, mut buffer) = (BufReader::new(stderr), [0; 1024]);
-            while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend(&buffer[..read]);
-                let surplus = kept.len().saturating_sub(LAST_WORDS);
-                kept.drain(..surplus);
-            }
-        });
-        words
+        let kept = Arc::<Mutex<VecDeque<u8>>>::default();
+        let listen = |mut stderr: ChildStderr| {
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 1024];
+                while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    kept.extend(&buffer[..read]);
+                    let surplus = kept.len().saturating_sub(LAST_WORDS);
+                    kept.drain(..surplus);
+                }
+            })
+        };
+        let listening = stderr.map(listen);
+        Self { kept, listening }
     }
 
-    /// The problem, and what the program said before it.
-    fn after(&self, problem: String) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let words: Vec<u8> = kept.iter().copied().collect();
+    /// The problem, and what the program said before it. By now it ended, or was ended.
+    async fn after(self, problem: String) -> String {
+        if let Some(listening) = self.listening {
+            let _ = timeout(WORDS_TIMEOUT, listening).await;
+        }
+        let words: Vec<u8> =
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         match String::from_utf8_lossy(&words).trim() {
             "" => problem,
             words => format!("{problem}; it said: {words}"),
