@@ -30,6 +30,10 @@ pub mod presets {}
 pub mod facades {}
 
 #[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/models.md")]
+pub mod models {}
+
+#[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/budgets.md")]
 pub mod budgets {}
 

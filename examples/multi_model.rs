@@ -1,0 +1,97 @@
+//! Several models in one graph: one that is down, one that answers in its place, and a small one with a node of its own.
+//!
+//! See: the events of the retry and the fallback, who answered and what each model took, and the title of the small model.
+//!
+//! `cargo run -p superstep --example multi_model`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use superstep::{
+    Event, StreamMode,
+    agent::{Agent, AgentState, ReactConfig},
+    llm::{
+        ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, ModelRetry, Request,
+        ResponseStream, Retrying, Usage, complete,
+    },
+    prelude::*,
+};
+
+/// A model that says one thing, or nothing because its server is down. Real ones are `superstep::llm::OpenAiModel`.
+struct Scripted {
+    name: &'static str,
+    says: Option<&'static str>,
+}
+
+impl ChatModel for Scripted {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn stream(&self, _: Request) -> ResponseStream<'_> {
+        let Some(says) = self.says else {
+            let down = ModelError::new(ModelErrorKind::Server, "the server is down");
+            return stream::iter([Err(down)]).boxed();
+        };
+        let usage = Usage { input_tokens: 10, output_tokens: 3 };
+        let deltas = [Delta::Text(says.into()), Delta::Usage(usage), Delta::Finish(FinishReason::Stop)];
+        stream::iter(deltas).map(Ok).boxed()
+    }
+}
+
+/// A conversation with a title.
+#[derive(State, Clone, Debug, Default)]
+struct Titled {
+    question: String,
+    answer: String,
+    title: String,
+}
+
+/// Asks the agent, whose graph is another one.
+async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
+    let reply = agent.process_message(&state.question, RunConfig::default()).await?;
+    Ok(Titled::update().answer(reply.final_reply))
+}
+
+/// Asks the small model, as directly as any node may.
+async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
+    let messages = vec![Message::user(format!("A title of three words for: {}", state.answer))];
+    let response = complete(&model, Request { messages, ..Request::default() }).await?;
+    Ok(Titled::update().title(response.message.content))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let model = |name, says| Arc::new(Scripted { name, says }) as Arc<dyn ChatModel>;
+    let retry = ModelRetry { base: Duration::from_millis(10), max_attempts: 2, ..ModelRetry::default() };
+    let agent = Agent::builder(model("large", None))
+        .fallback(model("spare", Some("Rust compiles to machine code.")))
+        .config(ReactConfig { retry, ..ReactConfig::default() })
+        .build()?;
+
+    let question = "What does Rust compile to?";
+    let mut run = agent.process_message_stream(question, RunConfig::default(), [StreamMode::Custom]);
+    while let Some(event) = run.next().await {
+        if let Event::Custom { name, data, .. } = event {
+            println!("{name:14} {data}");
+        }
+    }
+    let AgentState { metadata, final_reply, .. } = run.outcome().await?.state;
+    println!("{} said: {final_reply}", metadata.model);
+    assert_eq!(metadata.model, "spare");
+    assert_eq!(metadata.usage_by_model["spare"].output_tokens, 3);
+
+    let small = Arc::new(Retrying::new(model("small", Some("Rust and machines")), retry));
+    let mut graph = StateGraph::<Titled>::new("titled");
+    let answer = graph.add_node_with("answer", agent, answer);
+    let title = graph.add_node_with("title", small as Arc<dyn ChatModel>, title);
+    graph.add_edge(START, answer);
+    graph.add_edge(answer, title);
+    graph.add_edge(title, END);
+    let titled = graph.compile()?.invoke(Titled::update().question(question), RunConfig::default()).await?;
+    println!("{}: {}", titled.state.title, titled.state.answer);
+    assert_eq!(titled.state.title, "Rust and machines");
+    Ok(())
+}
