@@ -39,7 +39,7 @@ pub(crate) struct Profile {
     pub(crate) model: Option<String>,
     pub(crate) base_url: Option<String>,
     pub(crate) key_env: Option<String>,
-    pub(crate) context_window: Option<u32>,
+    pub(crate) context_window: Option<u64>,
     text_calls: Option<bool>,
     think_tags: bool,
     reasoning: ReasoningPolicy,
@@ -63,8 +63,7 @@ impl Profiles {
     }
 
     /// The smallest context window that is known, for any of the models may be asked.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the agent has no windows yet"))]
-    pub(crate) fn context_window(&self) -> Option<u32> {
+    pub(crate) fn context_window(&self) -> Option<u64> {
         self.main.iter().chain(&self.fallback).filter_map(|profile| profile.context_window).min()
     }
 }

@@ -69,6 +69,10 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
     if !chosen.contains_key("tool_timeout_ms") {
         config.tool_timeout = Some(TOOL_TIMEOUT);
     }
+    let own_window = chosen.get("context").and_then(|context| context.get("window"));
+    if let (Some(window), None) = (Profiles::of(chosen)?.context_window(), own_window) {
+        config.context.window = window;
+    }
     if is_offline {
         // It never repeats itself, and two of its searches may look alike.
         config.loops.clear();
@@ -157,5 +161,9 @@ mod tests {
         assert!(harness.system_prompt.starts_with("You answer questions"));
         let given: Chosen = toml::from_str("system_prompt = \"\"\n[models.main]\nmodel = \"m\"").unwrap();
         assert_eq!(config(&given, false).unwrap().system_prompt, "");
+        let window = |toml: &str| config(&toml::from_str(toml).unwrap(), false).unwrap().context.window;
+        let models = "[models.main]\ncontext_window = 9000\n[models.fallback]\ncontext_window = 8000\n";
+        assert_eq!(window(models), 8_000);
+        assert_eq!(window(&format!("{models}[context]\nwindow = 5000")), 5_000);
     }
 }
