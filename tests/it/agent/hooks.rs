@@ -4,16 +4,16 @@ use std::{future::ready, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    MemoryCheckpointer,
+    Answers, MemoryCheckpointer, RunConfig,
     agent::{Acting, AgentOutcome, Approval, HookError, Hooks, ReactConfig, ToolMode},
     llm::{Message, Request},
 };
 use superstep_testing::{
-    script::{Script, call, calls, txt},
+    script::{Answer, Script, call, calls, txt},
     scripted::ScriptedModel,
 };
 
-use super::{Cancel, Ran, Scenario, kit::Kit, paused};
+use super::{Cancel, Ran, Scenario, kit::Kit, paused, show};
 use crate::support::t;
 
 /// Hooks that only look, and note under `name` that they did.
@@ -367,5 +367,53 @@ fn a_turn_whose_hook_failed_is_resumed_from_its_last_model_call() {
         assert_eq!(reply.outcome, Some(AgentOutcome::HookFailed));
         let reply = agent.resume(t()).await.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+    });
+}
+
+/// A hook that has everything sent to `b`, and notes what it saw.
+fn redirecting(kit: &Kit) -> Hooks {
+    let mut hooks = Hooks::default();
+    let (pre, post) = (kit.clone(), kit.clone());
+    hooks.acting.pre(move |mut acting: Acting| {
+        pre.note(format!("pre {}", acting.call_id()));
+        if acting.tool == "send" {
+            acting.args = json!({"to": "b"});
+        }
+        ready(Ok(Some(acting)))
+    });
+    hooks.acting.post(move |acting: Acting, _| {
+        post.note(format!("post {} {}", acting.call_id(), acting.args));
+        ready(Ok(None))
+    });
+    hooks
+}
+
+#[test]
+fn what_somebody_approves_is_what_hooks_made_of_it_and_they_run_once() {
+    paused(async {
+        let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
+        let scenario = Scenario { hooks: redirecting, ..Scenario::new([]) }.tools(&["send", "echo"]);
+        let program = |answers: Vec<Answer>| {
+            let model = ScriptedModel::new(Script::new(answers));
+            scenario
+                .agent(Arc::new(model), &kit)
+                .checkpointer(store.clone())
+                .approve_by_interrupt()
+                .build()
+                .unwrap()
+        };
+        let two = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
+        let asked = program(vec![two]).process_message("go", t()).await.unwrap();
+        let question = &asked.interrupts[0].question;
+        assert_eq!((&question["args"], &question["question"]), (&json!({"to": "b"}), &json!("Send to b?")));
+        // Another process, after the answer.
+        let agent = program(vec![txt("ok")]);
+        let answers = Answers::new().answer("c1", Approval::Approve);
+        let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!((reply.final_reply.as_str(), kit.n("send")), ("ok", 1));
+        assert_eq!(kit.notes(), ["pre c1", "pre c2", r#"post c2 {"x":"1"}"#, r#"post c1 {"to":"b"}"#]);
+        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let said = show::messages(state.messages.iter());
+        assert!(said.contains(r#"c1 send{"to":"a"}"#), "the model's words stay: {said}");
     });
 }

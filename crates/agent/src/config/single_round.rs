@@ -16,6 +16,7 @@ impl ReactConfig {
     /// ```
     #[must_use]
     pub fn single_round(mut self) -> Self {
+        self.finish.retries = 0;
         self.context.layers.retain(|layer| !matches!(layer, ContextLayer::Consolidate { .. }));
         let tool_mode = match self.tool_mode {
             ToolMode::Sequential => ToolMode::Parallel { max: 5 },

@@ -1,7 +1,7 @@
 //! The third node: one model call. It executes no tool.
 
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::{Message, ModelError, Response, Usage};
+use superstep_llm::{Message, ModelError, Usage};
 
 use super::{
     answer,
@@ -79,9 +79,8 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
     let response = match response {
         Some(Ok(response)) => {
             calls = response.message.tool_calls.len();
-            let answer = response.message.clone();
-            let hooked = reasoning_hooks::after(deps, &sent, answer, (&message, requests), cx).await;
-            Some(hooked.map(|message| Response { message, ..response }).map_err(Unanswered::Hook))
+            let hooked = reasoning_hooks::after(deps, &sent, response, (&message, requests), cx).await;
+            Some(hooked.map_err(Unanswered::Hook))
         }
         other => other.map(|failed| failed.map_err(Unanswered::Model)),
     };

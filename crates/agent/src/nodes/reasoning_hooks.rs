@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use superstep_graph::Cx;
-use superstep_llm::{Message, Request, Role};
+use superstep_llm::{Message, Request, Response};
 
 use super::repair::repaired;
 use crate::{AgentDeps, HookFailure, events};
@@ -29,21 +29,21 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
 pub(super) async fn after(
     deps: &AgentDeps,
     request: &Request,
-    answer: Message,
+    mut response: Response,
     (id, attempt): (&str, u32),
     cx: &Cx,
-) -> Result<Message, HookFailure> {
+) -> Result<Response, HookFailure> {
     let hooks = &deps.hooks.reasoning;
     if hooks.is_empty() {
-        return Ok(answer);
+        return Ok(response);
     }
     let hooked = tokio::select! {
         biased;
-        () = cx.cancel().cancelled() => return Ok(answer),
-        hooked = hooks.after("reasoning", request, answer.clone()) => hooked?,
+        () = cx.cancel().cancelled() => return Ok(response),
+        hooked = hooks.after("reasoning", request, response.message.clone()) => hooked?,
     };
-    if hooked == answer {
-        return Ok(answer);
+    if hooked == response.message {
+        return Ok(response);
     }
     events::attempt_discarded(cx, attempt);
     cx.discard_message(id);
@@ -53,5 +53,6 @@ pub(super) async fn after(
         }
     }
     let Message { content, reasoning, tool_calls, .. } = hooked;
-    Ok(Message { role: Role::Assistant, content, reasoning, tool_calls, ..answer })
+    response.message = Message { content, reasoning, tool_calls, ..response.message };
+    Ok(response)
 }
