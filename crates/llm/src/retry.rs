@@ -79,7 +79,7 @@ pub enum RetryClass {
     Transient,
     /// Too many requests, no answer in time, and errors of the server, but no broken connections and streams.
     Overload,
-    /// All of them, a wrong key included.
+    /// All of them, a wrong key included, but not a request that is too long, which has to become another one.
     Any,
 }
 
@@ -91,7 +91,7 @@ impl RetryClass {
             Self::Overload => {
                 matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Timeout | ModelErrorKind::Server)
             }
-            Self::Any => true,
+            Self::Any => kind != ModelErrorKind::ContextOverflow,
         }
     }
 }

@@ -37,6 +37,10 @@ pub mod models {}
 #[doc = include_str!("../../../docs/budgets.md")]
 pub mod budgets {}
 
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/context.md")]
+pub mod context {}
+
 #[doc = include_str!("../../../docs/drawing.md")]
 pub mod drawing {}
 

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{Approval, ApprovalFuture, ApprovalRequest, Approver, MemoryError, MemoryFuture, MemoryStore},
-    llm::{Behaviour, Message, ReconcileFuture, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
+    llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
 
 /// What one run of a scenario works with, and what it saw. Clones are the same kit.
@@ -255,5 +255,22 @@ impl MemoryStore for Store {
                 Memory::Hangs => std::future::pending().await,
             }
         })
+    }
+}
+
+/// Counts messages as a scenario wants it. Tools have no tokens.
+pub(crate) struct Tokens(pub(crate) fn(&Message) -> u64);
+
+impl TokenCounter for Tokens {
+    fn text(&self, text: &str) -> u64 {
+        self.0(&Message::user(text))
+    }
+
+    fn message(&self, message: &Message) -> u64 {
+        self.0(message)
+    }
+
+    fn tool(&self, _: &ToolSpec) -> u64 {
+        0
     }
 }

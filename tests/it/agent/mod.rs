@@ -12,6 +12,7 @@ mod approvals;
 mod asked_outside;
 mod budget;
 mod cancel;
+mod context;
 mod extension;
 mod facades;
 mod fallback;
@@ -76,6 +77,10 @@ pub(crate) struct Scenario {
     pub(crate) tools: Vec<&'static str>,
     /// What `search` finds.
     pub(crate) found: Vec<&'static str>,
+    /// What was said before the first turn.
+    pub(crate) history: Vec<Message>,
+    /// How many tokens a message has, if it is not to be the vocabulary that says so.
+    pub(crate) tokens: Option<fn(&Message) -> u64>,
     /// What the user says, turn by turn.
     pub(crate) turns: Vec<&'static str>,
     pub(crate) user_id: &'static str,
@@ -128,6 +133,8 @@ impl Scenario {
             fallbacks: Vec::new(),
             tools: vec!["add", "echo"],
             found: Vec::new(),
+            history: Vec::new(),
+            tokens: None,
             turns: vec!["go"],
             user_id: "",
             cancel: Cancel::Never,
@@ -183,13 +190,15 @@ impl Scenario {
                 Arc::new(Wired { model: model.clone(), wire })
             });
             let (turns, kit) = self.run(named.collect(), 1).await;
+            let told = turns.iter().flat_map(|turn| &turn.told);
+            let compacted = told.filter(|told| told.name == "compacted").count();
             let requests = |(wire, _): (WireConfig, Script), model: &ScriptedModel| {
                 assert_eq!(model.refused(), [], "a provider would refuse a request");
                 if self.exact {
                     model.check().unwrap();
                 }
                 let sent = model.requests();
-                check::requests_extend(&sent);
+                check::requests_extend(&sent, compacted);
                 sent.iter().map(|request| serde_json::to_value(wire.body(request)).unwrap()).collect()
             };
             let mut sent: Vec<_> =
@@ -238,6 +247,9 @@ impl Scenario {
     pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> AgentBuilder {
         let mut agent = Agent::builder(model).tools(kit.tools(&self.tools)).config(self.config.clone());
         agent = agent.hooks((self.hooks)(kit));
+        if let Some(tokens) = self.tokens {
+            agent = agent.counter(Arc::new(kit::Tokens(tokens)));
+        }
         if let Some(decide) = self.decide {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
         }
@@ -260,14 +272,15 @@ impl Scenario {
         let mut turns = Vec::new();
         for (at, text) in self.turns.iter().enumerate() {
             let cancel = if at == 0 { self.cancel } else { Cancel::Never };
-            let turn = self.turn(&agent, text, cancel).await;
+            let history = if at == 0 { self.history.as_slice() } else { &[] };
+            let turn = self.turn(&agent, history, text, cancel).await;
             check::turn(&turn);
             turns.push(turn);
         }
         (turns, kit)
     }
 
-    async fn turn(&self, agent: &Agent, text: &str, cancel: Cancel) -> Turn {
+    async fn turn(&self, agent: &Agent, history: &[Message], text: &str, cancel: Cancel) -> Turn {
         let config = RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") };
         let (token, began) = (config.cancel.clone(), Instant::now());
         if let Cancel::At(ms) = cancel {
@@ -278,10 +291,11 @@ impl Scenario {
             });
         }
         let modes = [StreamMode::Custom, StreamMode::Updates];
-        let mut stream = if self.user_id.is_empty() {
+        let mut stream = if self.user_id.is_empty() && history.is_empty() {
             agent.process_message_stream(text, config, modes)
         } else {
-            let input = AgentState::update().messages([Message::user(text)]).user_id(self.user_id);
+            let messages = history.iter().cloned().chain([Message::user(text)]).collect::<Vec<_>>();
+            let input = AgentState::update().messages(messages).user_id(self.user_id);
             agent.graph().stream(input, config, modes)
         };
         let (mut told, mut events) = (Vec::new(), Vec::new());

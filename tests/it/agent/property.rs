@@ -22,7 +22,7 @@ fn holds(case: &Case) -> Lived {
         let body = serde_json::to_value(case.scenario.wire.body(&request)).unwrap();
         case.scenario.rules().check(&body).expect("a provider takes it");
     }
-    check::requests_extend(&lived.model.requests());
+    check::requests_extend(&lived.model.requests(), 0);
     for end in &lived.ends {
         match end {
             End::Whole(turn) => {

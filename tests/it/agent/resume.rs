@@ -255,7 +255,7 @@ on_every_store! {
         let lost = r#"t(c1):"[Tool result unavailable — call was interrupted or lost]""#;
         let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {lost}, u:"hello?""#);
         assert_eq!(show::messages(&requests[0].messages), first);
-        check::requests_extend(&requests);
+        check::requests_extend(&requests, 0);
         // What is stored stays as it was said.
         let stored = state(&agent).await.messages;
         let stored = show::messages(stored.iter());

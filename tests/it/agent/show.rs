@@ -46,6 +46,7 @@ impl Told {
             "approval_requested" => {
                 format!("+approval_requested{{{},{},{}}}", self.text("id"), self.text("tool"), data["args"])
             }
+            "compacted" => format!("+compacted{{{},{},{}}}", data["before"], data["after"], data["dropped"]),
             "budget_warning" => format!("+budget_warning{{{},{}}}", self.text("budget"), data["percent"]),
             "tool_repaired" => {
                 format!("+tool_repaired{{{},{},{}}}", self.text("id"), self.text("from"), self.text("to"))
@@ -54,7 +55,7 @@ impl Told {
             "tool_output" => format!("+tool_output{{{},{}}}", self.text("id"), data["chunk"]),
             "spilled" => format!("+spilled{{{},{},{}}}", self.text("id"), self.text("path"), data["chars"]),
             "spill_failed" => format!("+spill_failed{{{},{}}}", self.text("id"), self.text("reason")),
-            "truncated_answer" | "memory_stored" => format!("+{}", self.name),
+            "compaction_paused" | "truncated_answer" | "memory_stored" => format!("+{}", self.name),
             name => panic!("an event that no test knows: {name} {data}"),
         }
     }

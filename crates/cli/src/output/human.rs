@@ -152,6 +152,14 @@ impl<W: Write> Output for Human<W> {
                 self.streamed.clear();
                 self.tell(DIM, "that was no answer but tool calls, written as text");
             }
+            "compacted" => self.tell(
+                DIM,
+                &format!(
+                    "the conversation was shortened for the model: {} → {} tokens",
+                    data["before"], data["after"]
+                ),
+            ),
+            "compaction_paused" => self.tell(DIM, "summaries gain nothing and are given up for this turn"),
             "budget_warning" => self.tell(
                 BAD,
                 &format!("{} % of the turn's budget are spent ({})", data["percent"], text("budget")),
