@@ -113,9 +113,14 @@ async fn a_database_cannot_send_a_variable_to_a_server_of_its_choice() {
             "the way on names it again: {}",
             ran.stderr
         );
+        // Not even to another server that the user names.
         let args = ["run", "hi", "--thread", "t", "--discard"];
+        let named = ["--model", "m", "--base-url", "http://0.0.0.0:1/v1"];
+        for more in [&[][..], &named[..if models.contains("fallback") { 0 } else { 4 }]] {
+            let ran = ended(place.command(&[&args, more].concat()).env("SECRET", MAIN_KEY)).await;
+            assert_eq!(ran.code, Some(2), "{ran:?}");
+        }
         let ran = ended(place.command(&args).env("SECRET", MAIN_KEY)).await;
-        assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.stderr.contains("the key of SECRET is not sent unless you name it"), "{}", ran.stderr);
     }
 }

@@ -1,13 +1,15 @@
 //! The program against a real language model, where one is served.
 //!
-//! `SUPERSTEP_REAL_MODEL_URL` names the server; without it, llama.cpp's on port 18080 of this machine is looked for.
+//! `SUPERSTEP_REAL_MODEL_URL` names a server that reads its model's tool calls, `SUPERSTEP_PLAIN_MODEL_URL` one whose model
+//! writes them as text; without them, llama.cpp's on ports 18080 and 18081 of this machine are looked for.
 
 use std::{
-    env,
+    env, fs,
     io::{self, Write as _},
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -20,8 +22,8 @@ use crate::support::{Place, Ran};
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The base URL of a server that is healthy.
-async fn served() -> Option<String> {
-    let url = env::var("SUPERSTEP_REAL_MODEL_URL").unwrap_or_else(|_| "http://127.0.0.1:18080/v1".to_owned());
+async fn served(variable: &str, usual: &str) -> Option<String> {
+    let url = env::var(variable).unwrap_or_else(|_| usual.to_owned());
     let host = url.strip_prefix("http://")?.split('/').next()?.to_owned();
     let healthy = async {
         let mut stream = TcpStream::connect(&host).await.ok()?;
@@ -34,34 +36,27 @@ async fn served() -> Option<String> {
     timeout(Duration::from_secs(2), healthy).await.ok().flatten().map(|()| url)
 }
 
-#[tokio::test]
-async fn a_real_model_calls_a_tool_and_says_its_result() {
-    let Some(url) = served().await else {
-        // Past the capture of the test harness, so that it is heard.
-        let _ = writeln!(
-            io::stderr(),
-            "\nSKIPPED: no real model is served, see docs/session.md for how it went\n"
-        );
-        return;
-    };
+/// Past the capture of the test harness, so that it is heard.
+fn skipped(what: &str) {
+    let _ = writeln!(io::stderr(), "\nSKIPPED: {what}, see docs/session.md for how it went\n");
+}
+
+/// Asks the model at `url` up to five times, each on a thread of its own, until it has called the tool and said its result,
+/// and gives the lines of that run. So small a model does not always do; every one of its turns has to end well all the same.
+async fn calculated(url: &str) -> Vec<Value> {
     let place = Place::new();
-    // So small a model does not always call the tool; every one of its turns has to end well all the same.
+    fs::write(
+        place.beside("small.toml"),
+        "system_prompt = \"Use the tools to find facts. Answer briefly.\"\n[models.main]\nmax_tokens = 200\n",
+    )
+    .unwrap();
+    let config = place.beside("small.toml");
     let mut replies = Vec::new();
     for thread in ["one", "two", "three", "four", "five"] {
         let prompt = "What is 37*91+5? Use the calculate tool.";
-        let args = [
-            "run",
-            prompt,
-            "--base-url",
-            &url,
-            "--model",
-            "any",
-            "--thread",
-            thread,
-            "--max-steps",
-            "4",
-            "--json",
-        ];
+        let config = config.to_str().unwrap();
+        let how = ["--config", config, "--thread", thread, "--max-steps", "4", "--json"];
+        let args = [&["run", prompt, "--base-url", url, "--model", "any"][..], &how].concat();
         let output =
             timeout(LIMIT, place.command(&args).output()).await.expect("the model answers in time").unwrap();
         let lines = Ran::of(output).ok().lines();
@@ -74,9 +69,26 @@ async fn a_real_model_calls_a_tool_and_says_its_result() {
             lines.iter().find(|line| line["event"] == "tool_end" && line["data"]["result"] == "3372");
         let reply = end["final_reply"].as_str().unwrap().to_owned();
         if called.is_some_and(|called| called["data"]["tool"] == "calculate") && reply.contains("3372") {
-            return;
+            return lines;
         }
         replies.push(reply);
     }
     panic!("it never called the tool and said its result: {replies:?}");
+}
+
+#[tokio::test]
+async fn a_real_model_calls_a_tool_and_says_its_result() {
+    match served("SUPERSTEP_REAL_MODEL_URL", "http://127.0.0.1:18080/v1").await {
+        Some(url) => drop(calculated(&url).await),
+        None => skipped("no real model is served"),
+    }
+}
+
+#[tokio::test]
+async fn a_real_model_calls_a_tool_as_text_and_says_its_result() {
+    let Some(url) = served("SUPERSTEP_PLAIN_MODEL_URL", "http://127.0.0.1:18081/v1").await else {
+        return skipped("no real model is served that writes its calls as text");
+    };
+    let lines = calculated(&url).await;
+    assert!(lines.iter().any(|line| line["event"] == "text_calls"), "{lines:?}");
 }

@@ -178,14 +178,15 @@ impl Wish<'_> {
         if flag_model.as_deref() == Some(OFFLINE) && flag_url.is_some() {
             return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
         }
-        if self.thread.model.as_deref() == Some(OFFLINE) && (flag_url.is_some() || flag_model.is_some()) {
-            self.thread.model = None;
-        }
         // What a file says that was named just now counts more than what the thread used before.
         let (file, remembered) = match (&self.flags.config, self.profiles.main.clone()) {
             (Some(_), main) => (main.unwrap_or_default(), Profile::default()),
             (None, main) => (Profile::default(), main.unwrap_or_default()),
         };
+        let is_named = [&flag_url, &flag_model, &file.base_url, &file.model].into_iter().any(Option::is_some);
+        if self.thread.model.as_deref() == Some(OFFLINE) && is_named {
+            self.thread.model = None;
+        }
         let model = flag_model
             .or(file.model)
             .or_else(|| self.thread.model.take())
@@ -257,26 +258,24 @@ impl Wish<'_> {
             |profile: &&Profile| profile.base_url.as_deref().is_none_or(|own| is_same_server(own, &base_url));
         let profile = self.profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
         let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
-        let (known, variable) = match (&own_key, &profile.key_env) {
-            (Some(_), Some(name)) => {
-                (profile.knows(&base_url, self.environment.base_url.as_deref()), name.as_str())
+        let mut again = Vec::new();
+        if own_key.is_some() {
+            self.file_says_so("main", &profile, &base_url, &mut again)?;
+        } else if !self.knows(&base_url) {
+            if from == From::Thread {
+                // A database may come from someone else, and with it the address.
+                return Err(Failure::usage(format!(
+                    "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless \
+                     you name it: repeat `--base-url {base_url}`"
+                )));
             }
-            _ => (self.knows(&base_url), "OPENAI_API_KEY"),
-        };
-        if from == From::Thread && !known {
-            // A database may come from someone else, and with it the address.
-            return Err(Failure::usage(format!(
-                "the thread remembers the server `{base_url}`, to which the key of {variable} is not sent unless you \
-                 name it: repeat `--base-url {base_url}`"
-            )));
+            again = match &self.flags.config {
+                Some(file) if from == From::File => vec!["--config".to_owned(), file.display().to_string()],
+                _ => vec!["--base-url".to_owned(), base_url.clone()],
+            };
         }
         let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
         let asked = profile.build(&model, &base_url, key.clone(), self.text_calls)?;
-        let again = match &self.flags.config {
-            _ if known => Vec::new(),
-            Some(file) if from == From::File => vec!["--config".to_owned(), file.display().to_string()],
-            _ => vec!["--base-url".to_owned(), base_url.clone()],
-        };
         Ok(Choice { model: asked, name: model, base_url: Some(base_url), again, key, ..self.offline(None) })
     }
 
@@ -287,22 +286,37 @@ impl Wish<'_> {
         };
         let of_main = main.base_url.as_deref().unwrap_or(OPENAI);
         let base_url = profile.base_url.as_deref().unwrap_or(of_main).to_owned();
-        if !profile.knows(&base_url, self.environment.base_url.as_deref()) {
-            let variable = profile.key_env.as_deref().unwrap_or_default();
-            let Some(file) = &self.flags.config else {
-                return Err(Failure::usage(format!(
-                    "the thread remembers the server `{base_url}` for `models.{what}`, to which the key of {variable} is \
-                     not sent unless you name it: repeat `--config FILE`"
-                )));
-            };
-            main.again = vec!["--config".to_owned(), file.display().to_string()];
-        }
+        self.file_says_so(what, profile, &base_url, &mut main.again)?;
         let key = match profile.key()? {
             Some(key) => key,
             None if is_same_server(&base_url, of_main) => main.key.clone(),
             None => ApiKey::default(),
         };
         profile.build(model, &base_url, key, self.text_calls)
+    }
+
+    /// Checks that a variable is sent to a server because a file says so that was named just now, and not only a database.
+    fn file_says_so(
+        &self,
+        what: &str,
+        profile: &Profile,
+        base_url: &str,
+        again: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        let Some(variable) = &profile.key_env else { return Ok(()) };
+        if profile.knows(base_url, self.environment.base_url.as_deref()) {
+            return Ok(());
+        }
+        let Some(file) = &self.flags.config else {
+            return Err(Failure::usage(format!(
+                "the thread remembers the server `{base_url}` for `models.{what}`, to which the key of {variable} is not \
+                 sent unless you name it: repeat `--config FILE`"
+            )));
+        };
+        if !again.iter().any(|word| word == "--config") {
+            again.extend(["--config".to_owned(), file.display().to_string()]);
+        }
+        Ok(())
     }
 
     /// Whether the environment's key, if there is one, may go to this server although no flag names it.
