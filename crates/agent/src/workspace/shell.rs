@@ -61,7 +61,7 @@ impl Shell {
 
 /// The tool `shell{command, cwd?, timeout_seconds?}`: runs a command of the system's shell; a person is asked first.
 ///
-/// It begins in the workspace, without input and without the variables that [look like secrets](is_secret). Its output is
+/// It begins in the workspace, without input and without the variables that look like secrets. Its output is
 /// cut in the middle while it is read, so that no amount of it fills the memory. When the shell ends, or its time is up, or the
 /// call is cancelled or dropped, everything that it started is ended with it.
 /// # Limits
