@@ -20,9 +20,12 @@ pub struct ToolCx {
     pub idempotency_key: String,
     /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
     pub cancel: CancellationToken,
-    output: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    output: Option<Listen>,
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
+
+/// Hears what a tool says while it runs.
+type Listen = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ToolCx {
     /// That of a call which nobody cancels or listens to, and which is given nothing.

@@ -1,8 +1,8 @@
 //! Tools that somebody is asked about.
 
 use serde_json::json;
-use superstep::agent::{AgentOutcome, Approval, ApprovalRequest, ReactConfig, ToolMode};
-use superstep_testing::script::{calls, txt};
+use superstep::agent::{AgentOutcome, Approval, ApprovalConfig, ApprovalRequest, ReactConfig, ToolMode};
+use superstep_testing::script::{call, calls, txt};
 
 use super::{Cancel, Scenario, kit::Decide};
 
@@ -105,4 +105,55 @@ fn a_call_is_not_executed_if_the_question_about_it_panics() {
     let ran = Scenario::new([two, txt("ok")]).tools(&["echo", "unsure"]).play();
     assert_eq!(ran.result("c1"), "Error executing 'unsure': the tool panicked: what to ask?");
     assert_eq!((ran.kit.n("unsure"), ran.result("c2"), ran.reply()), (0, "r:1", "ok"));
+}
+
+#[test]
+fn what_somebody_permits_for_good_is_remembered_on_the_thread() {
+    for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
+        let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
+        let answers = [both, txt("ok"), call("c3", "send", r#"{"to":"c"}"#), txt("ok")];
+        let scenario = Scenario::new(answers).tools(&["send"]).turns(&["go", "again"]);
+        let scenario = Scenario { decide: Some(|_| Some(Approval::Always)), ..scenario };
+        let ran = scenario.config(|config| ReactConfig { tool_mode, ..config }).play();
+        // Also the call beside it, which waited meanwhile.
+        assert_eq!((ran.kit.asked().len(), ran.kit.n("send")), (1, 3));
+        assert_eq!(ran.state().permissions.len(), 1);
+    }
+}
+
+#[test]
+fn what_is_permitted_by_patterns_is_remembered_for_calls_that_fit() {
+    let answers = ["a1", "a2", "b"].map(|to| call(to, "send", &json!({ "to": to }).to_string()));
+    let scenario = Scenario::new(answers.into_iter().chain([txt("ok")])).tools(&["send"]);
+    let decide: Decide = |_| Some(Approval::AlwaysFor([("to".to_owned(), "a?".to_owned())].into()));
+    let ran = Scenario { decide: Some(decide), ..scenario }.play();
+    let asked: Vec<_> = ran.kit.asked().into_iter().map(|request| request.call_id).collect();
+    assert_eq!((asked, ran.kit.n("send")), (vec!["a1".to_owned(), "b".to_owned()], 3));
+}
+
+#[test]
+fn g40_a_round_may_wait_for_somebody_who_is_there() {
+    let hold = ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() };
+    let first = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "send", r#"{"to":"a"}"#)]);
+    let scenario = Scenario::new([first, txt("ok")]).tools(&["echo", "send"]);
+    let scenario = Scenario { decide: Some(|_| Some(Approval::Approve)), ..scenario };
+    let play = |approval| scenario.clone().config(|config| ReactConfig { approval, ..config }).play_here();
+    // Asking takes a millisecond.
+    assert_eq!(play(hold).turn().times("tool_start"), [1, 1]);
+    assert_eq!(play(ApprovalConfig::default()).turn().times("tool_start"), [0, 0]);
+    assert_eq!((play(hold).result("c1"), play(hold).result("c2")), ("r:1", "sent"));
+}
+
+#[test]
+fn g40_a_denial_of_somebody_who_is_there_may_end_the_turn() {
+    let stop = ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() };
+    let denied = asking(Some(|_| Some(Approval::Deny("no mail".into()))));
+    let mut scenario = denied.config(|config| ReactConfig { approval: stop, ..config });
+    scenario.script.answers.pop();
+    let ran = scenario.play();
+    assert_eq!((ran.outcome(), ran.requests.len(), ran.result("c2")), (AgentOutcome::Denied, 1, "r:1"));
+    assert_eq!(ran.result("c1"), "Error: Permission denied: no mail");
+    // What nobody was asked about ends nothing.
+    let nobody = asking(None).config(|config| ReactConfig { approval: stop, ..config }).play();
+    assert_eq!(nobody.outcome(), AgentOutcome::Completed);
 }

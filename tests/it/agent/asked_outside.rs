@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Answers, RunConfig, RunError,
-    agent::{Agent, AgentOutcome, Approval, PermissionRule, Permit, ReactConfig, Reply},
+    Answers, Event, RunConfig, RunError, RunStream, StreamMode,
+    agent::{Agent, AgentOutcome, Approval, ApprovalConfig, PermissionRule, Permit, ReactConfig, Reply},
     llm::Message,
 };
 use superstep_testing::{
@@ -14,7 +15,7 @@ use superstep_testing::{
 };
 
 use super::{Kit, Scenario, check};
-use crate::support::{Backend, head, on_every_store, t};
+use crate::support::{Backend, h, head, on_every_store, t};
 
 const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
@@ -33,6 +34,10 @@ fn program(
 
 fn sending() -> Scenario {
     Scenario::new([]).tools(&["echo", "send", "add"])
+}
+
+fn with_approval(approval: ApprovalConfig) -> Scenario {
+    sending().config(|config| ReactConfig { approval, ..config })
 }
 
 fn two() -> Answer {
@@ -132,6 +137,118 @@ on_every_store! {
         }
         agent.resume(decided("c1", Approval::Deny("no".into()))).await.unwrap();
         assert_eq!((kit.n("send"), result(&agent, "c2").await.as_str()), (1, "sent"));
+    }
+
+    async fn g40_several_calls_are_decided_in_one_resume_and_a_wrong_answer_changes_nothing(backend: Backend) {
+        let kit = Kit::default();
+        let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
+        let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
+        agent.process_message("go", t()).await.unwrap();
+        let before = (head(agent.graph()).await.values, h(agent.graph()).await);
+        // One answer that nobody asked for spoils the others.
+        let wrong = Answers::new().answer("c1", Approval::Approve).answer("c9", Approval::Approve);
+        let error = agent.resume(RunConfig { answers: wrong, ..t() }).await.unwrap_err();
+        assert!(matches!(error, RunError::UnknownInterrupt { .. }), "{error}");
+        assert_eq!((head(agent.graph()).await.values, h(agent.graph()).await), before);
+        assert_eq!(kit.n("send"), 0);
+        let all = Answers::new().answer("c2", Approval::Deny("no".into())).answer("c1", Approval::Approve);
+        let reply = agent.resume(RunConfig { answers: all, ..t() }).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
+        let again = agent.resume(decided("c1", Approval::Approve)).await.unwrap_err();
+        assert!(matches!(again, RunError::UnknownInterrupt { .. }), "{again}");
+    }
+
+    async fn g40_a_round_may_wait_as_a_whole(backend: Backend) {
+        let kit = Kit::default();
+        let scenario = with_approval(ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() });
+        let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("ok")]);
+        let asked = agent.process_message("go", t()).await.unwrap();
+        assert_eq!((asked.interrupts.len(), kit.n("echo"), kit.n("send")), (1, 0, 0));
+        agent.resume(decided("c1", Approval::Approve)).await.unwrap();
+        assert_eq!((kit.n("echo"), kit.n("send")), (1, 1));
+        let results: Vec<_> = messages(&agent).await.iter().map(|message| message.tool_call_id.clone()).collect();
+        assert_eq!(results[2..4], ["c1", "c2"]);
+    }
+
+    async fn g40_a_denial_may_end_the_turn(backend: Backend) {
+        let kit = Kit::default();
+        let scenario = with_approval(ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() });
+        let (agent, model) = program(&scenario, &kit, &backend, vec![two()]);
+        agent.process_message("go", t()).await.unwrap();
+        let reply = agent.resume(decided("c1", Approval::Deny("no mail".into()))).await.unwrap();
+        assert_eq!((reply.outcome, reply.metadata.stop_reason.as_str()), (Some(AgentOutcome::Denied), "denied"));
+        assert_eq!(reply.final_reply, "No answer: a tool call was denied (denied).");
+        assert_eq!(model.requests().len(), 1);
+        assert_eq!(result(&agent, "c1").await, "Error: Permission denied: no mail");
+        assert_eq!((result(&agent, "c2").await.as_str(), kit.n("send")), ("r:1", 0));
+        drop(agent);
+        // The next turn is a turn like any other, and an approved call ends nothing.
+        let (agent, _) = program(&scenario, &kit, &backend, vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")]);
+        agent.process_message("once more", t()).await.unwrap();
+        let reply = agent.resume(decided("c3", Approval::Approve)).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
+    }
+
+    async fn g40_what_is_permitted_for_good_may_be_some_calls_only(backend: Backend) {
+        let kit = Kit::default();
+        let bad = Approval::AlwaysFor([("to".to_owned(), "[".to_owned())].into());
+        let (agent, reply) = after(&backend, &kit, bad).await;
+        // A pattern that is none is asked for again.
+        let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
+        assert!(problem.contains('['), "{problem}");
+        let good = Approval::AlwaysFor([("to".to_owned(), "a*".to_owned())].into());
+        assert_eq!(serde_json::Value::from(good.clone()), json!({ "always_for": { "to": "a*" } }));
+        agent.resume(decided("c1.2", good)).await.unwrap();
+        assert_eq!(kit.n("send"), 1);
+        drop(agent);
+        let both = calls([("c3", "send", r#"{"to":"ada"}"#), ("c4", "send", r#"{"to":"bob"}"#)]);
+        let (agent, _) = program(&sending(), &kit, &backend, vec![both]);
+        let asked = agent.process_message("once more", t()).await.unwrap();
+        assert_eq!((asked.interrupts.len(), asked.interrupts[0].key.as_str(), kit.n("send")), (1, "c4", 2));
+        let stored = &head(agent.graph()).await.values.permissions;
+        assert_eq!(stored.len(), 1);
+    }
+
+    async fn what_is_permitted_for_good_lifts_no_prohibition(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = after(&backend, &kit, Approval::Always).await;
+        drop(agent);
+        let to_b = PermissionRule {
+            arguments: [("to".to_owned(), "b*".to_owned())].into(),
+            ..PermissionRule::new("send", Permit::Deny)
+        };
+        let scenario = sending().config(|config| ReactConfig { permissions: vec![to_b], ..config });
+        let both = calls([("c3", "send", r#"{"to":"a"}"#), ("c4", "send", r#"{"to":"b"}"#)]);
+        let (agent, _) = program(&scenario, &kit, &backend, vec![both, txt("ok")]);
+        agent.process_message("once more", t()).await.unwrap();
+        assert_eq!((result(&agent, "c3").await.as_str(), kit.n("send")), ("sent", 2));
+        assert_eq!(result(&agent, "c4").await, "Error: Permission denied: a rule forbids it");
+    }
+
+    async fn g40_an_event_says_what_may_be_decided_and_only_while_it_may(backend: Backend) {
+        let kit = Kit::default();
+        let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
+        let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
+        let requested = async |mut stream: RunStream<_>| {
+            let mut requested = Vec::new();
+            while let Some(event) = stream.next().await {
+                if let Event::Custom { name: "approval_requested", data, .. } = event {
+                    requested.push(data);
+                }
+            }
+            stream.outcome().await.unwrap();
+            requested
+        };
+        let first = requested(agent.process_message_stream("go", t(), StreamMode::Custom)).await;
+        let wanted = json!({
+            "id": "c1", "tool": "send", "args": { "to": "a" }, "allowed": ["approve", "deny", "edit", "respond"],
+        });
+        assert_eq!((first.len(), &first[0]), (2, &wanted));
+        let half = agent.resume_stream(decided("c1", Approval::Approve), StreamMode::Custom).await.unwrap();
+        let second = requested(half).await;
+        assert_eq!((second.len(), &second[0]["id"]), (1, &json!("c2")));
+        let rest = agent.resume_stream(decided("c2", Approval::Approve), StreamMode::Custom).await.unwrap();
+        assert!(requested(rest).await.is_empty());
     }
 
     async fn g40_nobody_is_asked_about_arguments_that_cannot_be_used(backend: Backend) {
