@@ -17,7 +17,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Spill, react_graph_as,
+    Models, ReactConfig, Snapshots, Spill, react_graph_as,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -72,6 +72,7 @@ pub struct AgentBuilder {
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
     spill: Option<Arc<dyn Spill>>,
+    snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) hooks: Hooks,
     counter: Arc<dyn TokenCounter>,
     /// `None` for what is usual: the preset `default`, or that of a facade.
@@ -161,6 +162,12 @@ impl AgentBuilder {
         Self { spill: Some(spill), ..self }
     }
 
+    /// Sets what keeps the files that tools may change: before and after each round, see [`FileChanges`](crate::FileChanges).
+    #[must_use]
+    pub fn snapshots(self, snapshots: Arc<dyn Snapshots>) -> Self {
+        Self { snapshots: Some(snapshots), ..self }
+    }
+
     /// Sets what runs before and after model calls and tool calls.
     #[must_use]
     pub fn hooks(self, hooks: Hooks) -> Self {
@@ -227,7 +234,19 @@ impl AgentBuilder {
     /// # Errors
     /// Those of [`build`](Self::build), but that there is no graph to compile.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
-        let Self { models, fallbacks, tools, approvals, memory, spill, hooks, counter, jitter, .. } = self;
+        let Self {
+            models,
+            fallbacks,
+            tools,
+            approvals,
+            memory,
+            spill,
+            snapshots,
+            hooks,
+            counter,
+            jitter,
+            ..
+        } = self;
         let mut config = self.config.unwrap_or_default();
         config.limit.max = self.max_steps.unwrap_or(config.limit.max);
         if !config.budget.has_prices() {
@@ -253,7 +272,7 @@ impl AgentBuilder {
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
         let deps = AgentDeps::new(models, registry, config);
-        Ok(AgentDeps { approvals, memory, spill, hooks, counter, ..deps })
+        Ok(AgentDeps { approvals, memory, spill, snapshots, hooks, counter, ..deps })
     }
 }
 
@@ -267,6 +286,7 @@ impl Agent {
             approvals: Approvals::Deny,
             memory: None,
             spill: None,
+            snapshots: None,
             hooks: Hooks::default(),
             counter: default_counter(),
             config: None,

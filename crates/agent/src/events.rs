@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use superstep_graph::Cx;
 
-use crate::ApprovalRequest;
+use crate::{ApprovalRequest, FileChanges};
 
 /// Events that every design has. An event's data is an object.
 pub(crate) fn node_start(cx: &Cx) {
@@ -114,6 +114,16 @@ pub(crate) fn approval_requested(cx: &Cx, request: &ApprovalRequest) {
     let allowed = ["approve", "deny", "edit", "respond"];
     let ApprovalRequest { call_id, tool, args, .. } = request;
     cx.emit("approval_requested", json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed }));
+}
+
+/// A round of tools changed files.
+pub(crate) fn files_changed(cx: &Cx, changes: &FileChanges) {
+    cx.emit("files_changed", json!(changes));
+}
+
+/// The files could not be kept as they were.
+pub(crate) fn snapshot_failed(cx: &Cx, reason: &str) {
+    cx.emit("snapshot_failed", json!({ "reason": reason }));
 }
 
 pub(crate) fn memory_stored(cx: &Cx) {

@@ -6,7 +6,7 @@ use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_counter};
 
 use crate::{
-    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Spill,
+    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
     has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
@@ -27,6 +27,8 @@ pub struct AgentDeps {
     pub memory: Option<MemoryTrigger>,
     /// Where long tool results are kept as a whole; `None` for nowhere.
     pub spill: Option<Arc<dyn Spill>>,
+    /// What keeps the files that tools may change; `None` for nothing.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// What the program does before and after model calls and tool calls.
     pub hooks: Hooks,
     /// What counts the tokens of requests.
@@ -44,7 +46,7 @@ impl AgentDeps {
         }
         let (tools, config) = (Arc::new(tools), Arc::new(config));
         let (approvals, hooks, counter) = (Approvals::Deny, Hooks::default(), default_counter());
-        Self { models, tools, approvals, memory: None, spill: None, hooks, counter, config }
+        Self { models, tools, approvals, memory: None, spill: None, snapshots: None, hooks, counter, config }
     }
 }
 

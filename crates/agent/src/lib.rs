@@ -23,9 +23,11 @@ mod models;
 mod msg;
 mod nodes;
 mod parts;
+mod snapshots;
 mod spill;
 mod state;
 mod texts;
+mod thread_folders;
 
 #[cfg(feature = "workspace-tools")]
 pub mod workspace;
@@ -50,6 +52,7 @@ pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryT
 pub use models::Models;
 pub use msg::Msg;
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
+pub use snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots};
 pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::{ContextView, HookFailure, Parts, PermissionRule, RequestSize};
+use crate::{ContextView, FileChanges, HookFailure, Parts, PermissionRule, RequestSize};
 
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts` and `permissions` last as long as the thread, `hints` until they are told;
+/// `messages`, `context`, `request_size`, `parts`, `files` and `permissions` last as long as the thread, `hints` until they are told;
 /// every other channel but `user_id` belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
@@ -42,6 +42,8 @@ pub struct AgentState {
     /// The answers of the model in parts, in order; empty unless [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]
     pub parts: Parts,
+    /// What the last round of tools that was watched did to the files; see [`Snapshots`](crate::Snapshots).
+    pub files: Option<FileChanges>,
     /// Whose memories are stored; empty for the thread's own.
     pub user_id: String,
     /// Rounds of tool calls in this turn.

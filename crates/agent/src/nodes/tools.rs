@@ -6,6 +6,7 @@ mod hooks;
 mod output;
 mod pending;
 mod permit;
+mod snapshots;
 mod writes;
 
 use std::sync::{Mutex, OnceLock};
@@ -47,6 +48,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         deps,
         cx,
     };
+    let before = snapshots::before(&run, &pending).await?;
     let mut answers = answer_all(&run, pending).await?;
     let returned: Vec<usize> = answers.iter().map(|(position, _)| *position).collect();
     answers.sort_by_key(|(position, _)| *position);
@@ -69,6 +71,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .messages(messages);
     if !permitted.is_empty() {
         update = update.permissions(permitted);
+    }
+    if let Some(changes) = snapshots::after(&run, before).await {
+        update = update.files(changes);
     }
     let written = written(&outer, &answers)?;
     Ok(written.then(S::agent_update(ended(&run, &answers, stop, update))))

@@ -1,11 +1,12 @@
 //! Long results as files.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    path::{Component, Path, PathBuf},
-    sync::Arc,
+    path::Path,
 };
+
+use crate::thread_folders::{ThreadFolders, plain};
 
 use super::{Spill, SpillError, SpillFuture, SpillText};
 
@@ -16,9 +17,6 @@ const MOST_OF_A_THREAD: u64 = 256 << 20;
 /// So many results of one thread may have one call id: providers that number calls begin anew with each answer.
 const MOST_NAMESAKES: u32 = 10_000;
 
-/// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
-const LONGEST_NAME: usize = 100;
-
 /// Keeps long results as files below a folder, each thread's in a folder of its own.
 ///
 /// A file that is there is never written again. Texts longer than 16 MiB, and more than 256 MiB of one thread, are refused.
@@ -27,9 +25,7 @@ const LONGEST_NAME: usize = 100;
 /// link at this very moment has the text written elsewhere, though never over a file that is there.
 #[derive(Clone, Debug)]
 pub struct SpillFiles {
-    /// Canonical.
-    root: Arc<Path>,
-    folder: Arc<Path>,
+    folders: ThreadFolders,
 }
 
 impl SpillFiles {
@@ -38,25 +34,14 @@ impl SpillFiles {
     ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
-        let folder = folder.as_ref();
-        if !folder.components().all(|part| matches!(part, Component::Normal(_))) || folder.to_str().is_none()
-        {
-            let message = "the folder of long results is not a plain path below the root";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        Ok(Self { root: root.canonicalize()?.into(), folder: folder.into() })
+        Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
 
     /// Deletes what was kept of a thread; nothing if there is nothing.
     ///
     /// # Errors    What the file system says; or there is a link where its folder should be.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
-        let folder = self.folder.join(plain(thread));
-        match self.check(&folder) {
-            Ok(folder) => fs::remove_dir_all(folder),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.folders.forget(thread)
     }
 
     fn write(&self, thread: &str, call_id: &str, text: &str) -> Result<String, SpillError> {
@@ -65,8 +50,8 @@ impl SpillFiles {
         if size > MOST_OF_A_TEXT {
             return Err(SpillError(format!("the result is longer than {} MiB", MOST_OF_A_TEXT >> 20)));
         }
-        let below = self.folder.join(plain(thread));
-        let folder = self.make(&below).map_err(failed)?;
+        let below = self.folders.below(thread);
+        let folder = self.folders.make(&below).map_err(failed)?;
         let name = plain(call_id);
         for namesake in 1..=MOST_NAMESAKES {
             let name = if namesake == 1 { format!("{name}.txt") } else { format!("{name}.{namesake}.txt") };
@@ -89,37 +74,6 @@ impl SpillFiles {
             }
         }
         Err(SpillError(format!("{MOST_NAMESAKES} results of the call `{name}` are kept already")))
-    }
-
-    /// Makes a folder below the root, for its owner only and out of sight of git.
-    fn make(&self, below: &Path) -> io::Result<PathBuf> {
-        let mut builder = DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        let mut path = self.root.to_path_buf();
-        let mut is_hidden = false;
-        for part in below.components() {
-            path.push(part);
-            match builder.create(&path) {
-                Ok(()) if !is_hidden => {
-                    fs::write(path.join(".gitignore"), "*\n")?;
-                    is_hidden = true;
-                }
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.check(below)
-    }
-
-    /// A folder below the root, if there is no link in its path.
-    fn check(&self, below: &Path) -> io::Result<PathBuf> {
-        let path = self.root.join(below);
-        if path.canonicalize()? != path {
-            return Err(io::Error::other(format!("there is a link in `{}`", below.display())));
-        }
-        Ok(path)
     }
 }
 
@@ -166,29 +120,6 @@ fn size_of(folder: &Path) -> io::Result<u64> {
 fn shown(path: &Path) -> String {
     let names: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     names.join("/")
-}
-
-/// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.
-fn plain(name: &str) -> String {
-    let mut plain = String::new();
-    for (at, byte) in name.bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => plain.push(char::from(byte)),
-            b'.' if at > 0 => plain.push('.'),
-            byte => plain.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    if plain.is_empty() {
-        return "%".to_owned();
-    }
-    if plain.len() > LONGEST_NAME {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
-        plain.truncate(LONGEST_NAME);
-        plain.push_str(&format!("%{hash:016x}"));
-    }
-    plain
 }
 
 #[cfg(test)]
@@ -238,7 +169,7 @@ mod tests {
         let most = usize::try_from(MOST_OF_A_TEXT).unwrap();
         let error = files.write("t", "c", &"x".repeat(most + 1)).unwrap_err();
         assert_eq!(error.to_string(), "the result is longer than 16 MiB");
-        let full = files.make(Path::new(".superstep/results/t")).unwrap().join("full");
+        let full = files.folders.make(Path::new(".superstep/results/t")).unwrap().join("full");
         File::create(full).unwrap().set_len(MOST_OF_A_THREAD).unwrap();
         let error = files.write("t", "c", "x").unwrap_err();
         assert_eq!(error.to_string(), "long results of this thread take 256 MiB already");

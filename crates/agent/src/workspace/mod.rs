@@ -17,6 +17,7 @@ mod root;
 mod rounding;
 mod search;
 mod shell;
+mod snapshots;
 mod store;
 mod todo;
 mod walk;
@@ -44,6 +45,7 @@ pub use self::{
     root::{RESULTS, Workspace},
     search::search_files,
     shell::shell,
+    snapshots::{FileSnapshots, RestoreError},
     todo::todo,
     write::write_file,
 };

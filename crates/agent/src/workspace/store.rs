@@ -16,7 +16,7 @@ use super::{
 };
 
 /// How the names of files begin that are about to take the place of others.
-const PREFIX: &str = ".superstep-edit-";
+pub(super) const PREFIX: &str = ".superstep-edit-";
 
 /// Puts `content` in the place of a file, if that still is the one whose metadata was read. Permissions are kept.
 pub(super) fn replace(
@@ -68,7 +68,7 @@ pub(super) fn create(
 }
 
 /// One after the other, so that a link which takes the place of one is seen before anything is made behind it.
-fn make_directories(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
+pub(super) fn make_directories(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
     let above = directory.ancestors().take_while(|dir| *dir != workspace.root());
     for dir in above.collect::<Vec<_>>().into_iter().rev() {
         match fs::create_dir(dir) {

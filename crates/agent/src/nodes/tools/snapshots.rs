@@ -1,0 +1,45 @@
+//! Having the files kept around a round.
+
+use superstep_graph::NodeError;
+
+use super::{Executor, Pending};
+use crate::{FileChanges, events};
+
+/// Has the files kept before anything runs, once: a round that goes on compares with what was there when it began.
+pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
+    let Some(snapshots) = &run.deps.snapshots else { return Ok(None) };
+    let may_change = |call: &Pending| {
+        call.refused.is_none() && matches!(call.checked, Some(Ok(_))) && snapshots.concerns(&call.name)
+    };
+    if !calls.iter().any(may_change) {
+        return Ok(None);
+    }
+    let keep = async |_| {
+        let thread = run.cx.thread().map(|thread| thread.as_str());
+        let kept = snapshots.keep(thread).await;
+        Ok::<_, NodeError>(kept.map_err(|error| events::snapshot_failed(&run.cx, &error.to_string())).ok())
+    };
+    run.cx.once("files", keep).await
+}
+
+/// What is different now; nothing if that is not known.
+pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<FileChanges> {
+    let (snapshots, before) = (run.deps.snapshots.as_ref()?, before?);
+    let thread = run.cx.thread().map(|thread| thread.as_str());
+    let compared = async {
+        let after = snapshots.keep(thread).await?;
+        snapshots.compare(thread, &before, &after).await
+    };
+    match compared.await {
+        Ok(changes) => {
+            if !changes.changes.is_empty() {
+                events::files_changed(&run.cx, &changes);
+            }
+            Some(changes)
+        }
+        Err(error) => {
+            events::snapshot_failed(&run.cx, &error.to_string());
+            None
+        }
+    }
+}

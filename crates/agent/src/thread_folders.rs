@@ -1,0 +1,100 @@
+//! Folders in which something is kept thread by thread.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+/// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
+const LONGEST_NAME: usize = 100;
+
+/// A folder with a folder for each thread, for their owner only and out of sight of git. No part of a path is a link.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadFolders {
+    /// Canonical.
+    root: Arc<Path>,
+    folder: Arc<Path>,
+}
+
+impl ThreadFolders {
+    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    pub(crate) fn new(root: &Path, folder: &Path) -> io::Result<Self> {
+        if !folder.components().all(|part| matches!(part, Component::Normal(_))) || folder.to_str().is_none()
+        {
+            let message = "the folder of threads is not a plain path below the root";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(Self { root: root.canonicalize()?.into(), folder: folder.into() })
+    }
+
+    /// The folder of a thread, relative to the root.
+    pub(crate) fn below(&self, thread: &str) -> PathBuf {
+        self.folder.join(plain(thread))
+    }
+
+    /// Deletes what was kept of a thread; nothing if there is nothing.
+    pub(crate) fn forget(&self, thread: &str) -> io::Result<()> {
+        let folder = self.below(thread);
+        match self.check(&folder) {
+            Ok(folder) => fs::remove_dir_all(folder),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a folder below the root, for its owner only and out of sight of git.
+    pub(crate) fn make(&self, below: &Path) -> io::Result<PathBuf> {
+        let mut builder = DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let mut path = self.root.to_path_buf();
+        let mut is_hidden = false;
+        for part in below.components() {
+            path.push(part);
+            match builder.create(&path) {
+                Ok(()) if !is_hidden => {
+                    fs::write(path.join(".gitignore"), "*\n")?;
+                    is_hidden = true;
+                }
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.check(below)
+    }
+
+    /// A folder below the root, if there is no link in its path.
+    pub(crate) fn check(&self, below: &Path) -> io::Result<PathBuf> {
+        let path = self.root.join(below);
+        if path.canonicalize()? != path {
+            return Err(io::Error::other(format!("there is a link in `{}`", below.display())));
+        }
+        Ok(path)
+    }
+}
+
+/// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.
+pub(crate) fn plain(name: &str) -> String {
+    let mut plain = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => plain.push(char::from(byte)),
+            b'.' if at > 0 => plain.push('.'),
+            byte => plain.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if plain.is_empty() {
+        return "%".to_owned();
+    }
+    if plain.len() > LONGEST_NAME {
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+        });
+        plain.truncate(LONGEST_NAME);
+        plain.push_str(&format!("%{hash:016x}"));
+    }
+    plain
+}

@@ -1,0 +1,229 @@
+//! The files of a workspace as they were: kept before and after rounds of tools, compared, put back.
+//!
+//! ```text
+//! .superstep/files/THREAD/HASH        the content of a file, under its BLAKE3 hash
+//! .superstep/files/THREAD/HASH.tree   which paths had which content at one moment
+//! ```
+//!
+//! Nothing there is ever changed, so that a crash at any moment leaves whole files, and no repository of the user's is touched.
+//! Start at [`FileSnapshots`].
+
+mod compare;
+mod restore;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    root::{Found, Workspace},
+    walk::Walk,
+};
+use crate::{FileChanges, SnapshotError, SnapshotFuture, Snapshots, thread_folders::ThreadFolders};
+
+pub use self::restore::RestoreError;
+
+/// Where under the root it keeps them.
+const FOLDER: &str = ".superstep/files";
+
+/// More than this is not kept.
+const MAX_FILES: usize = 20_000;
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The tools of a workspace that change no files.
+const HARMLESS: [&str; 7] =
+    ["list_files", "read_file", "search_files", "fetch_url", "todo", "calculate", "current_time"];
+
+/// Keeps the files of a workspace in `.superstep/files` under its root, each thread's apart.
+///
+/// It sees what the tools of the workspace see: what `.gitignore` excludes, `.git` and `.superstep` are neither kept nor put
+/// back, and no link is followed. A content is stored once for each thread. More than 20,000 files or 256 MiB are not kept.
+#[derive(Clone, Debug)]
+pub struct FileSnapshots {
+    workspace: Workspace,
+    folders: ThreadFolders,
+}
+
+/// Which paths have which content, at one moment. A promise: it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tree(BTreeMap<String, Entry>);
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    /// A file whose content has this hash.
+    File(String),
+    /// The same, and it may be executed.
+    Program(String),
+    /// A symbolic link to this.
+    Link(String),
+}
+
+impl FileSnapshots {
+    /// Those of a workspace.
+    ///
+    /// # Errors    The root of the workspace is gone.
+    pub fn new(workspace: &Workspace) -> io::Result<Self> {
+        let folders = ThreadFolders::new(workspace.root(), Path::new(FOLDER))?;
+        Ok(Self { workspace: workspace.clone(), folders })
+    }
+
+    /// Deletes what was kept of a thread.
+    ///
+    /// # Errors    What the file system says; or there is a link where its folder should be.
+    pub fn forget(&self, thread: &str) -> io::Result<()> {
+        self.folders.forget(thread)
+    }
+
+    /// Keeps the files as they are; the name of their tree.
+    fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
+        let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
+        let start = self.workspace.find(".").map_err(unkept)?;
+        let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
+        let (mut tree, mut bytes) = (Tree::default(), 0);
+        while let Some(item) = walk.next().map_err(unkept)? {
+            let Some(path) = self.path_of(&item.real) else { continue };
+            let Some((entry, content)) = self.look(&item.real)? else { continue };
+            if let (Entry::File(hash) | Entry::Program(hash), Some(content)) = (&entry, &content) {
+                bytes += content.len() as u64;
+                if bytes > MAX_BYTES {
+                    let most = MAX_BYTES >> 20;
+                    return Err(SnapshotError(format!("there are more than {most} MiB of files")));
+                }
+                store(&folder, hash, content).map_err(failed)?;
+            }
+            tree.0.insert(path, entry);
+            if tree.0.len() > MAX_FILES {
+                return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
+            }
+        }
+        let text = serde_json::to_vec(&tree).expect("a tree has a JSON form");
+        let name = blake3::hash(&text).to_hex().to_string();
+        store(&folder, &format!("{name}.tree"), &text).map_err(failed)?;
+        Ok(name)
+    }
+
+    /// A path as trees have it; `None` if it is no text.
+    fn path_of(&self, real: &Path) -> Option<String> {
+        let below = real.strip_prefix(self.workspace.root()).ok()?;
+        let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
+        Some(names?.join("/"))
+    }
+
+    /// What is at a path now, and its content if it is a file; `None` if it is nothing that can be kept.
+    fn look(&self, real: &Path) -> Result<Option<(Entry, Option<Vec<u8>>)>, SnapshotError> {
+        let Ok(metadata) = fs::symlink_metadata(real) else { return Ok(None) };
+        if metadata.is_symlink() {
+            let target = fs::read_link(real).ok().and_then(|target| target.to_str().map(str::to_owned));
+            return Ok(target.map(|target| (Entry::Link(target), None)));
+        }
+        let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
+        // What cannot be opened, or is no file, or is being replaced right now, is as if it were not there.
+        let Ok((file, metadata)) = self.workspace.open_file(&found) else { return Ok(None) };
+        if metadata.len() > MAX_BYTES {
+            return Err(SnapshotError(format!(
+                "file '{}' is larger than {} MiB",
+                found.shown,
+                MAX_BYTES >> 20
+            )));
+        }
+        let mut content = Vec::new();
+        if file.take(MAX_BYTES).read_to_end(&mut content).is_err() {
+            return Ok(None);
+        }
+        let hash = blake3::hash(&content).to_hex().to_string();
+        let entry = if is_program(&metadata) { Entry::Program(hash) } else { Entry::File(hash) };
+        Ok(Some((entry, Some(content))))
+    }
+
+    fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
+        let text = self.read(thread, &format!("{name}.tree"))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| SnapshotError(format!("tree `{name}` cannot be read: {error}")))
+    }
+
+    /// What was kept under a name.
+    fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
+        let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
+        // Names come from a database, which may be someone else's.
+        let is_plain =
+            name.strip_suffix(".tree").unwrap_or(name).bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_plain {
+            return Err(lost(io::ErrorKind::InvalidInput.into()));
+        }
+        let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
+        fs::read(folder.join(name)).map_err(lost)
+    }
+}
+
+impl Snapshots for FileSnapshots {
+    fn concerns(&self, tool: &str) -> bool {
+        !HARMLESS.contains(&tool)
+    }
+
+    fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String> {
+        let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
+        Box::pin(blocking(move |stop| files.keep_now(&thread, stop)))
+    }
+
+    fn compare<'a>(
+        &'a self,
+        thread: Option<&'a str>,
+        before: &'a str,
+        after: &'a str,
+    ) -> SnapshotFuture<'a, FileChanges> {
+        let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
+        let (before, after) = (before.to_owned(), after.to_owned());
+        Box::pin(blocking(move |_| files.compared(&thread, before, after)))
+    }
+}
+
+/// Runs what reads many files beside the runtime; it stops when nobody waits for it any more.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce(&CancellationToken) -> Result<T, SnapshotError> + Send + 'static,
+) -> Result<T, SnapshotError> {
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    let done = tokio::task::spawn_blocking(move || work(&stop)).await;
+    done.unwrap_or_else(|_| Err(SnapshotError("keeping the files failed".to_owned())))
+}
+
+/// Stores a content under its name, in one step; what is there already is the same.
+fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let path = folder.join(name);
+    if path.exists() {
+        return Ok(());
+    }
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+fn failed(error: io::Error) -> SnapshotError {
+    SnapshotError(format!("the files cannot be kept: {error}"))
+}
+
+fn unkept(error: superstep_llm::ToolError) -> SnapshotError {
+    SnapshotError(format!("the files cannot be kept: {error}"))
+}
+
+#[cfg(unix)]
+fn is_program(metadata: &fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o100 != 0
+}
+
+#[cfg(not(unix))]
+fn is_program(_: &fs::Metadata) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests;

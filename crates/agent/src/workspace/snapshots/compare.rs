@@ -1,0 +1,75 @@
+//! What is different between two trees.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use similar::TextDiff;
+
+use super::{Entry, FileSnapshots};
+use crate::{
+    FileChange, FileChangeKind, FileChanges, SnapshotError,
+    workspace::{cut, read::is_binary},
+};
+
+/// Changes that are listed.
+const MAX_CHANGES: usize = 100;
+/// Bytes of all diffs together.
+const MAX_DIFF_BYTES: usize = 16 << 10;
+/// Files beyond this are not compared line by line.
+const MAX_TEXT_BYTES: usize = 256 << 10;
+/// After this long a diff need not be the shortest any more.
+const LONG_ENOUGH: Duration = Duration::from_millis(200);
+
+impl FileSnapshots {
+    pub(super) fn compared(
+        &self,
+        thread: &str,
+        before: String,
+        after: String,
+    ) -> Result<FileChanges, SnapshotError> {
+        if before == after {
+            return Ok(FileChanges { before, after, ..FileChanges::default() });
+        }
+        let (old, new) = (self.tree(thread, &before)?.0, self.tree(thread, &after)?.0);
+        let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let differ: Vec<_> = paths.into_iter().filter(|path| old.get(*path) != new.get(*path)).collect();
+        let mut room = MAX_DIFF_BYTES;
+        let mut changes = Vec::new();
+        for path in differ.iter().take(MAX_CHANGES) {
+            let (was, is) = (old.get(*path), new.get(*path));
+            let kind = match (was, is) {
+                (None, _) => FileChangeKind::Made,
+                (_, None) => FileChangeKind::Removed,
+                _ => FileChangeKind::Changed,
+            };
+            let diff = diff(&self.text(thread, was)?, &self.text(thread, is)?, room);
+            room -= diff.len();
+            changes.push(FileChange { path: (*path).clone(), kind, diff });
+        }
+        let more = differ.len() - changes.len();
+        Ok(FileChanges { before, after, changes, more })
+    }
+
+    /// The text of a file; `None` if it is none, or a long one.
+    fn text(&self, thread: &str, entry: Option<&Entry>) -> Result<Option<String>, SnapshotError> {
+        match entry {
+            None => Ok(Some(String::new())),
+            Some(Entry::Link(target)) => Ok(Some(format!("-> {target}\n"))),
+            Some(Entry::File(hash) | Entry::Program(hash)) => {
+                let content = self.read(thread, hash)?;
+                let is_text = content.len() <= MAX_TEXT_BYTES && !is_binary(&content);
+                Ok(String::from_utf8(content).ok().filter(|_| is_text))
+            }
+        }
+    }
+}
+
+fn diff(old: &Option<String>, new: &Option<String>, room: usize) -> String {
+    let (Some(old), Some(new)) = (old, new) else { return String::new() };
+    let diff = TextDiff::configure().timeout(LONG_ENOUGH).diff_lines(old, new);
+    let text = diff.unified_diff().context_radius(1).missing_newline_hint(false).to_string();
+    if text.len() <= room {
+        text
+    } else {
+        cut(&text, room).rsplit_once('\n').map_or("", |(whole, _)| whole).to_owned()
+    }
+}

@@ -1,0 +1,284 @@
+use std::fs;
+
+use super::*;
+use crate::{FileChangeKind, workspace::testing::Place};
+
+struct Watched {
+    place: Place,
+    files: FileSnapshots,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let place = Place::new();
+        let files = FileSnapshots::new(&place.workspace).unwrap();
+        Self { place, files }
+    }
+
+    fn keep(&self) -> String {
+        self.files.keep_now("t", &CancellationToken::new()).unwrap()
+    }
+
+    /// What changed, as `kind path` lines.
+    fn changes(&self, before: &str, after: &str) -> Vec<String> {
+        told(&self.files.compared("t", before.to_owned(), after.to_owned()).unwrap())
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.place.at(path)).ok()
+    }
+
+    /// Every path of the tree with its content, for comparing folders.
+    fn all(&self) -> Vec<String> {
+        let mut paths: Vec<_> = self.files.tree("t", &self.keep()).unwrap().0.into_iter().collect();
+        paths.sort_by(|a, b| a.0.cmp(&b.0));
+        paths.into_iter().map(|(path, entry)| format!("{path} {entry:?}")).collect()
+    }
+}
+
+fn told(changes: &FileChanges) -> Vec<String> {
+    let kind = |kind| match kind {
+        FileChangeKind::Made => "made",
+        FileChangeKind::Changed => "changed",
+        FileChangeKind::Removed => "removed",
+    };
+    changes.changes.iter().map(|change| format!("{} {}", kind(change.kind), change.path)).collect()
+}
+
+#[test]
+fn equal_files_have_equal_names_and_a_readable_form() {
+    let at = Watched::new();
+    at.place.file("a", "x");
+    at.place.file("sub/b", "x");
+    let first = at.keep();
+    assert_eq!(at.keep(), first);
+    at.place.file("a", "y");
+    assert_ne!(at.keep(), first);
+    at.place.file("a", "x");
+    assert_eq!(at.keep(), first);
+    let folder = at.place.at(".superstep/files/t");
+    let hash = blake3::hash(b"x").to_hex().to_string();
+    assert_eq!(
+        fs::read_to_string(folder.join(format!("{first}.tree"))).unwrap(),
+        format!(r#"{{"a":{{"file":"{hash}"}},"sub/b":{{"file":"{hash}"}}}}"#)
+    );
+    // Two trees and two contents: what is equal is kept once.
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 4);
+    assert_eq!(fs::read_to_string(at.place.at(".superstep/.gitignore")).unwrap(), "*\n");
+}
+
+#[test]
+fn what_happened_to_files_is_told_with_its_lines() {
+    let at = Watched::new();
+    at.place.file("gone", "1\n");
+    at.place.file("text", "a\nb\nc\nd\ne\n");
+    at.place.file("binary", b"\0\x01");
+    at.place.file("same", "s");
+    let before = at.keep();
+    fs::remove_file(at.place.at("gone")).unwrap();
+    at.place.file("text", "a\nb\nC\nd\ne\n");
+    at.place.file("binary", b"\0\x02");
+    at.place.file("dir/new", "n\n");
+    let after = at.keep();
+    assert_eq!(
+        at.changes(&before, &after),
+        ["changed binary", "made dir/new", "removed gone", "changed text"]
+    );
+    let changes = at.files.compared("t", before.clone(), after).unwrap().changes;
+    let diffs: Vec<_> = changes.iter().map(|change| change.diff.as_str()).collect();
+    assert_eq!(
+        diffs,
+        ["", "@@ -0,0 +1 @@\n+n\n", "@@ -1 +0,0 @@\n-1\n", "@@ -2,3 +2,3 @@\n b\n-c\n+C\n d\n"]
+    );
+    assert_eq!(at.changes(&before, &before), [""; 0]);
+}
+
+#[test]
+fn many_changes_are_told_in_part() {
+    let at = Watched::new();
+    let before = at.keep();
+    for number in 0..105 {
+        at.place.file(&format!("{number:03}"), "line of text\n".repeat(100));
+    }
+    let changes = at.files.compared("t", before, at.keep()).unwrap();
+    assert_eq!((changes.changes.len(), changes.more), (100, 5));
+    let diffs: usize = changes.changes.iter().map(|change| change.diff.len()).sum();
+    assert!((10_000..=16 << 10).contains(&diffs), "{diffs}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_ignored_reserved_or_outside_is_neither_kept_nor_touched() {
+    let at = Watched::new();
+    fs::create_dir(at.place.dir.path().join("elsewhere")).unwrap();
+    fs::write(at.place.dir.path().join("elsewhere/secret"), "s").unwrap();
+    at.place.file(".gitignore", "*.log\n");
+    at.place.file("a.log", "1");
+    at.place.file(".git/config", "1");
+    at.place.link("away", "../elsewhere");
+    at.place.fifo("pipe");
+    let before = at.keep();
+    let tree = fs::read_to_string(at.place.at(&format!(".superstep/files/t/{before}.tree"))).unwrap();
+    assert!(
+        tree.starts_with(r#"{".gitignore":{"file":""#)
+            && tree.ends_with(r#"},"away":{"link":"../elsewhere"}}"#)
+    );
+    at.place.file("a.log", "2");
+    at.place.file(".git/config", "2");
+    at.place.file("b", "b");
+    let after = at.keep();
+    assert_eq!(at.changes(&before, &after), ["made b"]);
+    at.files.restore("t", &after, &before, true).unwrap();
+    assert_eq!(
+        (at.read("a.log"), at.read(".git/config"), at.read("b")),
+        (Some("2".into()), Some("2".into()), None)
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_put_back_as_they_were() {
+    use std::os::unix::fs::PermissionsExt;
+    let at = Watched::new();
+    at.place.file("keep", "k");
+    at.place.file("script", "run");
+    fs::set_permissions(at.place.at("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    at.place.file("dir/sub/gone", "g");
+    at.place.file("was_file", "f");
+    at.place.link("link", "keep");
+    let (before, whole) = (at.keep(), at.all());
+    at.place.file("script", "other");
+    fs::set_permissions(at.place.at("script"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::remove_dir_all(at.place.at("dir")).unwrap();
+    fs::remove_file(at.place.at("was_file")).unwrap();
+    at.place.file("was_file/now_folder", "n");
+    fs::remove_file(at.place.at("link")).unwrap();
+    at.place.file("link", "no link");
+    at.place.file("new/deep/file", "n");
+    let after = at.keep();
+    at.place.file("mine", "made by somebody else, and none of their business");
+    let changes = at.files.restore("t", &after, &before, false).unwrap();
+    assert_eq!(
+        told(&changes),
+        [
+            "made dir/sub/gone",
+            "changed link",
+            "removed new/deep/file",
+            "changed script",
+            "made was_file",
+            "removed was_file/now_folder"
+        ]
+    );
+    assert!(!at.place.at("new").exists(), "folders that are empty now are gone");
+    assert_eq!(fs::metadata(at.place.at("script")).unwrap().permissions().mode() & 0o111, 0o111);
+    fs::remove_file(at.place.at("mine")).unwrap();
+    assert_eq!(at.all(), whole);
+    // And forth again.
+    at.files.restore("t", &before, &after, false).unwrap();
+    assert_eq!(at.read("was_file/now_folder"), Some("n".into()));
+    assert_eq!(at.keep(), after);
+}
+
+#[test]
+fn what_somebody_else_changed_is_not_overwritten_unasked() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.place.file("b", "1");
+    let before = at.keep();
+    at.place.file("a", "2");
+    at.place.file("b", "2");
+    let after = at.keep();
+    at.place.file("b", "3");
+    let refused = at.files.restore("t", &after, &before, false).unwrap_err();
+    assert_eq!(refused, RestoreError::Changed(vec!["b".into()]));
+    assert_eq!(refused.to_string(), "changed by somebody else since: b");
+    assert_eq!((at.read("a"), at.read("b")), (Some("2".into()), Some("3".into())), "nothing was done");
+    at.files.restore("t", &after, &before, true).unwrap();
+    assert_eq!((at.read("a"), at.read("b")), (Some("1".into()), Some("1".into())));
+}
+
+#[test]
+fn what_was_ignored_before_is_not_deleted() {
+    let at = Watched::new();
+    at.place.file(".gitignore", "secret\n/build/\n");
+    at.place.file("secret", "s");
+    at.place.file("build/out", "o");
+    let before = at.keep();
+    at.place.file(".gitignore", "");
+    let after = at.keep();
+    assert_eq!(at.changes(&before, &after), ["changed .gitignore", "made build/out", "made secret"]);
+    at.files.restore("t", &after, &before, false).unwrap();
+    assert_eq!((at.read("secret"), at.read("build/out")), (Some("s".into()), Some("o".into())));
+}
+
+#[test]
+fn a_restore_that_was_stopped_can_be_done_again() {
+    let at = Watched::new();
+    for name in ["a", "b", "c"] {
+        at.place.file(name, "1");
+    }
+    let before = at.keep();
+    for name in ["a", "b", "c"] {
+        at.place.file(name, "2");
+    }
+    let after = at.keep();
+    // A folder in the way of `b` stops it between the first and the last file.
+    fs::remove_file(at.place.at("b")).unwrap();
+    at.place.file("b/in_the_way", "");
+    let error = at.files.restore("t", &after, &before, true).unwrap_err();
+    assert!(error.to_string().starts_with("file 'b' cannot be put back: "), "{error}");
+    assert_eq!((at.read("a"), at.read("c")), (Some("1".into()), Some("2".into())), "each is whole");
+    fs::remove_dir_all(at.place.at("b")).unwrap();
+    at.place.file("b", "2");
+    at.files.restore("t", &after, &before, false).unwrap();
+    assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["1", "1", "1"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_outside_is_written_through_a_link() {
+    let at = Watched::new();
+    fs::create_dir(at.place.dir.path().join("elsewhere")).unwrap();
+    at.place.file("dir/a", "1");
+    let before = at.keep();
+    at.place.file("dir/a", "2");
+    let after = at.keep();
+    fs::remove_dir_all(at.place.at("dir")).unwrap();
+    at.place.link("dir", "../elsewhere");
+    for overwrite in [false, true] {
+        assert!(at.files.restore("t", &after, &before, overwrite).is_err());
+    }
+    fs::write(at.place.dir.path().join("elsewhere/a"), "2").unwrap();
+    for (from, to) in [(&after, &before), (&before, &after)] {
+        assert!(at.files.restore("t", from, to, true).is_err());
+    }
+    assert_eq!(fs::read_to_string(at.place.dir.path().join("elsewhere/a")).unwrap(), "2");
+}
+
+#[test]
+fn only_what_was_kept_on_the_thread_is_read() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    let tree = at.keep();
+    for (thread, name) in [("other", tree.as_str()), ("t", "../../../secret"), ("t", ""), ("t", "00")] {
+        let error = at.files.restore(thread, name, &tree, true).unwrap_err().to_string();
+        assert!(error.contains("was not kept on this thread"), "{error}");
+    }
+    fs::write(at.place.at(&format!(".superstep/files/t/{tree}.tree")), "{").unwrap();
+    let error = at.files.restore("t", &tree, &tree, true).unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
+    at.files.forget("t").unwrap();
+    assert!(!at.place.at(".superstep/files/t").exists());
+}
+
+#[tokio::test]
+async fn it_stops_when_nobody_waits_any_more() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    let stop = CancellationToken::new();
+    stop.cancel();
+    assert!(at.files.keep_now("t", &stop).is_err());
+    assert!(
+        at.files.concerns("shell") && at.files.concerns("some_mcp_tool") && !at.files.concerns("read_file")
+    );
+}
