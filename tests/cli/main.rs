@@ -12,6 +12,7 @@ mod models;
 mod modes;
 mod real_model;
 mod refusals;
+mod revert;
 mod secrets;
 mod show;
 mod stop;

@@ -66,6 +66,14 @@ Examples:
     Copy(CopyArgs),
     /// Forget older checkpoints of a thread; its newest one is always kept.
     Prune(PruneArgs),
+    /// Put files back that tools changed after a checkpoint.
+    #[command(after_help = "\
+Files that nobody but the tools of the thread changed are put back; if somebody else changed one of them since, nothing is done.
+The checkpoints are listed by `superstep history`. The thread itself stays where it is, and its model is told what was put back.
+
+Examples:
+  superstep revert t-20261121-223015-3f2a --to 4")]
+    Revert(RevertArgs),
     /// Show the state of a thread.
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
@@ -237,6 +245,27 @@ pub(crate) struct KeepArgs {
     /// Keep the last one of each branch.
     #[arg(long)]
     pub(crate) leaves: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RevertArgs {
+    /// The thread, which has to be finished.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// The checkpoint.
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) to: u64,
+    /// Also put back what somebody else changed since.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask at the terminal.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

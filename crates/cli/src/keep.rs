@@ -10,7 +10,7 @@ use crate::{
     model::Remembered,
     output::printable,
     place::Place,
-    results,
+    results, revert,
     show::{graph, lines, print},
 };
 
@@ -36,6 +36,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         // A folder that is gone has no results.
         if let Ok(cwd) = place.cwd_of(&remembered) {
             results::forget(&cwd, thread)?;
+            revert::forget(&cwd, thread)?;
         }
     }
     drop(leases);
@@ -50,7 +51,12 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let store = place.change(&[&args.thread]).await?;
     let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
+    let cwd = place.cwd_of(&Remembered::load(&*store, &from).await?);
     graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
+    // A folder that is gone has no files to put back.
+    if let Ok(cwd) = cwd {
+        revert::copy(&cwd, &args.thread, &args.new)?;
+    }
     if args.json {
         return print(&lines([json!({ "thread": from, "copy": to })]));
     }

@@ -4,7 +4,8 @@
 //! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
 //!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
 //!                      ├─▶ show (threads, state, history, draw)
-//!                      └─▶ keep (delete, copy, prune)
+//!                      ├─▶ keep (delete, copy, prune)
+//!                      └─▶ revert (files)
 //! ```
 //!
 //! What it promises stands in `docs/cli.md`. Start at [`run`].
@@ -23,6 +24,7 @@ mod follow;
 mod keep;
 mod output;
 mod results;
+mod revert;
 mod run;
 mod settings;
 mod show;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
                 args::Command::Delete(args) => keep::delete(args).await,
                 args::Command::Copy(args) => keep::copy(args).await,
                 args::Command::Prune(args) => keep::prune(args).await,
+                args::Command::Revert(args) => revert::revert(args).await,
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,

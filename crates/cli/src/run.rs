@@ -7,6 +7,7 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde_json::Value;
 use superstep::{
     Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming, SystemClock, ThreadId,
     agent::{Agent, AgentBuilder, AgentError, AgentOutcome},
@@ -21,7 +22,7 @@ use crate::{
     output::{Human, Json, Output},
     place::Place,
     profile::Profiles,
-    results,
+    results, revert,
     settings::{self, Chosen},
     tools,
 };
@@ -166,7 +167,7 @@ impl<'a> Setup<'a> {
             thread: remembered,
             environment: Environment::read(),
             profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
-            text_calls: chosen.get("text_calls").and_then(serde_json::Value::as_bool),
+            text_calls: chosen.get("text_calls").and_then(Value::as_bool),
         };
         let choice = wish.settle().await?;
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
@@ -174,6 +175,10 @@ impl<'a> Setup<'a> {
         let models = choice.fallbacks.iter().cloned();
         let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
         let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+        let models = match chosen.get(revert::KEY) {
+            Some(Value::Bool(false)) => models,
+            _ => models.snapshots(Arc::new(revert::kept(&cwd)?)),
+        };
         let agent = models
             .tools(tools)
             .spill(Arc::new(results::kept(&cwd)?))

@@ -9,7 +9,7 @@ use crate::{
     args::{Mode, PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
     profile::{MODELS, Profiles},
-    show, tools,
+    revert, show, tools,
 };
 
 const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
@@ -36,7 +36,8 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         (None, Some(preset)) => {
             // Whom the agent asks and what it may do are no matters of its design.
             let mut thread = thread.unwrap_or_default();
-            let kept = [MODELS, tools::KEY].map(|own| Some((own.to_owned(), thread.remove(own)?)));
+            let kept =
+                [MODELS, tools::KEY, revert::KEY].map(|own| Some((own.to_owned(), thread.remove(own)?)));
             let preset = ("preset".to_owned(), Value::from(preset.as_str()));
             [preset].into_iter().chain(kept.into_iter().flatten()).collect()
         }
@@ -83,7 +84,7 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
 /// What was chosen about the agent itself.
 fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     let mut chosen = chosen.clone();
-    for own in [MODELS, tools::KEY] {
+    for own in [MODELS, tools::KEY, revert::KEY] {
         chosen.remove(own);
     }
     let mode = chosen.get(MODE).and_then(Value::as_str);
@@ -109,6 +110,9 @@ fn read(file: &Path) -> Result<Chosen, Failure> {
     }
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    }
+    if !matches!(chosen.get(revert::KEY), None | Some(Value::Bool(_))) {
+        return Err(failed(format!("does not fit: `{}` is `true` or `false`", revert::KEY)));
     }
     match agent(&chosen) {
         Ok(_) => Ok(chosen),

@@ -22,6 +22,7 @@ use crate::{
     offline::Offline,
     output::{brief, printable},
     place::Place,
+    revert,
 };
 
 /// Lists the threads.
@@ -193,6 +194,10 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     if let Some(list) = to_do(state) {
         let lines: Vec<_> = list.lines().map(printable).collect();
         text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
+    }
+    let files = state.files.iter().flat_map(revert::listed).collect::<Vec<_>>();
+    if !files.is_empty() {
+        text.push_str(&format!("files       {}\n", files.join("\n            ")));
     }
     for message in state.messages.iter() {
         let who = match message.role {

@@ -54,3 +54,7 @@ pub mod tools {}
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/extending.md")]
 pub mod extending {}
+
+#[cfg(feature = "workspace-tools")]
+#[doc = include_str!("../../../docs/snapshots.md")]
+pub mod snapshots {}

@@ -82,6 +82,28 @@ impl FileSnapshots {
         self.folders.forget(thread)
     }
 
+    /// Keeps for the thread `to` what was kept for `from`, whose copy it is.
+    ///
+    /// # Errors    What the file system says.
+    pub fn copy(&self, from: &str, to: &str) -> io::Result<()> {
+        let from = match self.folders.check(&self.folders.below(from)) {
+            Ok(from) => from,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let to = self.folders.make(&self.folders.below(to))?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let there = to.join(entry.file_name());
+            // Nothing there is ever changed, so one file is enough for both.
+            if entry.file_type()?.is_file() && fs::hard_link(entry.path(), &there).is_err() && !there.exists()
+            {
+                fs::copy(entry.path(), there)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps the files as they are; the name of their tree.
     fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
         let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;

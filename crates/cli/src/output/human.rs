@@ -8,11 +8,16 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
 use serde_json::Value;
-use superstep::{NodeName, agent::AgentOutcome};
+use superstep::{
+    NodeName,
+    agent::{AgentOutcome, FileChanges},
+};
 use tokio::time::Instant;
 
 use super::{End, Output, brief, printable};
+use crate::revert::listed;
 
 const DIM: Style = Style::new().dimmed();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -145,6 +150,15 @@ impl<W: Write> Output for Human<W> {
             "spilled" => self.tell(DIM, &format!("    the whole result is in {}", text("path"))),
             "spill_failed" => {
                 self.tell(BAD, &format!("    the rest of the result is lost: {}", text("reason")))
+            }
+            "files_changed" => {
+                if let Ok(changes) = FileChanges::deserialize(data) {
+                    self.tell(DIM, &format!("    {}", listed(&changes).join("\n    ")));
+                }
+            }
+            "snapshot_failed" => {
+                let reason = text("reason");
+                self.tell(BAD, &format!("    what the tools change cannot be put back later: {reason}"));
             }
             "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
             "text_calls" => {

@@ -1,0 +1,160 @@
+//! Files as they were: kept around rounds of tools, and put back by `superstep revert`.
+
+use std::path::Path;
+
+use serde_json::json;
+use superstep::{
+    AsNode, CheckpointId, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
+    agent::{
+        AgentState, FileChangeKind, FileChanges,
+        workspace::{FileSnapshots, RestoreError, Workspace},
+    },
+};
+
+use crate::{
+    approve::confirm,
+    args::RevertArgs,
+    exit::{Exit, Failure},
+    model::Remembered,
+    output::printable,
+    place::Place,
+    show::{graph, lines, print},
+};
+
+/// Under which name a configuration says whether files are kept.
+pub(crate) const KEY: &str = "snapshots";
+
+/// What keeps the files of a folder.
+pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
+    Workspace::open(cwd)
+        .and_then(|workspace| FileSnapshots::new(&workspace))
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Deletes the files that were kept of a thread.
+pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
+    kept(cwd)?.forget(thread).map_err(|cause| {
+        let message = format!("the files kept of thread `{thread}` in `{}` are left: {cause}", cwd.display());
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Keeps the files that were kept of a thread for its copy as well.
+pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
+    kept(cwd)?.copy(from, to).map_err(|cause| {
+        let message = format!(
+            "the thread was copied, but not the files kept of `{from}` in `{}`: {cause}",
+            cwd.display()
+        );
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Changed files, a line each.
+pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {
+    let mut lines: Vec<_> = changes
+        .changes
+        .iter()
+        .map(|change| {
+            let kind = match change.kind {
+                FileChangeKind::Made => "made",
+                FileChangeKind::Changed => "changed",
+                FileChangeKind::Removed => "removed",
+            };
+            format!("{kind} {}", printable(&change.path).replace('\n', "\\n"))
+        })
+        .collect();
+    if changes.more > 0 {
+        lines.push(format!("and {} more", changes.more));
+    }
+    lines
+}
+
+/// Puts the files that tools changed back to what they were at a checkpoint.
+pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let name = args.thread.as_str();
+    let store = place.change(&[name]).await?;
+    let thread = ThreadId::from(name);
+    let cwd = place.cwd_of(&Remembered::load(&*store, &thread).await?)?;
+    let graph = graph()?.with_checkpointer(store.clone());
+    let to = CheckpointId(args.to);
+    let asked = format!("put the files of thread `{}` back to checkpoint {to}", printable(name));
+    let sure = confirm(&format!("This will {asked}."), args.yes);
+    if !sure.map_err(|cause| {
+        Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
+    })? {
+        return Ok(Exit::Interrupted);
+    }
+    // No run may change files, or the thread, in between.
+    let lease = store.lease(&thread).await?;
+    let head = graph.get_state(&thread, None).await?;
+    if !head.next.is_empty() {
+        let resume = place.command("resume", &[name]);
+        let message = format!(
+            "thread `{name}` is not finished, its tools may still change files; go on with: {resume}"
+        );
+        return Err(Failure::new(Exit::Thread, message));
+    }
+    let Some((from, to)) = trees(&*store, &graph, &thread, head.values.files, to).await? else {
+        return told(&args.thread, &FileChanges::default(), args.json);
+    };
+    let files = kept(&cwd)?;
+    let (force, of) = (args.force, args.thread.clone());
+    let restored = tokio::task::spawn_blocking(move || files.restore(&of, &from, &to, force)).await;
+    let changes = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
+        Ok(changes) => changes,
+        Err(error @ RestoreError::Changed(_)) => {
+            let message = format!(
+                "files of thread `{name}` were {error}; nothing was done, put them back all the same with `--force`"
+            );
+            return Err(Failure::new(Exit::Thread, message));
+        }
+        Err(error) => return Err(Failure::caused(Exit::Failed, &error)),
+    };
+    drop(lease);
+    if !changes.changes.is_empty() {
+        // The thread knows what its files are now, and so does its model.
+        let hint =
+            format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
+        let update = AgentState::update().files(changes.clone()).hints([hint]);
+        graph.update_state(RunConfig::thread(name), update, AsNode::End).await?;
+    }
+    told(&args.thread, &changes, args.json)
+}
+
+/// What was kept last, and what was there at a checkpoint; `None` if no round was watched since.
+async fn trees(
+    store: &dyn Checkpointer,
+    graph: &CompiledGraph<AgentState>,
+    thread: &ThreadId,
+    head: Option<FileChanges>,
+    to: CheckpointId,
+) -> Result<Option<(String, String)>, Failure> {
+    let then = graph.get_state(thread, Some(to)).await?.values.files;
+    let Some(head) = head else { return Ok(None) };
+    if let Some(then) = then {
+        return Ok(Some((head.after, then.after)));
+    }
+    // Nothing was kept yet: then it is what the first round after it found.
+    let mut later: Vec<_> =
+        store.history(thread, Default::default()).await?.into_iter().map(|meta| meta.id).collect();
+    later.retain(|id| *id > to);
+    later.sort_unstable();
+    for id in later {
+        if let Some(first) = graph.get_state(thread, Some(id)).await?.values.files {
+            return Ok(Some((head.after, first.before)));
+        }
+    }
+    Ok(None)
+}
+
+fn told(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {
+    if as_json {
+        return print(&lines([json!({ "thread": thread, "files": changes })]));
+    }
+    match listed(changes) {
+        none if none.is_empty() => print("no file had to be put back\n"),
+        listed => print(&format!("{}\n", listed.join("\n"))),
+    }
+}

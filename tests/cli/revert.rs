@@ -1,0 +1,144 @@
+//! What tools did to files, and putting it back.
+
+use std::fs;
+
+use serde_json::Value;
+use superstep_testing::{
+    script::{Answer, call, calls, txt},
+    wire::WireServer,
+};
+
+use crate::support::{Place, Ran, serve};
+
+fn shell(id: &str, command: &str) -> Answer {
+    call(id, "shell", &serde_json::json!({ "command": command }).to_string())
+}
+
+async fn run(place: &Place, server: &WireServer, more: &[&str]) -> Ran {
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    place.run(&[&args[..], more].concat()).await
+}
+
+fn read(place: &Place, name: &str) -> Option<String> {
+    fs::read_to_string(place.work().join(name)).ok()
+}
+
+/// The id of the newest checkpoint.
+async fn head(place: &Place) -> String {
+    place.state("t").await["checkpoint"]["id"].to_string()
+}
+
+#[tokio::test]
+async fn files_are_put_back_to_any_checkpoint_and_the_model_is_told() {
+    let place = Place::new();
+    place.file(".gitignore", "*.log\n");
+    place.file("a.log", "1");
+    let round = calls([
+        ("c1", "write_file", r#"{"path":"new/made.txt","content":"made\n"}"#),
+        ("c2", "edit_file", r#"{"path":"notes.txt","old":"needle","new":"thread"}"#),
+    ]);
+    let second = shell("c3", "rm notes.txt; echo more >> new/made.txt; echo 2 > a.log");
+    let server = serve([round, txt("one"), second, txt("two"), txt("three")]).await;
+    let ran = run(&place, &server, &["--json"]).await.ok();
+    let changed = ran.lines().into_iter().find(|line| line["event"] == "files_changed").unwrap();
+    let changes: Vec<Value> = changed["data"]["changes"].as_array().unwrap().clone();
+    assert_eq!((&changes[0]["path"], &changes[0]["kind"]), (&"new/made.txt".into(), &"made".into()));
+    let diff = "@@ -1,3 +1,3 @@\n first line\n-the needle is here\n+the thread is here\n last line\n";
+    assert_eq!((&changes[1]["path"], &changes[1]["diff"]), (&"notes.txt".into(), &diff.into()));
+    assert_eq!(place.state("t").await["values"]["files"]["changes"], changed["data"]["changes"]);
+    let first = head(&place).await;
+    let ran = run(&place, &server, &[]).await.ok();
+    assert!(ran.stderr.contains("    changed new/made.txt\n    removed notes.txt\n"), "{}", ran.stderr);
+    let second = head(&place).await;
+    let shown = place.run(&["state", "t"]).await.ok().stdout;
+    assert!(shown.contains("files       changed new/made.txt\n            removed notes.txt\n"), "{shown}");
+
+    let ran = place.run(&["revert", "t", "--to", &first]).await.ok();
+    assert_eq!(ran.stdout, "changed new/made.txt\nmade notes.txt\n");
+    assert_eq!(read(&place, "new/made.txt").unwrap(), "made\n");
+    assert!(read(&place, "notes.txt").unwrap().contains("thread"));
+    assert_eq!(read(&place, "a.log").unwrap(), "2\n", "what is ignored is left alone");
+    assert_eq!(place.run(&["revert", "t", "--to", &first]).await.ok().stdout, "no file had to be put back\n");
+
+    // To before the first round, and forth again.
+    place.run(&["revert", "t", "--to", "1"]).await.ok();
+    assert!(read(&place, "notes.txt").unwrap().contains("needle") && !place.work().join("new").exists());
+    let ran = place.run(&["revert", "t", "--to", &second, "--json"]).await.ok();
+    assert_eq!(ran.lines()[0]["files"]["changes"][1]["kind"], "removed");
+    assert_eq!(
+        (read(&place, "notes.txt"), read(&place, "new/made.txt").unwrap()),
+        (None, "made\nmore\n".into())
+    );
+
+    run(&place, &server, &[]).await.ok();
+    let request = server.requests().pop().unwrap().to_string();
+    assert!(request.contains("The user put these files back to what they were"), "{request}");
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_only_put_back_by_force() {
+    let place = Place::new();
+    let server = serve([shell("c1", "echo 1 > a; echo 1 > b"), txt("ok")]).await;
+    run(&place, &server, &[]).await.ok();
+    place.file("b", "mine");
+    place.run(&["revert", "t", "--to", "1"]).await.refused(
+        5,
+        "files of thread `t` were changed by somebody else since: b; nothing was done, put them back all the same with \
+         `--force`",
+    );
+    assert_eq!((read(&place, "a").unwrap(), read(&place, "b").unwrap()), ("1\n".into(), "mine".into()));
+    place.run(&["revert", "t", "--to", "1", "--force"]).await.ok();
+    assert_eq!((read(&place, "a"), read(&place, "b")), (None, None));
+}
+
+#[tokio::test]
+async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
+    let place = Place::new();
+    let round = calls([
+        ("c1", "write_file", r#"{"path":"one","content":"1"}"#),
+        ("c2", "shell", r#"{"command":"echo 2 > two; echo begun; exec sleep 1000"}"#),
+    ]);
+    let server = serve([round, txt("ok")]).await;
+    let url = server.base_url();
+    let mut running =
+        place.start(&["run", "go", "--thread", "t", "--yes", "--json", "--base-url", &url, "--model", "m"]);
+    while read(&place, "two").unwrap_or_default().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    running.child.kill().await.unwrap();
+    let refused = place.run(&["revert", "t", "--to", "1"]).await;
+    assert_eq!(refused.code, Some(5), "{refused:?}");
+    assert!(refused.stderr.contains("is not finished, its tools may still change files"), "{refused:?}");
+    let ran = place.run(&["resume", "t", "--yes", "--json"]).await.ok();
+    let changed = ran.lines().into_iter().find(|line| line["event"] == "files_changed").unwrap();
+    let paths: Vec<_> =
+        changed["data"]["changes"].as_array().unwrap().iter().map(|change| &change["path"]).collect();
+    assert_eq!(paths, ["one", "two"]);
+    place.run(&["revert", "t", "--to", "1"]).await.ok();
+    assert_eq!((read(&place, "one"), read(&place, "two")), (None, None));
+    assert!(read(&place, "notes.txt").unwrap().contains("needle"));
+}
+
+#[tokio::test]
+async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
+    let place = Place::new();
+    let server = serve([shell("c1", "echo 1 > a"), txt("ok"), shell("c2", "echo 1 > b"), txt("ok")]).await;
+    run(&place, &server, &[]).await.ok();
+    place.run(&["copy", "t", "u"]).await.ok();
+    place.run(&["delete", "t"]).await.ok();
+    assert!(!place.work().join(".superstep/files/t").exists());
+    place.run(&["revert", "u", "--to", "1"]).await.ok();
+    assert_eq!(read(&place, "a"), None);
+
+    place.file("off.toml", "snapshots = false\n");
+    run(&place, &server, &["--config", "off.toml"]).await.ok();
+    assert_eq!(place.state("t").await["values"]["files"], Value::Null);
+    assert_eq!(place.run(&["revert", "t", "--to", "1"]).await.ok().stdout, "no file had to be put back\n");
+    assert_eq!(read(&place, "b").unwrap(), "1\n");
+    place.run(&["revert", "t", "--to", "99"]).await.refused(5, "SS111: thread `t` has no checkpoint 99; its history lists those it has");
+    place.file("bad.toml", "snapshots = 3\n");
+    let refused = place.run(&["run", "go", "--config", "bad.toml"]).await;
+    refused.refused(2, "the configuration `bad.toml` does not fit: `snapshots` is `true` or `false`");
+}
