@@ -137,7 +137,10 @@ async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
     assert_eq!(place.state("t").await["values"]["files"], Value::Null);
     assert_eq!(place.run(&["revert", "t", "--to", "1"]).await.ok().stdout, "no file had to be put back\n");
     assert_eq!(read(&place, "b").unwrap(), "1\n");
-    place.run(&["revert", "t", "--to", "99"]).await.refused(5, "SS111: thread `t` has no checkpoint 99; its history lists those it has");
+    place
+        .run(&["revert", "t", "--to", "99"])
+        .await
+        .refused(5, "SS111: thread `t` has no checkpoint 99; its history lists those it has");
     place.file("bad.toml", "snapshots = 3\n");
     let refused = place.run(&["run", "go", "--config", "bad.toml"]).await;
     refused.refused(2, "the configuration `bad.toml` does not fit: `snapshots` is `true` or `false`");

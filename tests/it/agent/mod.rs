@@ -29,6 +29,7 @@ mod property;
 mod react;
 mod resume;
 mod second_opinion;
+mod snapshots;
 mod spill;
 mod splits;
 mod stream;

@@ -1,0 +1,242 @@
+//! S1-24: what tools do to files is told, stored, and can be undone.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use superstep::{
+    Event, RunConfig, StreamMode,
+    agent::{
+        Agent, AgentOutcome, AgentState, FileChangeKind, FileChanges, PermissionRule, Permit, ReactConfig,
+        SnapshotError, SnapshotFuture, Snapshots,
+        workspace::{self, FileSnapshots, Workspace},
+    },
+    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel},
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::ScriptedModel,
+    wire::WireServer,
+};
+use tempfile::TempDir;
+
+use super::{check, preset, real};
+use crate::support::{Backend, head, t};
+
+/// A folder with a file, and everything that keeps it.
+struct Place {
+    dir: TempDir,
+    files: Arc<FileSnapshots>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "1\n").unwrap();
+        let files = Arc::new(FileSnapshots::new(&Workspace::open(dir.path()).unwrap()).unwrap());
+        Self { dir, files }
+    }
+
+    fn at(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.at().join(name)).ok()
+    }
+
+    /// An agent with the tools of the folder, all of which may run.
+    fn agent(&self, model: Arc<dyn ChatModel>, backend: &Backend) -> Agent {
+        self.watched_by(self.files.clone(), model, backend)
+    }
+
+    fn watched_by(&self, by: Arc<dyn Snapshots>, model: Arc<dyn ChatModel>, backend: &Backend) -> Agent {
+        let permissions = vec![PermissionRule::new("*", Permit::Allow)];
+        let agent = Agent::builder(model).tools(workspace::tools(self.at(), || 0).unwrap()).snapshots(by);
+        let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(backend.open());
+        agent.build().unwrap()
+    }
+}
+
+fn scripted(answers: impl IntoIterator<Item = Answer>) -> Arc<dyn ChatModel> {
+    Arc::new(ScriptedModel::new(Script::new(answers)))
+}
+
+fn shell(id: &str, command: &str) -> Answer {
+    call(id, "shell", &json!({ "command": command }).to_string())
+}
+
+fn shown(changes: &FileChanges) -> Vec<(&str, FileChangeKind)> {
+    changes.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect()
+}
+
+/// The agent's events of a turn, by name.
+async fn told(agent: &Agent, name: &str) -> Vec<Value> {
+    let mut stream = agent.process_message_stream("go", t(), StreamMode::Custom);
+    let mut told = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::<AgentState>::Custom { name: is, data, .. } = event
+            && is == name
+        {
+            told.push(data.clone());
+        }
+    }
+    stream.outcome().await.unwrap();
+    told
+}
+
+async fn state(agent: &Agent) -> AgentState {
+    let state = head(agent.graph()).await.values;
+    check::calls_are_answered(&state.messages.iter().cloned().collect::<Vec<_>>());
+    state
+}
+
+fn a_turn() -> [Answer; 4] {
+    let look = call("c0", "read_file", r#"{"path":"a"}"#);
+    let both = calls([
+        ("c1", "write_file", r#"{"path":"new/b","content":"2\n"}"#),
+        ("c2", "edit_file", r#"{"path":"a","old":"1","new":"one"}"#),
+    ]);
+    [look, both, shell("c3", "true"), txt("ok")]
+}
+
+#[test]
+fn s1_24_what_a_round_did_to_files_is_told_and_stored_at_both_levels() {
+    real(async {
+        let server = WireServer::start(Script::new(a_turn())).await.unwrap();
+        let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+        let wired: Arc<dyn ChatModel> = Arc::new(OpenAiModel::new(config).unwrap());
+        for model in [scripted(a_turn()), wired] {
+            let (place, backend) = (Place::new(), Backend::memory());
+            let agent = place.agent(model, &backend);
+            let events = told(&agent, "files_changed").await;
+            assert_eq!(events.len(), 1, "only one round changed anything");
+            let changes: FileChanges = serde_json::from_value(events[0].clone()).unwrap();
+            assert_eq!(shown(&changes), [("a", FileChangeKind::Changed), ("new/b", FileChangeKind::Made)]);
+            assert_eq!(changes.changes[0].diff, "@@ -1 +1 @@\n-1\n+one\n");
+            let files = state(&agent).await.files.unwrap();
+            assert_eq!(
+                (files.changes.len(), &files.before, &files.after),
+                (0, &changes.after, &changes.after)
+            );
+
+            // The state of every checkpoint has what was there.
+            place.files.restore("t", &files.after, &changes.before, false).unwrap();
+            assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
+        }
+    });
+}
+
+#[test]
+fn s1_24_a_cancelled_round_leaves_whole_files_and_a_thread_that_goes_on() {
+    real(async {
+        let (place, backend) = (Place::new(), Backend::memory());
+        let agent = place.agent(scripted([shell("c1", "echo 2 > b; exec sleep 1000"), txt("ok")]), &backend);
+        let config = t();
+        let cancel = config.cancel.clone();
+        let begun = async {
+            while place.read("b").unwrap_or_default().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+            std::future::pending::<()>().await
+        };
+        let reply = tokio::select! {
+            reply = agent.process_message("go", config) => reply.unwrap(),
+            () = begun => unreachable!("it waits for ever"),
+        };
+        assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
+        assert_eq!(shown(&state(&agent).await.files.unwrap()), [("b", FileChangeKind::Made)]);
+        assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "ok");
+    });
+}
+
+#[test]
+fn s1_24_a_round_that_goes_on_after_a_crash_is_compared_with_what_it_began_with() {
+    // Commands take real time, so there is no paused clock here.
+    for backend in [Backend::memory(), Backend::sqlite()] {
+        real(async {
+            // The process stops while the first, the second or the third call runs.
+            for stuck in 0..3 {
+                let place = Place::new();
+                let command = |n: usize| match n == stuck {
+                    true => format!("echo {n} > f{n}; test -e again || exec sleep 1000"),
+                    false => format!("echo {n} > f{n}"),
+                };
+                let args: Vec<String> =
+                    (0..3).map(|n| json!({ "command": command(n) }).to_string()).collect();
+                let round =
+                    calls([("c0", "shell", &*args[0]), ("c1", "shell", &args[1]), ("c2", "shell", &args[2])]);
+                let on = RunConfig::thread(format!("t{stuck}").as_str());
+                let agent = place.agent(scripted([round]), &backend);
+                let begun = async {
+                    while place.read(&format!("f{stuck}")).unwrap_or_default().is_empty() {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                tokio::select! {
+                    ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                    () = begun => {}
+                }
+                drop(agent);
+                let agent = place.agent(scripted([txt("ok")]), &backend);
+                assert_eq!(agent.resume(on.clone()).await.unwrap().final_reply, "ok");
+                let thread = on.thread.unwrap();
+                let files = agent.graph().get_state(&thread, None).await.unwrap().values.files.unwrap();
+                let made = ["f0", "f1", "f2"].map(|name| (name, FileChangeKind::Made));
+                assert_eq!(shown(&files), made, "stuck in {stuck}");
+                place.files.restore(thread.as_str(), &files.after, &files.before, false).unwrap();
+                assert_eq!(
+                    (place.read("f0"), place.read("f2"), place.read("a").unwrap()),
+                    (None, None, "1\n".into())
+                );
+            }
+        });
+    }
+}
+
+/// Keeps nothing, or fails.
+struct Broken {
+    asked: AtomicUsize,
+}
+
+impl Snapshots for Broken {
+    fn concerns(&self, tool: &str) -> bool {
+        tool == "shell"
+    }
+
+    fn keep<'a>(&'a self, _: Option<&'a str>) -> SnapshotFuture<'a, String> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        // The second time around the first one goes well.
+        Box::pin(async move {
+            if asked == 1 { Ok("kept".into()) } else { Err(SnapshotError("the disk is full".into())) }
+        })
+    }
+
+    fn compare<'a>(&'a self, _: Option<&'a str>, _: &'a str, _: &'a str) -> SnapshotFuture<'a, FileChanges> {
+        Box::pin(async { Err(SnapshotError("never asked".into())) })
+    }
+}
+
+#[test]
+fn s1_24_files_that_cannot_be_kept_are_told_and_stop_nothing() {
+    real(async {
+        let (place, backend) = (Place::new(), Backend::memory());
+        let broken = Arc::new(Broken { asked: AtomicUsize::new(0) });
+        let look = call("c0", "read_file", r#"{"path":"a"}"#);
+        let model = scripted([look, shell("c1", "true"), shell("c2", "echo something else"), txt("ok")]);
+        let agent = place.watched_by(broken.clone(), model, &backend);
+        let failed = json!({ "reason": "the disk is full" });
+        assert_eq!(told(&agent, "snapshot_failed").await, [failed.clone(), failed]);
+        assert_eq!(broken.asked.load(Ordering::Relaxed), 3, "before and, if that went well, after");
+        let state = state(&agent).await;
+        assert_eq!((state.files, state.final_reply.as_str()), (None, "ok"));
+    });
+}
