@@ -36,6 +36,8 @@ pub(crate) struct Human<W> {
     streamed: String,
     /// Whether the last line on stdout has no end yet.
     mid_line: bool,
+    /// Whether a model call has just ended, and nothing else was told since.
+    may_go_on: bool,
     /// When each running tool began.
     tools: BTreeMap<String, Instant>,
 }
@@ -43,7 +45,8 @@ pub(crate) struct Human<W> {
 impl<W: Write> Human<W> {
     pub(crate) fn new(out: W, on_terminal: bool, quiet: bool) -> Self {
         let (spinner, tools) = (None, BTreeMap::new());
-        Self { out, on_terminal, quiet, spinner, streamed: String::new(), mid_line: false, tools }
+        let (mid_line, may_go_on) = (false, false);
+        Self { out, on_terminal, quiet, spinner, streamed: String::new(), mid_line, may_go_on, tools }
     }
 
     fn wait_for_model(&mut self) {
@@ -102,7 +105,13 @@ impl<W: Write> Human<W> {
 impl<W: Write> Output for Human<W> {
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
         let text = |field: &str| data[field].as_str().unwrap_or_default();
+        // An answer that was cut off and is continued is one text on one line.
+        let goes_on = std::mem::take(&mut self.may_go_on) && name == "node_start" && self.mid_line;
+        if name != "llm_token" && name != "node_end" && !goes_on {
+            self.end_line()?;
+        }
         match name {
+            "node_start" if goes_on => {}
             "node_start" => {
                 self.streamed.clear();
                 self.wait_for_model();
@@ -121,7 +130,7 @@ impl<W: Write> Output for Human<W> {
             }
             "node_end" => {
                 self.stop_waiting();
-                self.end_line()?;
+                self.may_go_on = true;
             }
             "tool_start" => {
                 self.tools.insert(text("id").to_owned(), Instant::now());
@@ -213,6 +222,7 @@ impl<W: Write> Output for Human<W> {
         let is_waiting = outcome == AgentOutcome::AwaitingApproval;
         let is_reply = !outcome.is_unanswered() && !is_waiting;
         if is_reply && (self.quiet || self.streamed != reply) {
+            self.end_line()?;
             self.say(reply)?;
         }
         self.end_line()?;
@@ -284,6 +294,23 @@ mod tests {
         assert_eq!(shown(true, &["a ", "b"], "a b", Completed), "a b\n");
         assert_eq!(shown(false, &[], "No answer: the limit", Limit), "No answer: the limit\n");
         assert_eq!(shown(false, &[], "No answer: 401", LlmError), "");
+    }
+
+    #[test]
+    fn an_answer_in_two_parts_is_one_text() {
+        let mut out = Vec::new();
+        let mut output = Human::new(&mut out, true, false);
+        let told = [("llm_token", "I look."), ("node_end", ""), ("tool_skipped", ""), ("node_start", "")];
+        let parts = [("llm_token", "It is "), ("node_end", ""), ("node_start", ""), ("llm_token", "42.")];
+        for (name, token) in told.into_iter().chain(parts) {
+            output.event(name, &json!({"token": token})).unwrap();
+        }
+        output.event("node_end", &json!({})).unwrap();
+        let state = AgentState { final_reply: "It is 42.".into(), ..AgentState::default() };
+        let end = End { thread: "t", state: &state, outcome: AgentOutcome::Completed, took: Duration::ZERO };
+        output.end(&end).unwrap();
+        drop(output);
+        assert_eq!(String::from_utf8(out).unwrap(), "I look.\nIt is 42.\n");
     }
 
     #[test]
