@@ -81,6 +81,7 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
     memory_trigger ──▶ agent
     agent          ┄┄▶ tools  (Tools)
     agent          ┄┄▶ agent  (Agent)
+    agent          ┄┄▶ agent  (Compact)
     agent          ┄┄▶ finalize  (Finalize)
     tools          ──▶ agent
     finalize       ──▶ END
@@ -104,6 +105,7 @@ async fn the_way_of_a_thread_is_drawn() {
     memory_trigger ──▶ agent  ×1
     agent          ┄┄▶ tools  (Tools)  ×1
     agent          ┄┄▶ agent  (Agent)
+    agent          ┄┄▶ agent  (Compact)
     agent          ┄┄▶ finalize  (Finalize)  ×1
     tools          ──▶ agent  ×1
     finalize       ──▶ END  ×1

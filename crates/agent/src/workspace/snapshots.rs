@@ -66,6 +66,9 @@ enum Entry {
     Link(String),
 }
 
+/// What is at a path, and its content if it is a file.
+type Seen = (Entry, Option<Vec<u8>>);
+
 impl FileSnapshots {
     /// Those of a workspace.
     ///
@@ -139,8 +142,8 @@ impl FileSnapshots {
         Some(names?.join("/"))
     }
 
-    /// What is at a path now, and its content if it is a file; `None` if it is nothing that can be kept.
-    fn look(&self, real: &Path) -> Result<Option<(Entry, Option<Vec<u8>>)>, SnapshotError> {
+    /// What is at a path now; `None` if it is nothing that can be kept.
+    fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
         let Ok(metadata) = fs::symlink_metadata(real) else { return Ok(None) };
         if metadata.is_symlink() {
             let target = fs::read_link(real).ok().and_then(|target| target.to_str().map(str::to_owned));
