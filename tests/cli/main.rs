@@ -15,6 +15,7 @@ mod refusals;
 mod revert;
 mod secrets;
 mod show;
+mod steer;
 mod stop;
 #[cfg(unix)]
 mod terminal;

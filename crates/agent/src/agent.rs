@@ -17,7 +17,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Snapshots, Spill, react_graph_as,
+    Models, ReactConfig, Snapshots, Spill, SteerError, react_graph_as, steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -393,6 +393,14 @@ impl<S: HasAgent> Agent<S> {
     ) -> Result<RunStream<S>, RunError> {
         let config = self.resume_point(config).await?;
         Ok(self.graph.stream_resume(config, streaming))
+    }
+
+    /// Says something to the turn that runs on `config`'s thread, here or in another process: see [`steer`](crate::steer()).
+    ///
+    /// # Errors
+    /// [`SteerError`](crate::SteerError) if the thread has nothing to run.
+    pub async fn steer(&self, text: &str, config: RunConfig) -> Result<u64, SteerError> {
+        steer(&self.graph, text, config).await
     }
 
     async fn resume_point(&self, config: RunConfig) -> Result<RunConfig, RunError> {

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_llm::ModelRetry;
 
+use crate::nodes::steered;
+
 pub use answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
 pub use approval::ApprovalConfig;
 pub use budget::{Budget, Cost};
@@ -160,7 +162,7 @@ impl ReactConfig {
         let room = if self.context.layers.is_empty() { 1 } else { 8 };
         let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
         let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
-        rounds.saturating_mul(answers).saturating_add(8)
+        rounds.saturating_mul(answers).saturating_add(8).saturating_add(steered::MOST)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use superstep_graph::Cx;
 
-use crate::{ApprovalRequest, FileChanges};
+use crate::{ApprovalRequest, FileChanges, Part};
 
 /// Events that every design has. An event's data is an object.
 pub(crate) fn node_start(cx: &Cx) {
@@ -67,6 +67,21 @@ pub(crate) fn model_fallback(cx: &Cx, from: &str, to: &str, status: Option<u16>,
 /// Tokens streamed since the attempt began are void.
 pub(crate) fn attempt_discarded(cx: &Cx, attempt: u32) {
     cx.emit("attempt_discarded", json!({ "attempt": attempt }));
+}
+
+/// A part of an answer is new, or a tool call has come further.
+pub(crate) fn part(cx: &Cx, part: &Part) {
+    cx.emit("part", part);
+}
+
+/// The reply that has a schema, as far as it has come.
+pub(crate) fn output_partial(cx: &Cx, output: &Value) {
+    cx.emit("output_partial", json!({ "output": output }));
+}
+
+/// The user said something while the turn ran, and the model reads it now.
+pub(crate) fn steered(cx: &Cx, id: &str, text: &str) {
+    cx.emit("steered", json!({ "id": id, "text": text }));
 }
 
 /// The answer ran into the output limit and is taken as it is.

@@ -14,6 +14,7 @@ mod approval;
 mod config;
 mod context;
 mod events;
+mod extract;
 mod facades;
 mod graph;
 mod has_agent;
@@ -26,6 +27,7 @@ mod parts;
 mod snapshots;
 mod spill;
 mod state;
+mod steer;
 mod texts;
 mod thread_folders;
 
@@ -41,6 +43,7 @@ pub use config::{
     ResultOrder, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
+pub use extract::ExtractError;
 pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger,
@@ -58,3 +61,4 @@ pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
     Refusal, ToolCallRecord,
 };
+pub use steer::{SteerError, steer};

@@ -28,8 +28,8 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files` and `permissions` last as long as the thread, `hints` until they are told;
-/// every other channel but `user_id` belongs to one turn and is reset when the next one begins.
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered` and `permissions` last as long as the thread, `hints` until
+/// they are told; every other channel but `user_id` belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
     /// The conversation: what users, the model and tools said, without the system prompt.
@@ -44,6 +44,8 @@ pub struct AgentState {
     pub parts: Parts,
     /// What the last round of tools that was watched did to the files; see [`Snapshots`](crate::Snapshots).
     pub files: Option<FileChanges>,
+    /// The number of the last message in the conversation that was said while a turn ran, see [`steer`](crate::steer()).
+    pub steered: u64,
     /// Whose memories are stored; empty for the thread's own.
     pub user_id: String,
     /// Rounds of tool calls in this turn.
@@ -138,6 +140,9 @@ pub struct LastAnswer {
     /// How often in this turn the reply was not as it is to be.
     #[serde(skip_serializing_if = "is_default")]
     pub invalid: u32,
+    /// How often the turn went on because of what the user said meanwhile.
+    #[serde(skip_serializing_if = "is_default")]
+    pub steered: u32,
     /// Whether the user was told that the budget of the turn is nearly exhausted.
     #[serde(skip_serializing_if = "is_default")]
     pub budget_warned: bool,

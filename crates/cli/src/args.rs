@@ -2,7 +2,10 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{NonEmptyStringValueParser, PossibleValuesParser},
+};
 use superstep::{agent::PRESETS, llm::ApiKey};
 
 use crate::{approve::DecisionArgs, exit::Exit};
@@ -58,6 +61,8 @@ Examples:
   superstep resume t-20261121-223015-3f2a --approve
   superstep resume t-20261121-223015-3f2a --approve call_1 --deny \"call_2=not on a Friday\"")]
     Resume(ResumeArgs),
+    /// Say something to a turn that runs, in another terminal for example; the agent reads it before its next model call.
+    Steer(SteerArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs),
     /// Forget threads, with all of their checkpoints.
@@ -124,6 +129,21 @@ pub(crate) struct ResumeArgs {
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SteerArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// What to say.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Where files and threads are.

@@ -5,7 +5,8 @@
 //!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
 //!                      ├─▶ show (threads, state, history, draw)
 //!                      ├─▶ keep (delete, copy, prune)
-//!                      └─▶ revert (files)
+//!                      ├─▶ revert (files)
+//!                      └─▶ steer
 //! ```
 //!
 //! What it promises stands in `docs/cli.md`. Start at [`run`].
@@ -29,6 +30,7 @@ mod run;
 mod settings;
 mod show;
 mod signals;
+mod steer;
 mod tools;
 
 use std::process::ExitCode;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
             match command {
                 args::Command::Run(args) => run::run(args).await,
                 args::Command::Resume(args) => run::resume(args).await,
+                args::Command::Steer(args) => steer::steer(args).await,
                 args::Command::Threads(args) => show::threads(args).await,
                 args::Command::Delete(args) => keep::delete(args).await,
                 args::Command::Copy(args) => keep::copy(args).await,

@@ -19,6 +19,7 @@ mod model;
 mod openai;
 #[cfg(feature = "openai")]
 mod openai_config;
+mod partial_json;
 mod reads_calls;
 mod refusal;
 mod registry;
@@ -46,6 +47,7 @@ pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, Respon
 pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
+pub use partial_json::partial_json;
 pub use reads_calls::ReadsTextCalls;
 pub use refusal::retry_after;
 pub use registry::{RegistryError, ToolRegistry};

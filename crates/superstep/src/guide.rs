@@ -48,6 +48,14 @@ pub mod drawing {}
 pub mod checkpoints {}
 
 #[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/turns.md")]
+pub mod turns {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/structured.md")]
+pub mod structured {}
+
+#[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/tools.md")]
 pub mod tools {}
 

@@ -55,6 +55,12 @@ impl Told {
             "tool_output" => format!("+tool_output{{{},{}}}", self.text("id"), data["chunk"]),
             "spilled" => format!("+spilled{{{},{},{}}}", self.text("id"), self.text("path"), data["chars"]),
             "spill_failed" => format!("+spill_failed{{{},{}}}", self.text("id"), self.text("reason")),
+            "steered" => format!("+steered{{{}}}", self.text("text")),
+            "part" => {
+                let status = data["state"]["status"].as_str().unwrap_or("whole");
+                format!("+part{{{},{status}}}", self.text("id"))
+            }
+            "output_partial" => format!("+output_partial{{{}}}", data["output"]),
             "compaction_paused" | "truncated_answer" | "memory_stored" => format!("+{}", self.name),
             name => panic!("an event that no test knows: {name} {data}"),
         }

@@ -11,8 +11,11 @@ use super::{
     loops,
     make_room::{Room, summary_due},
     next_call::{NextCall, Plan},
+    parts,
+    progress::Progress,
     reasoning_hooks,
     request::{request, synthetic},
+    steered::{self, Steered, is_waiting, steered},
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, events, texts};
 
@@ -57,22 +60,24 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         Ok(room) => room,
         Err(failure) => return Ok(Some(stop("llm_error").error(failure))),
     };
-    let synthetic = synthetic(deps, state, cx);
-    room.newest = synthetic.as_ref().map_or(room.newest, |synthetic| synthetic.id.clone());
-    let sent = request(deps, state, &room.view, &call, synthetic.as_ref());
+    let Steered { messages, last } = steered(state, cx).await?;
+    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
+    room.newest = new.last().map_or(room.newest, |newest| newest.id.clone());
+    let sent = request(deps, state, &room.view, &call, &new);
     let sent = match reasoning_hooks::before(deps, sent, cx).await {
         Ok(sent) => sent,
         Err(failure) => return Ok(Some(hook_failed(failure))),
     };
     let message = message_id(state, cx);
     let mut asked = Asked::new(message.clone());
+    let mut progress = Progress::new(deps, state);
     let ended = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        ended = asked.ask(deps, state, sent.clone(), cx) => Some(ended),
+        ended = asked.ask(deps, state, sent.clone(), &mut progress, cx) => Some(ended),
     };
     let (requests, mut usage, mut guess) = (asked.sent(), asked.usage(), Usage::default());
-    let (streamed, model) = (asked.streamed, asked.model.clone());
+    let (streamed, model) = (asked.streamed || progress.has_told(), asked.model.clone());
     let partial = asked.answer.partial();
     let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
     let mut calls = 0;
@@ -95,15 +100,24 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
         // What was streamed is no message, so whoever listens has to forget it.
         events::attempt_discarded(cx, requests);
     }
-    // What the agent said in this request is part of the conversation once it was answered.
-    let said = |update: AgentStateUpdate, answer: Vec<Message>| match answer.is_empty() {
-        true => update,
-        false => update.messages(synthetic.into_iter().chain(answer).collect::<Vec<_>>()),
+    // What is new in this request is part of the conversation once it was answered.
+    let said = |mut update: AgentStateUpdate, answer: Vec<Message>, cut_off: bool| {
+        if answer.is_empty() {
+            return update;
+        }
+        if last > state.steered {
+            update = update.steered(last);
+        }
+        if deps.config.parts {
+            let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, cx));
+            update = update.parts(parts.inspect(|part| events::part(cx, part)).collect::<Vec<_>>());
+        }
+        update.messages(new.into_iter().chain(answer).collect::<Vec<_>>())
     };
     let update = match response {
         None => {
             tell_message(cx, &message, kept.as_ref(), calls);
-            said(stop("cancelled"), kept.into_iter().collect())
+            said(stop("cancelled"), kept.into_iter().collect(), true)
         }
         Some(Ok(response)) => {
             let estimated = response.usage.is_none() && !deps.config.budget.is_unbounded();
@@ -120,11 +134,16 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
             {
                 events::budget_warning(cx, budget, percent);
             }
-            let accepted = answer::accept(&deps.config, &state, response, &call, &spent, cx);
+            let mut accepted = answer::accept(&deps.config, &state, response, &call, &spent, cx);
             tell_message(cx, &message, accepted.message.as_ref(), calls);
             if streamed && accepted.message.is_none() {
                 events::attempt_discarded(cx, requests);
             }
+            if accepted.is_reply && accepted.answer.steered < steered::MOST && is_waiting(last, cx).await? {
+                accepted.answer.again = true;
+                accepted.answer.steered += 1;
+            }
+            accepted.update = accepted.update.answer(accepted.answer);
             let update = match model {
                 Some(model) => accepted.update.model(model),
                 None => accepted.update,
@@ -133,7 +152,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 Some(_) if !state.hints.is_empty() => update.clear_hints(),
                 _ => update,
             };
-            said(update, accepted.message.into_iter().chain(accepted.told).collect())
+            said(update, accepted.message.into_iter().chain(accepted.told).collect(), accepted.answer.cut_off)
         }
         Some(Err(unanswered)) => {
             tell_message(cx, &message, kept.as_ref(), calls);
@@ -142,7 +161,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<Option<Ag
                 Unanswered::Model(error) => stop("llm_error").error(failure(error)),
                 Unanswered::Hook(failure) => hook_failed(failure),
             };
-            said(update, kept.into_iter().collect())
+            said(update, kept.into_iter().collect(), true)
         }
     };
     let main = deps.models.main.name();

@@ -19,6 +19,10 @@ pub(super) struct Accepted {
     pub(super) message: Option<Message>,
     /// What the model is told of it, in the conversation, if it is to try again.
     pub(super) told: Option<Message>,
+    /// What is known of it.
+    pub(super) answer: LastAnswer,
+    /// Whether it is the reply, so that the turn is over unless something else is to be said.
+    pub(super) is_reply: bool,
     pub(super) update: AgentStateUpdate,
 }
 
@@ -37,7 +41,7 @@ pub(super) fn accept(
     let is_empty = says_nothing && message.tool_calls.is_empty();
     let begun = state.messages.last().filter(|_| state.answer.continuing);
     if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun) {
-        return Accepted { message: None, told: None, update: discard(state, *max, *then, call) };
+        return discard(state, *max, *then, call);
     }
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools {
@@ -81,7 +85,7 @@ pub(super) fn accept(
         },
         ..before
     };
-    let mut told = None;
+    let (mut told, mut stopped) = (None, false);
     if !continuing && !has_calls {
         match Finishing::of(config, state).said(&message.content, call.tools) {
             Said::Reply(None) => {}
@@ -97,13 +101,15 @@ pub(super) fn accept(
                 if answer.again {
                     told = Some(Message::synthetic(text).with_id(cx.id("told")));
                 } else {
+                    stopped = true;
                     update = update.stop(true).stop_reason(INVALID);
                 }
                 update = update.output_problem(problem);
             }
         }
     }
-    Accepted { message: Some(message), told, update: update.answer(answer) }
+    let is_reply = message.tool_calls.is_empty() && !answer.again && reason.is_empty() && !stopped;
+    Accepted { message: Some(message), told, answer, is_reply, update }
 }
 
 /// The message with what was said of it before, if it is the rest of one.
@@ -130,9 +136,11 @@ pub(super) fn kept(config: &ReactConfig, state: &AgentState, partial: Message, c
 }
 
 /// An answer of nothing: the model is asked again, as long as it may be.
-fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) -> AgentStateUpdate {
+fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) -> Accepted {
     let before = state.answer;
     let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);
-    let update = AgentState::update().answer(LastAnswer { empty: before.empty + 1, again, ..before });
-    if again { update } else { update.stop(true).stop_reason("empty_response") }
+    let update = AgentState::update();
+    let update = if again { update } else { update.stop(true).stop_reason("empty_response") };
+    let answer = LastAnswer { empty: before.empty + 1, again, ..before };
+    Accepted { message: None, told: None, answer, is_reply: false, update }
 }

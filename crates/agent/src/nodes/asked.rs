@@ -7,7 +7,7 @@ use superstep_graph::Cx;
 use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
 use tokio::{task::coop::consume_budget, time::Instant};
 
-use super::chunk::Chunk;
+use super::{chunk::Chunk, progress::Progress};
 use crate::{AgentDeps, AgentState, events};
 
 /// One question to the models, and what has come of it so far.
@@ -41,6 +41,7 @@ impl Asked {
         deps: &AgentDeps,
         state: &AgentState,
         request: Request,
+        progress: &mut Progress<'_>,
         cx: &Cx,
     ) -> Result<(), ModelError> {
         let model = &deps.models.main;
@@ -85,6 +86,7 @@ impl Asked {
                 _ => self.streamed,
             };
             self.answer.push(&delta);
+            progress.tell(&delta, &self.answer, &self.message, cx);
             // A model whose deltas are always ready must not keep whoever listens from hearing them.
             consume_budget().await;
         }

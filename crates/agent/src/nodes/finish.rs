@@ -101,6 +101,17 @@ impl<'a> Finishing<'a> {
         }
     }
 
+    /// Whether the reply is more than a text.
+    pub(super) fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// What a reply that is not whole yet gives.
+    pub(super) fn output(&self, given: Value) -> Option<Value> {
+        let is_there = !self.schema.is_some_and(wraps) || given.get(RESULT).is_some();
+        if is_there { self.finished(given, None).output } else { None }
+    }
+
     fn finished(&self, given: Value, text: Option<&str>) -> Finished {
         let Value::Object(mut fields) = given else { return Finished { reply: String::new(), output: None } };
         let own_response = self.schema.is_some_and(|schema| !wraps(schema) && has_field(schema, RESPONSE));

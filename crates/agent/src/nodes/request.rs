@@ -8,13 +8,13 @@ use superstep_llm::{Message, Request, Role, ToolSpec};
 use super::{finish::Finishing, next_call::NextCall, repair::repaired};
 use crate::{AgentDeps, AgentState, ContextView, OutputMode, context::Shown, texts};
 
-/// What the view shows of the conversation, then what only this request says.
+/// What the view shows of the conversation with what is `new` in it, then what only this request says.
 pub(super) fn request(
     deps: &AgentDeps,
     state: &AgentState,
     view: &ContextView,
     call: &NextCall<'_>,
-    synthetic: Option<&Message>,
+    new: &[Message],
 ) -> Request {
     let finishing = Finishing::of(&deps.config, state);
     let (schema, mode) = (finishing.of_text(), finishing.mode());
@@ -23,7 +23,7 @@ pub(super) fn request(
     let instead =
         schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(texts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
-    let conversation = repaired(shown.messages().chain(synthetic.map(Cow::Borrowed)));
+    let conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)));
     let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
     let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
     Request {

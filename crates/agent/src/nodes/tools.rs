@@ -21,7 +21,7 @@ use self::{
     pending::{Pending, refuse},
     permit::Verdict,
 };
-use super::{budget::Spent, finish::settle};
+use super::{budget::Spent, finish::settle, steered::is_waiting};
 use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, ResultOrder, ToolMode};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
@@ -75,8 +75,13 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     if let Some(changes) = snapshots::after(&run, before).await {
         update = update.files(changes);
     }
+    let parts: Vec<_> = answers.iter().filter_map(|answer| answer.part.clone()).collect();
+    if !parts.is_empty() {
+        update = update.parts(parts);
+    }
     let written = written(&outer, &answers)?;
-    Ok(written.then(S::agent_update(ended(&run, &answers, stop, update))))
+    let update = ended(&run, &answers, stop, update).await?;
+    Ok(written.then(S::agent_update(update)))
 }
 
 /// What the tools wrote, in call order.
@@ -90,13 +95,18 @@ fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, Node
 }
 
 /// The update of a round, and whether the turn is over with it.
-fn ended(run: &Executor, answers: &[Answer], loops: bool, update: AgentStateUpdate) -> AgentStateUpdate {
+async fn ended(
+    run: &Executor,
+    answers: &[Answer],
+    loops: bool,
+    update: AgentStateUpdate,
+) -> Result<AgentStateUpdate, NodeError> {
     let config = &run.deps.config;
     if let Some(failure) = run.failed.get() {
-        return update.stop(true).stop_reason("hook_error").hook_error(failure.clone());
+        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure.clone()));
     }
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
-        return update.stop(true).stop_reason("denied");
+        return Ok(update.stop(true).stop_reason("denied"));
     }
     let answered =
         answers.iter().all(|answer| answer.done.executed && answer.is_final) && !answers.is_empty();
@@ -105,11 +115,12 @@ fn ended(run: &Executor, answers: &[Answer], loops: bool, update: AgentStateUpda
         (false, true) => update.stop(true),
         (false, false) => update,
     };
-    if run.cx.cancel().is_cancelled() {
-        return update;
-    }
     let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
-    settle(&config.finish, &run.state, &finishes, update)
+    let is_reply = finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
+    if run.cx.cancel().is_cancelled() || (is_reply && is_waiting(run.state.steered, &run.cx).await?) {
+        return Ok(update);
+    }
+    Ok(settle(&config.finish, &run.state, &finishes, update))
 }
 
 /// What a tool wrote, stored by a program whose state was another one.

@@ -169,6 +169,10 @@ impl<W: Write> Output for Human<W> {
                 let reason = text("reason");
                 self.tell(BAD, &format!("    what the tools change cannot be put back later: {reason}"));
             }
+            "steered" => {
+                self.end_line()?;
+                self.tell(DIM, &format!("told meanwhile: {}", text("text")))
+            }
             "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
             "text_calls" => {
                 self.end_line()?;

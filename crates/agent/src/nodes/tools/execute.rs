@@ -17,7 +17,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Pending, finish::Finish, output::Output, permit::Permission, writes::Outer};
-use crate::{AgentDeps, AgentState, HookFailure, PermissionRule, events, spill::shorten, texts};
+use crate::{
+    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, events, nodes::parts,
+    spill::shorten, texts,
+};
 
 /// What the model reads about a call.
 pub(super) struct Answer {
@@ -25,6 +28,8 @@ pub(super) struct Answer {
     pub(super) name: String,
     /// Whether it is the answer to the user.
     pub(super) is_final: bool,
+    /// How far the call has come with it, if the state has parts.
+    pub(super) part: Option<Part>,
     pub(super) done: Done,
 }
 
@@ -39,6 +44,9 @@ impl Answer {
 pub(super) struct Done {
     pub(super) result: String,
     pub(super) executed: bool,
+    /// Whether that is a result, and not why there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) returned: bool,
     /// Whether somebody denied it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) denied: bool,
@@ -106,7 +114,20 @@ impl Executor {
         if let Some(failure) = &done.hook_error {
             self.fail(failure.clone());
         }
-        Ok(Answer { call_id, name, is_final: behaviour.answers, done })
+        let part = self.part(position, &done)?;
+        Ok(Answer { call_id, name, is_final: behaviour.answers, part, done })
+    }
+
+    /// The part of a call that is answered, if the state has parts.
+    fn part(&self, position: usize, done: &Done) -> Result<Option<Part>, NodeError> {
+        let Some(message) = self.state.messages.last().filter(|_| self.deps.config.parts) else {
+            return Ok(None);
+        };
+        let result = done.result.clone();
+        let end = if done.returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) };
+        let part = parts::ended(&self.state, message, position, end, &self.cx)?;
+        events::part(&self.cx, &part);
+        Ok(Some(part))
     }
 
     async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
@@ -124,7 +145,9 @@ impl Executor {
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let acting = pending.acting.clone();
         let done = match self.finish(&pending) {
-            Some((result, finish)) => Done { finish, ..Done::said(result) },
+            Some((result, finish)) => {
+                Done { returned: matches!(finish, Some(Ok(_))), finish, ..Done::said(result) }
+            }
             None => self.process(position, pending, behaviour).await?,
         };
         let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
@@ -154,6 +177,7 @@ impl Executor {
         }
         let (args, notice, rule) = match self.permission(&**tool, &pending, args).await {
             Permission::Go { args, notice, rule } => (args, notice, rule),
+            Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
             Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
         };
         let done = match self.doubtful(position, tool, name, call, behaviour).await? {
@@ -252,7 +276,7 @@ impl Executor {
         };
         match update.as_ref().map(|update| self.outer.check(update)) {
             Some(Err(problem)) => done(texts::failed(name, &problem)),
-            Some(Ok(())) | None => Done { update, ..done(text) },
+            Some(Ok(())) | None => Done { update, returned: true, ..done(text) },
         }
     }
 }

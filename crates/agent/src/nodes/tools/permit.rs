@@ -32,6 +32,8 @@ pub(super) enum Permission {
         /// What else was permitted, for good.
         rule: Option<PermissionRule>,
     },
+    /// It does not run, and this is its result all the same.
+    Answer(String),
     /// It does not run.
     No {
         /// What the model reads.
@@ -199,7 +201,7 @@ impl Executor {
             }
             Approval::Edit(args) => Permission::Go { notice: Some(texts::edited(&args)), args, rule },
             Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
-            Approval::Respond(text) => Permission::no(text),
+            Approval::Respond(text) => Permission::Answer(text),
         }
     }
 }

@@ -1,0 +1,72 @@
+//! The parts of answers, as they are stored.
+
+use serde_json::Value;
+use superstep_graph::Cx;
+use superstep_llm::{Message, Role, ToolCall};
+
+use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState};
+
+/// The parts of a message of the model, in their order. Calls that were `cut_off` stay pending: their arguments are not whole.
+pub(super) fn of_message(message: &Message, cut_off: bool, cx: &Cx) -> Vec<Part> {
+    let text = |kind, name: &str, text: &str| {
+        let part = part(&message.id, name, kind, cx);
+        (!text.is_empty()).then_some(part)
+    };
+    let mut parts: Vec<Part> = Vec::new();
+    if message.role != Role::Assistant {
+        return parts;
+    }
+    parts.extend(text(PartKind::Reasoning, "reasoning", &message.reasoning));
+    parts.extend(text(PartKind::Text, "text", &message.content));
+    parts.extend(message.tool_calls.iter().enumerate().map(|(position, call)| {
+        let pending = pending(&message.id, position, &call.name, cx);
+        match cut_off {
+            true => pending,
+            false => Part { state: Some(called(call)), ..pending },
+        }
+    }));
+    parts
+}
+
+/// A tool that the model has named.
+pub(super) fn pending(message: &str, position: usize, tool: &str, cx: &Cx) -> Part {
+    let part = part(message, &format!("tool.{position}"), PartKind::Tool, cx);
+    Part { tool: Some(tool.to_owned()), state: Some(ToolState::default()), ..part }
+}
+
+/// The part of the call at `position` of a message, once the model reads this of it.
+///
+/// # Errors
+/// If the call is over according to the state.
+pub(super) fn ended(
+    state: &AgentState,
+    message: &Message,
+    position: usize,
+    end: ToolEvent,
+    cx: &Cx,
+) -> Result<Part, IllegalTransition> {
+    let call = &message.tool_calls[position];
+    let fresh = pending(&message.id, position, &call.name, cx);
+    let stored = state.parts.get(&fresh.id).cloned();
+    // The state may be from a time when there were no parts in it.
+    let part = stored.unwrap_or_else(|| Part { state: Some(called(call)), ..fresh });
+    let before = part.state.clone().unwrap_or_default();
+    Ok(Part { state: Some(before.after(end)?), ..part })
+}
+
+fn called(call: &ToolCall) -> ToolState {
+    let input =
+        serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()));
+    ToolState::default().after(ToolEvent::Called(input)).expect("a pending call may be called")
+}
+
+fn part(message: &str, name: &str, kind: PartKind, cx: &Cx) -> Part {
+    Part {
+        id: format!("{message}.{name}"),
+        session_id: cx.thread().map(ToString::to_string).unwrap_or_default(),
+        message_id: message.to_owned(),
+        kind,
+        tool: None,
+        state: None,
+    }
+}

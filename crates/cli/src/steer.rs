@@ -1,0 +1,33 @@
+//! `superstep steer`: what is said to a turn that another process runs.
+
+use serde_json::json;
+use superstep::{
+    RunConfig,
+    agent::{SteerError, steer as say},
+};
+
+use crate::{
+    args::SteerArgs,
+    exit::{Exit, Failure},
+    place::Place,
+    show::{graph, lines, print},
+};
+
+/// Puts a message where the turn finds it.
+pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
+    let number = match say(&graph, &args.text, RunConfig::thread(args.thread.as_str())).await {
+        Ok(number) => number,
+        Err(SteerError::Run(error)) => return Err(error.into()),
+        Err(_) => {
+            let run = place.command("run", &[&args.text, "--thread", &args.thread]);
+            let message = format!("thread `{}` has nothing to run; use `{run}`", args.thread);
+            return Err(Failure::new(Exit::Thread, message));
+        }
+    };
+    if args.json {
+        return print(&lines([json!({ "thread": args.thread, "steered": number })]));
+    }
+    print(&format!("`{}` is told before its next model call\n", args.thread))
+}

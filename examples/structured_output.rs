@@ -1,0 +1,81 @@
+//! A reply of a Rust type, checked against its schema, from a model that gets it wrong at first and needs no network.
+//!
+//! See: the value as it grows, what the model is told of its mistake, and the value in the end.
+//!
+//! `cargo run -p superstep --example structured_output`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{error::Error, sync::Arc};
+
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use superstep::{
+    Event, StreamMode,
+    agent::{Agent, AgentState, Reply},
+    llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolSpec},
+    prelude::*,
+};
+
+/// What is wanted of a mail.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Order {
+    /// What is ordered.
+    items: Vec<String>,
+    /// How many parcels.
+    parcels: u32,
+}
+
+/// Fills the form, wrongly at first. A real one is `superstep::llm::OpenAiModel`.
+struct Clerk;
+
+impl ChatModel for Clerk {
+    fn name(&self) -> &str {
+        "clerk"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let corrected = request.messages.iter().any(|message| message.role == Role::Tool);
+        let parcels = if corrected { "2}" } else { "\"two\"}" };
+        let piece = |id: Option<&str>, name: Option<&str>, arguments: &str| Delta::ToolCall {
+            index: 0,
+            id: id.map(str::to_owned),
+            name: name.map(str::to_owned),
+            arguments: arguments.to_owned(),
+        };
+        let id = if corrected { "call_2" } else { "call_1" };
+        let deltas = [
+            piece(Some(id), Some("generate_response"), r#"{"items": ["tea"#),
+            piece(None, None, r#"", "cups"], "parcels": "#),
+            piece(None, None, parcels),
+            Delta::Finish(FinishReason::ToolCalls),
+        ];
+        stream::iter(deltas.map(Ok)).boxed()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let agent = Agent::builder(Arc::new(Clerk)).build()?;
+
+    // In one call.
+    let order: Order = agent.extract("Tea and cups, please, in two parcels.", RunConfig::default()).await?;
+    println!("{} in {} parcels", order.items.join(" and "), order.parcels);
+
+    // The same turn, told as it happens.
+    let schema = ToolSpec::of::<Order>("order", "").parameters;
+    let input = AgentState::update().messages([Message::user("The same again.")]).output_schema(schema);
+    let mut run = agent.graph().stream(input, RunConfig::default(), &[StreamMode::Custom]);
+    while let Some(event) = run.next().await {
+        let Event::Custom { name, data, .. } = event else { continue };
+        match name {
+            "output_partial" => println!("  so far: {}", data["output"]),
+            "tool_end" => println!("  the model is told: {}", data["result"]),
+            _ => {}
+        }
+    }
+    let reply = Reply::from(run.outcome().await?);
+    println!("{:?}", reply.read::<Order>()?);
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! X9: the parts of answers.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde_json::json;
+use superstep::{
+    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
+    agent::{AgentOutcome, Part, PartKind, ReactConfig, ToolMode, ToolStatus},
+    checkpoint::SqliteCheckpointer,
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Cancel, Ran, Scenario, kit::Kit, paused, preset};
+
+fn with_parts(answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    Scenario::new(answers).config(|config| ReactConfig { parts: true, ..config })
+}
+
+fn status(part: &Part) -> Option<ToolStatus> {
+    part.state.as_ref().map(|state| state.status)
+}
+
+/// The tool parts of a run: what was called, and what became of it.
+fn tools(ran: &Ran) -> Vec<(&str, ToolStatus, &str)> {
+    let tools = ran.state().parts.iter().filter_map(|part| {
+        let state = part.state.as_ref()?;
+        Some((part.tool.as_deref()?, state.status, state.output.as_deref().unwrap_or_default()))
+    });
+    tools.collect()
+}
+
+/// What was told of the parts, in order.
+fn told(ran: &Ran) -> String {
+    let shown = ran.events();
+    shown.split(' ').filter(|event| event.starts_with("+part")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn x9_a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_completed() {
+    let answer = Answer::stream().reasoning("hm").text(["let me add"]);
+    let answer = answer.call(0, "c1", "add", [r#"{"a":2,"#, r#""b":3}"#]).end("tool_calls").done();
+    let ran = with_parts([answer, txt("5")]).play();
+    assert_eq!(
+        told(&ran),
+        concat!(
+            "+part{3.0.message.tool.0,pending} +part{3.0.message.reasoning,whole} +part{3.0.message.text,whole} ",
+            "+part{3.0.message.tool.0,running} +part{3.0.message.tool.0,completed} +part{5.0.message.text,whole}"
+        )
+    );
+    let parts: Vec<&Part> = ran.state().parts.iter().collect();
+    assert_eq!(
+        parts.iter().map(|part| part.kind).collect::<Vec<_>>(),
+        [PartKind::Reasoning, PartKind::Text, PartKind::Tool, PartKind::Text]
+    );
+    assert_eq!(
+        serde_json::to_value(parts[2]).unwrap(),
+        json!({
+            "id": "3.0.message.tool.0", "session_id": "t", "message_id": "3.0.message", "type": "tool", "tool": "add",
+            "state": {"status": "completed", "input": {"a": 2, "b": 3}, "output": "5"},
+        })
+    );
+    for part in parts {
+        assert!(ran.state().messages.get(&part.message_id).is_some(), "{part:?}");
+    }
+}
+
+#[test]
+fn x9_parts_are_kept_only_where_a_design_wants_them() {
+    for preset in superstep::agent::PRESETS {
+        let ran = Scenario { config: (preset.config)(), ..Scenario::new([txt("hi")]) }.play_here();
+        assert_eq!(!ran.state().parts.is_empty(), preset.name == "opencode", "{}", preset.name);
+        assert_eq!(!told(&ran).is_empty(), preset.name == "opencode", "{}", preset.name);
+    }
+}
+
+#[test]
+fn x9_what_goes_wrong_with_a_call_is_an_error() {
+    use ToolStatus::{Completed, Error};
+    let four = calls([
+        ("c0", "boom", "{}"),
+        ("c1", "nope", "{}"),
+        ("c2", "add", r#"{"a":"x"}"#),
+        ("c3", "echo", r#"{"x":"1"}"#),
+        ("c4", "send", r#"{"to":"a"}"#),
+        ("c5", "add", "{x"),
+    ]);
+    let ran = with_parts([four, txt("ok")]).tools(&["add", "boom", "echo", "send"]).play();
+    assert_eq!(
+        tools(&ran),
+        [
+            ("boom", Error, ran.result("c0")),
+            ("nope", Error, ran.result("c1")),
+            ("add", Error, ran.result("c2")),
+            ("echo", Completed, "r:1"),
+            ("send", Error, ran.result("c4")),
+            ("add", Error, ran.result("c5")),
+        ]
+    );
+    let broken = ran.state().parts.iter().nth(5).unwrap();
+    assert_eq!(broken.state.as_ref().unwrap().input, Some("{x".into()));
+}
+
+#[test]
+fn x9_a_call_that_was_cut_off_never_ran() {
+    let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"a"#]).end("length").done();
+    let ran = with_parts([cut, txt("ok")]).play();
+    let part = ran.state().parts.iter().next().unwrap();
+    let state = part.state.as_ref().unwrap();
+    assert_eq!((state.status, &state.input), (ToolStatus::Error, &None));
+    assert_eq!(state.output.as_deref(), Some(ran.result("c1")));
+    assert!(!told(&ran).contains("running"), "{}", told(&ran));
+}
+
+#[test]
+fn x9_the_parts_of_a_discarded_attempt_go_away() {
+    let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).cut();
+    let ran = with_parts([cut, txt("ok")]).play();
+    assert!(
+        ran.events().contains("+part{3.0.message.tool.0,pending} +attempt_discarded{1}"),
+        "{}",
+        ran.events()
+    );
+    let parts: Vec<_> = ran.state().parts.iter().map(|part| (part.kind, status(part))).collect();
+    assert_eq!(parts, [(PartKind::Text, None)]);
+}
+
+#[test]
+fn x9_a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
+    let slow = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).delay(100).end("tool_calls").done();
+    let ran = Scenario { cancel: Cancel::At(50), ..with_parts([slow]) }.play_here();
+    assert!(
+        ran.events().ends_with("+part{3.0.message.tool.0,pending} +attempt_discarded{1} ◂a"),
+        "{}",
+        ran.events()
+    );
+    assert!(ran.state().parts.is_empty());
+}
+
+#[test]
+fn x9_calls_of_a_cancelled_turn_are_over() {
+    use ToolStatus::{Completed, Error};
+    let interrupted = "The tool call has been interrupted by the user.";
+    let three = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "hang", "{}"), ("c2", "echo", r#"{"x":"2"}"#)]);
+    let scenario = with_parts([three]).tools(&["echo", "hang"]);
+    for (tool_mode, third) in [
+        (ToolMode::Sequential, ("echo", Error, interrupted)),
+        (ToolMode::Parallel { max: 8 }, ("echo", Completed, "r:2")),
+    ] {
+        let scenario = scenario.clone().config(|config| ReactConfig { tool_mode, ..config });
+        let ran = Scenario { cancel: Cancel::At(50), ..scenario }.play_here();
+        assert_eq!(tools(&ran), [("echo", Completed, "r:1"), ("hang", Error, interrupted), third]);
+        assert_eq!(ran.outcome(), AgentOutcome::Cancelled);
+    }
+}
+
+#[test]
+fn x9_stored_parts_reload_equal_and_go_on_after_a_crash() {
+    paused(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("threads.db");
+        let agent = |answers: Vec<Answer>, kit: &Kit| {
+            let config = ReactConfig { parts: true, ..preset() };
+            let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["again", "echo"]);
+            let model = ScriptedModel::new(Script::new(answers));
+            let store: Arc<dyn Checkpointer> = Arc::new(SqliteCheckpointer::open(&path).unwrap());
+            scenario.agent(Arc::new(model), kit).checkpointer(store).build().unwrap()
+        };
+        let kit = Kit::default();
+        let crashed = agent(vec![calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "again", "{}")])], &kit);
+        let mut stream = crashed.process_message_stream("go", RunConfig::thread("t"), &[StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            // The second tool does not return: the run is dropped with the first result stored.
+            if matches!(&event, Event::Custom { name: "tool_start", data, .. } if data["id"] == "c1") {
+                break;
+            }
+        }
+        drop(stream);
+        let stored = crashed.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        assert_eq!(
+            stored.iter().map(|part| status(part).unwrap()).collect::<Vec<_>>(),
+            [ToolStatus::Running; 2]
+        );
+        drop(crashed);
+
+        let recovered = agent(vec![txt("ok")], &kit);
+        assert_eq!(recovered.graph().get_state(&"t".into(), None).await.unwrap().values.parts, stored);
+        recovered.resume(RunConfig::thread("t")).await.unwrap();
+        let parts = recovered.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        let ended: Vec<_> = parts.iter().filter_map(status).collect();
+        assert_eq!(ended, [ToolStatus::Completed; 2]);
+        assert_eq!(parts.iter().filter(|part| part.kind == PartKind::Text).count(), 1);
+    });
+}
+
+#[test]
+fn parts_may_be_switched_on_later() {
+    paused(async {
+        let store = Arc::new(MemoryCheckpointer::new());
+        let agent = |parts, answers: Vec<Answer>| {
+            let config = ReactConfig { parts, ..preset() };
+            let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["hang", "send"]);
+            let model = ScriptedModel::new(Script::new(answers));
+            let agent = scenario.agent(Arc::new(model), &Kit::default());
+            agent.approve_by_interrupt().checkpointer(store.clone()).build().unwrap()
+        };
+        let asked = agent(false, vec![call("c0", "send", r#"{"to":"a"}"#)]);
+        asked.process_message("go", RunConfig::thread("t")).await.unwrap();
+        let answers = superstep::Answers::new().answer("c0", superstep::agent::Approval::Approve);
+        let agent = agent(true, vec![txt("ok")]);
+        agent.resume(RunConfig { answers, ..RunConfig::thread("t") }).await.unwrap();
+        let parts = agent.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        assert_eq!(parts.iter().map(status).collect::<Vec<_>>(), [Some(ToolStatus::Completed), None]);
+    });
+}

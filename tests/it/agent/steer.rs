@@ -1,0 +1,238 @@
+//! N12: what users say while a turn runs.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use superstep::{
+    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode, TokioClock,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, ToolMode},
+    checkpoint::SqliteCheckpointer,
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, http, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Scenario, check, kit::Kit, paused, show};
+
+/// A thread that is steered at some events of its turns.
+struct Steered {
+    agent: Agent,
+    model: ScriptedModel,
+    kit: Kit,
+    /// What is said, and at which event about which call or with which token.
+    said: Vec<(&'static str, &'static str, &'static str)>,
+}
+
+impl Steered {
+    fn new(answers: impl IntoIterator<Item = Answer>, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        Self::with(super::preset(), answers, checkpointer)
+    }
+
+    fn with(
+        config: ReactConfig,
+        answers: impl IntoIterator<Item = Answer>,
+        checkpointer: Arc<dyn Checkpointer>,
+    ) -> Self {
+        let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["add", "echo", "hang", "slow"]);
+        let (model, kit) = (ScriptedModel::new(Script::new(answers)), Kit::default());
+        let agent = scenario.agent(Arc::new(model.clone()), &kit).checkpointer(checkpointer).build().unwrap();
+        Self { agent, model, kit, said: Vec::new() }
+    }
+
+    fn say(mut self, event: &'static str, about: &'static str, text: &'static str) -> Self {
+        self.said.push((event, about, text));
+        self
+    }
+
+    fn config() -> RunConfig {
+        RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") }
+    }
+
+    /// Runs a turn, and says how it ended and what it told of steering.
+    async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
+        let mut stream = self.agent.process_message_stream(text, Self::config(), &[StreamMode::Custom]);
+        let mut told = Vec::new();
+        while let Some(event) = stream.next().await {
+            let Event::Custom { name, data, .. } = event else { continue };
+            if name == "steered" {
+                told.push(data["text"].as_str().unwrap().to_owned());
+            }
+            for (on, about, text) in &self.said {
+                if *on == name && (data["id"] == *about || data["token"] == *about) {
+                    self.agent.steer(text, Self::config()).await.unwrap();
+                }
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        check::calls_are_answered(state.messages.iter());
+        (state, told)
+    }
+
+    /// The last message of each request.
+    fn asked(&self) -> Vec<String> {
+        let last = |request: &superstep::llm::Request| request.messages.last().unwrap().content.clone();
+        self.model.requests().iter().map(last).collect()
+    }
+}
+
+fn memory() -> Arc<dyn Checkpointer> {
+    Arc::new(MemoryCheckpointer::new())
+}
+
+fn messages(state: &AgentState) -> String {
+    show::messages(state.messages.iter())
+}
+
+#[test]
+fn n12_a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
+    paused(async {
+        let two = calls([("c0", "slow", r#"{"x":"b"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
+        let steered = Steered::new([two, txt("ok"), txt("on")], memory());
+        let steered = steered.say("tool_start", "c0", "in French").say("tool_end", "c0", "and short");
+        let (state, told) = steered.turn("go").await;
+        assert_eq!(
+            messages(&state),
+            concat!(
+                r#"u:"go", a:[c0 slow{"x":"b"}, c1 slow{"x":"c"}], t(c0):"r:b", t(c1):"r:c", "#,
+                r#"u:"in French", u:"and short", a:"ok""#
+            )
+        );
+        assert_eq!(told, ["in French", "and short"]);
+        assert_eq!(steered.asked(), ["go", "and short"]);
+        assert_eq!((state.steered, state.outcome), (2, Some(AgentOutcome::Completed)));
+        // Nothing is read twice.
+        let (state, told) = steered.turn("on").await;
+        assert_eq!((state.steered, told.len()), (2, 0));
+    });
+}
+
+#[test]
+fn n12_what_is_said_during_the_last_answer_is_answered_in_the_same_turn() {
+    paused(async {
+        let slow = Answer::stream().text(["Hel"]).delay(100).text(["lo"]).end("stop").done();
+        let steered = Steered::new([slow, txt("Bonjour")], memory()).say("llm_token", "Hel", "in French");
+        let (state, _) = steered.turn("hi").await;
+        assert_eq!(messages(&state), r#"u:"hi", a:"Hello", u:"in French", a:"Bonjour""#);
+        assert_eq!((state.final_reply.as_str(), state.llm_calls), ("Bonjour", 2));
+    });
+}
+
+#[test]
+fn n12_what_is_said_while_the_reply_is_given_by_a_call_is_answered_too() {
+    paused(async {
+        let first =
+            calls([("c0", "generate_response", r#"{"response":"Hello"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
+        let script = [first, call("c2", "generate_response", r#"{"response":"Bonjour"}"#)];
+        let steered = Steered::with(ReactConfig::agentscope(), script, memory());
+        let steered = steered.say("tool_start", "c1", "in French");
+        let (state, _) = steered.turn("hi").await;
+        assert_eq!((state.final_reply.as_str(), steered.asked().len()), ("Bonjour", 2));
+        assert_eq!(steered.asked()[1], "in French");
+    });
+}
+
+#[test]
+fn n12_a_message_survives_a_model_that_cannot_be_asked_and_a_cancelled_turn() {
+    paused(async {
+        let script = [call("c0", "slow", r#"{"x":"c"}"#), http(401, &[], "{}"), txt("ok")];
+        let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
+        let (state, _) = steered.turn("go").await;
+        assert_eq!((state.outcome, state.steered), (Some(AgentOutcome::LlmError), 0));
+        steered.agent.resume(Steered::config()).await.unwrap();
+        assert_eq!(steered.asked(), ["go", "in French", "in French"]);
+
+        let script = [call("c0", "hang", "{}"), txt("ok")];
+        let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
+        let config = Steered::config();
+        let token = config.cancel.clone();
+        let mut stream = steered.agent.process_message_stream("go", config, &[StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            if matches!(event, Event::Custom { name: "tool_start", .. }) {
+                steered.agent.steer("in French", Steered::config()).await.unwrap();
+                token.cancel();
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!((state.outcome, state.steered), (Some(AgentOutcome::Cancelled), 0));
+        let (state, told) = steered.turn("go on").await;
+        assert_eq!((told.len(), state.steered, state.outcome), (1, 1, Some(AgentOutcome::Completed)));
+        assert_eq!(steered.kit.n("hang"), 1);
+    });
+}
+
+#[test]
+fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
+    paused(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("threads.db");
+        let open = || Arc::new(SqliteCheckpointer::open(&path).unwrap()) as Arc<dyn Checkpointer>;
+        let crashed = Steered::new([call("c0", "hang", "{}")], open());
+        let mut stream = crashed.agent.process_message_stream("go", Steered::config(), &[StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            if matches!(event, Event::Custom { name: "tool_start", .. }) {
+                break;
+            }
+        }
+        // Whoever says it has the database open as well, and not the thread.
+        let other = Steered::new([], open());
+        for (number, text) in [(1, "in French"), (2, "please")] {
+            assert_eq!(other.agent.steer(text, Steered::config()).await.unwrap(), number);
+        }
+        drop(stream);
+        let recovered = Steered::new([txt("ok")], open());
+        let reply = recovered.agent.resume(Steered::config()).await.unwrap();
+        assert_eq!((reply.final_reply.as_str(), recovered.asked()), ("ok", vec!["please".to_owned()]));
+        let state = recovered.agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        assert!(messages(&state).ends_with(r#"u:"in French", u:"please", a:"ok""#), "{}", messages(&state));
+    });
+}
+
+#[test]
+fn n12_messages_of_several_speakers_all_arrive() {
+    paused(async {
+        let steered = Steered::new([call("c0", "hang", "{}")], memory());
+        let mut stream = steered.agent.process_message_stream("go", Steered::config(), &[StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            if matches!(event, Event::Custom { name: "tool_start", .. }) {
+                break;
+            }
+        }
+        let say = |n: usize| {
+            let agent = steered.agent.clone();
+            async move { agent.steer(&n.to_string(), Steered::config()).await.unwrap() }
+        };
+        let mut numbers = futures::future::join_all((0..60).map(say)).await;
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=60).collect::<Vec<u64>>());
+    });
+}
+
+#[test]
+fn n12_a_thread_that_has_nothing_to_run_is_not_steered() {
+    paused(async {
+        let steered = Steered::new([txt("ok")], memory());
+        let error = steered.agent.steer("hi", Steered::config()).await.unwrap_err();
+        assert_eq!(error.to_string(), "SS110: thread `t` has nothing to go on from; give it an input first");
+        steered.turn("go").await;
+        let error = steered.agent.steer("hi", Steered::config()).await.unwrap_err();
+        assert!(matches!(error, SteerError::NotRunning { .. }));
+        let message = "thread `t` has nothing to run; say it as a message, which begins a turn";
+        assert_eq!(error.to_string(), message);
+    });
+}
+
+#[test]
+fn n12_parallel_tools_keep_the_message_behind_all_results() {
+    paused(async {
+        let two = calls([("c0", "slow", r#"{"x":"b"}"#), ("c1", "add", r#"{"a":1,"b":1}"#)]);
+        let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..super::preset() };
+        let steered = Steered::with(config, [two, txt("ok")], memory()).say("tool_start", "c0", "wait");
+        let (state, _) = steered.turn("go").await;
+        assert!(
+            messages(&state).ends_with(r#"t(c0):"r:b", t(c1):"2", u:"wait", a:"ok""#),
+            "{}",
+            messages(&state)
+        );
+    });
+}

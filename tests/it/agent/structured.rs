@@ -1,0 +1,191 @@
+//! G39: replies that have a schema.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use superstep::{
+    RunConfig,
+    agent::{Agent, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
+};
+use superstep_testing::{
+    script::{Answer, Script, call, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Ran, Scenario, kit::Kit, paused};
+
+const FINISH: &str = "generate_response";
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]})
+}
+
+fn asked(output: OutputMode, answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    let finish = Finish { output, schema: Some(schema()), ..Finish::default() };
+    Scenario::new(answers).config(|config| ReactConfig { finish, ..config })
+}
+
+fn finish(id: &str, arguments: &str) -> Answer {
+    call(id, FINISH, arguments)
+}
+
+fn last(ran: &Ran, request: usize) -> (&str, &str) {
+    let message = ran.requests[request]["messages"].as_array().unwrap().last().unwrap();
+    (message["role"].as_str().unwrap(), message["content"].as_str().unwrap())
+}
+
+#[test]
+fn g39_arguments_that_do_not_fit_are_told_and_the_next_ones_are_the_output() {
+    let wrong = finish("c1", r#"{"response":"x","answer":"many"}"#);
+    let ran = asked(OutputMode::Tool, [wrong, finish("c2", r#"{"response":"x","answer":42}"#)]).play();
+    assert_eq!(ran.result("c1"), "Arguments Validation Error: `answer`: expected integer, got a string");
+    assert_eq!(ran.requests.len(), 2);
+    let state = ran.state();
+    assert_eq!((state.output.as_ref(), ran.reply()), (Some(&json!({"answer": 42})), "x"));
+    assert_eq!((ran.outcome(), state.answer.invalid), (AgentOutcome::Completed, 1));
+    assert_eq!(state.output_problem, "");
+}
+
+#[test]
+fn g39_after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
+    let wrong = |id, answer: &str| finish(id, &format!(r#"{{"response":"about {id}","answer":{answer}}}"#));
+    let script = [wrong("c1", "\"a\""), wrong("c2", "1.5"), wrong("c3", "null")];
+    let ran = asked(OutputMode::Tool, script).play();
+    let state = ran.state();
+    assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::InvalidOutput));
+    assert_eq!(state.stop_reason, "structured_output_invalid");
+    assert_eq!(state.output_problem, "`answer`: expected integer, got null");
+    assert_eq!((ran.reply(), state.output.as_ref()), ("about c3", None));
+}
+
+#[test]
+fn g39_a_text_is_answered_with_a_nudge_that_counts_as_a_retry() {
+    let ran = asked(OutputMode::Tool, [txt("It is 42."), finish("c1", r#"{"answer":42}"#)]).play();
+    assert_eq!(last(&ran, 1), ("user", "Call the tool 'generate_response' to give your reply."));
+    assert_eq!((ran.state().answer.invalid, ran.outcome()), (1, AgentOutcome::Completed));
+    assert_eq!(ran.reply(), r#"{"answer":42}"#);
+
+    let ran = asked(OutputMode::Tool, [txt("a"), txt("b"), txt("It is 42.")]).play();
+    assert_eq!((ran.reply(), ran.outcome()), ("It is 42.", AgentOutcome::InvalidOutput));
+}
+
+#[test]
+fn a_text_that_is_what_was_asked_for_counts() {
+    let ran = asked(OutputMode::Tool, [txt("```json\n{\"answer\": 42}\n```")]).play();
+    assert_eq!((ran.requests.len(), ran.outcome()), (1, AgentOutcome::Completed));
+    assert_eq!(ran.state().output, Some(json!({"answer": 42})));
+}
+
+#[test]
+fn g39_native_output_is_a_text_that_the_provider_holds_to_the_schema() {
+    let script = [call("c1", "echo", r#"{"x":"1"}"#), txt(r#"{"answer":"many"}"#), txt(r#"{"answer":42}"#)];
+    let ran = asked(OutputMode::Native, script).play();
+    for request in &ran.requests {
+        let format = &request["response_format"];
+        assert_eq!((&format["type"], &format["json_schema"]["schema"]), (&json!("json_schema"), &schema()));
+        let tools = request["tools"].as_array().unwrap();
+        assert!(tools.iter().all(|tool| tool["function"]["name"] != FINISH));
+    }
+    let (role, told) = last(&ran, 2);
+    assert!(role == "user" && told.contains("`answer`: expected integer, got a string"), "{told}");
+    assert_eq!(ran.state().output, Some(json!({"answer": 42})));
+    assert_eq!((ran.reply(), ran.state().answer.invalid), (r#"{"answer":42}"#, 1));
+
+    let ran = asked(OutputMode::Native, [txt("no"), txt("JSON"), txt("today")]).play();
+    assert_eq!((ran.reply(), ran.outcome()), ("today", AgentOutcome::InvalidOutput));
+    assert!(ran.state().output_problem.starts_with("expected"), "{}", ran.state().output_problem);
+}
+
+#[test]
+fn g39_prompted_output_is_asked_for_in_the_system_prompt() {
+    let ran = asked(OutputMode::Prompted, [txt(r#"{"answer":42}"#)]).play();
+    let system = ran.requests[0]["messages"][0]["content"].as_str().unwrap();
+    assert!(system.contains(&schema().to_string()), "{system}");
+    assert_eq!(ran.requests[0].get("response_format"), None);
+    assert_eq!(ran.state().output, Some(json!({"answer": 42})));
+}
+
+#[test]
+fn g39_the_call_at_the_step_limit_carries_the_schema() {
+    for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
+        let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
+        let ran = asked(output, script)
+            .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })
+            .play();
+        for request in &ran.requests[1..] {
+            assert_eq!(request.get("tools"), None);
+            let carries = request["response_format"]["json_schema"]["schema"] == schema()
+                || request["messages"].to_string().contains("JSON Schema");
+            assert!(carries, "{output:?}: {request}");
+        }
+        assert_eq!(ran.state().output, Some(json!({"answer": 42})), "{output:?}");
+        assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::Limit, r#"{"answer":42}"#));
+    }
+}
+
+#[test]
+fn what_has_come_of_the_output_is_told_while_it_is_written() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let finish = Finish { schema: Some(list), ..Finish::default() };
+    let pieces = [r#"{"result":["a"#, r#"b","#, r#" "c"]}"#];
+    let script = [Answer::stream().call(0, "c1", FINISH, pieces).end("tool_calls").done()];
+    let ran = Scenario::new(script).config(|config| ReactConfig { finish, ..config }).play();
+    assert_eq!(
+        ran.events().split(" tool_start").next().unwrap(),
+        r#"a▸ +output_partial{["a"]} +output_partial{["ab"]} +output_partial{["ab","c"]} ◂a"#
+    );
+    assert_eq!(ran.state().output, Some(json!(["ab", "c"])));
+}
+
+#[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
+struct City {
+    name: String,
+    inhabitants: Option<u32>,
+}
+
+fn agent(config: ReactConfig, answers: impl IntoIterator<Item = Answer>) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new(Script::new(answers));
+    let scenario = Scenario { config, ..Scenario::new([]) };
+    let agent = scenario.agent(Arc::new(model.clone()), &Kit::default());
+    let agent = agent.checkpointer(Arc::new(superstep::MemoryCheckpointer::new()));
+    (agent.build().unwrap(), model)
+}
+
+#[test]
+fn g39_a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
+    paused(async {
+        let (agent, model) = agent(
+            super::preset(),
+            [finish("c1", r#"{"name":"Aarhus"}"#), txt("hello"), txt("a"), txt("b"), txt("c")],
+        );
+        let config = || RunConfig::thread("t");
+        let city: City = agent.extract("the second city?", config()).await.unwrap();
+        assert_eq!(city, City { name: "Aarhus".into(), inhabitants: None });
+        // The next turn has no schema.
+        let reply = agent.process_message("hi", config()).await.unwrap();
+        assert_eq!((reply.final_reply.as_str(), reply.output.as_ref()), ("hello", None));
+        assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
+
+        let error = agent.extract::<City>("and the third?", config()).await.unwrap_err();
+        let ExtractError::Invalid { problem, reply } = error else { panic!("{error}") };
+        assert_eq!(
+            (problem.as_str(), reply.final_reply.as_str()),
+            ("a text instead of a call of `generate_response`", "c")
+        );
+    });
+}
+
+#[test]
+fn g39_a_value_of_a_type_that_is_no_object() {
+    paused(async {
+        let (agent, _) = agent(super::preset(), [finish("c1", r#"{"result":[1,2]}"#)]);
+        assert_eq!(agent.extract::<Vec<u32>>("numbers", RunConfig::thread("t")).await.unwrap(), [1, 2]);
+        let (agent, _) = self::agent(super::preset(), [superstep_testing::script::http(401, &[], "{}")]);
+        let error = agent.extract::<Vec<u32>>("numbers", RunConfig::thread("t")).await.unwrap_err();
+        assert!(
+            matches!(&error, ExtractError::NoOutput { reply } if reply.outcome == Some(AgentOutcome::LlmError))
+        );
+        assert!(error.to_string().starts_with("the turn ended without a value: No answer: "), "{error}");
+    });
+}
