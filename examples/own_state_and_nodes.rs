@@ -32,6 +32,7 @@ struct Desk {
 enum Way {
     Tools,
     Again,
+    Room,
     Human,
     End,
 }
@@ -53,8 +54,9 @@ fn way(desk: &Desk) -> Way {
     match should_continue(desk) {
         Next::Tools if refunds => Way::Human,
         Next::Tools => Way::Tools,
+        Next::Agent => Way::Again,
+        Next::Compact => Way::Room,
         Next::Finalize => Way::End,
-        _ => Way::Again,
     }
 }
 
@@ -70,6 +72,7 @@ fn desk(deps: &AgentDeps) -> StateGraph<Desk> {
     graph.add_conditional_edges(nodes.agent, way, |way| match way {
         Way::Tools => nodes.tools,
         Way::Again => guard,
+        Way::Room => nodes.target(Next::Compact),
         Way::Human => human,
         Way::End => nodes.finalize,
     });

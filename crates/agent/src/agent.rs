@@ -2,7 +2,7 @@
 //!
 //! Start at [`Agent`].
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Snapshots, Spill, SteerError, react_graph_as, steer,
+    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, react_graph_as, steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -69,6 +69,7 @@ pub struct AgentBuilder {
     models: Models,
     fallbacks: Vec<Arc<dyn ChatModel>>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
+    sub_agents: Vec<SubAgent>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
     spill: Option<Arc<dyn Spill>>,
@@ -134,6 +135,14 @@ impl AgentBuilder {
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// Adds an agent that the model calls as a tool. What it spends counts as spent by this one; what it asks for approval is asked
+    /// by the run.
+    #[must_use]
+    pub fn sub_agent(mut self, agent: SubAgent) -> Self {
+        self.sub_agents.push(agent);
         self
     }
 
@@ -238,6 +247,7 @@ impl AgentBuilder {
             models,
             fallbacks,
             tools,
+            sub_agents,
             approvals,
             memory,
             spill,
@@ -261,6 +271,11 @@ impl AgentBuilder {
         for tool in tools {
             registry.insert(tool)?;
         }
+        let mut by_name = BTreeMap::new();
+        for agent in sub_agents {
+            registry.insert(Arc::new(agent.clone()))?;
+            by_name.insert(agent.spec().name.clone(), agent);
+        }
         if registry.get(&config.finish.tool).is_some() {
             return Err(RegistryError::Duplicate { name: config.finish.tool.clone() }.into());
         }
@@ -272,7 +287,16 @@ impl AgentBuilder {
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
         let deps = AgentDeps::new(models, registry, config);
-        Ok(AgentDeps { approvals, memory, spill, snapshots, hooks, counter, ..deps })
+        Ok(AgentDeps {
+            approvals,
+            memory,
+            spill,
+            snapshots,
+            hooks,
+            counter,
+            sub_agents: Arc::new(by_name),
+            ..deps
+        })
     }
 }
 
@@ -283,6 +307,7 @@ impl Agent {
             models: model.into(),
             fallbacks: Vec::new(),
             tools: Vec::new(),
+            sub_agents: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,
             spill: None,

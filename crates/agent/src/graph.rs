@@ -1,12 +1,12 @@
 //! The five nodes and how they are wired.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_counter};
 
 use crate::{
-    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
+    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Snapshots, Spill, SubAgent,
     has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
@@ -33,6 +33,8 @@ pub struct AgentDeps {
     pub hooks: Hooks,
     /// What counts the tokens of requests.
     pub counter: Arc<dyn TokenCounter>,
+    /// Those among the tools that are agents themselves, by their names.
+    pub sub_agents: Arc<BTreeMap<String, SubAgent>>,
     /// Everything else.
     pub config: Arc<ReactConfig>,
 }
@@ -46,7 +48,18 @@ impl AgentDeps {
         }
         let (tools, config) = (Arc::new(tools), Arc::new(config));
         let (approvals, hooks, counter) = (Approvals::Deny, Hooks::default(), default_counter());
-        Self { models, tools, approvals, memory: None, spill: None, snapshots: None, hooks, counter, config }
+        Self {
+            models,
+            tools,
+            approvals,
+            memory: None,
+            spill: None,
+            snapshots: None,
+            hooks,
+            counter,
+            sub_agents: Arc::default(),
+            config,
+        }
     }
 }
 
@@ -128,6 +141,9 @@ pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
 #[track_caller]
 pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     let node = graph.add_node_with("tools", deps.clone(), tools);
+    for (name, agent) in &*deps.sub_agents {
+        graph.calls(node, name, agent.graph());
+    }
     finishes(graph, node)
 }
 

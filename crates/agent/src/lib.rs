@@ -28,6 +28,7 @@ mod snapshots;
 mod spill;
 mod state;
 mod steer;
+mod sub_agent;
 mod texts;
 mod thread_folders;
 
@@ -62,3 +63,4 @@ pub use state::{
     Refusal, ToolCallRecord,
 };
 pub use steer::{SteerError, steer};
+pub use sub_agent::SubAgent;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::{ContextView, FileChanges, HookFailure, Parts, PermissionRule, RequestSize};
+use crate::{Budget, ContextView, FileChanges, HookFailure, Parts, PermissionRule, RequestSize};
 
 /// Where the id of a [`Message`] is.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,9 @@ pub struct AgentState {
     pub steered: u64,
     /// Whose memories are stored; empty for the thread's own.
     pub user_id: String,
+    /// What the turn may spend at the most, beside the budget of the configuration: given with the input by an agent that calls
+    /// this one.
+    pub granted: Option<Budget>,
     /// Rounds of tool calls in this turn.
     pub current_step: u32,
     /// How many rounds there may be.

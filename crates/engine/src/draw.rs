@@ -96,6 +96,32 @@ impl ArrowKind {
     }
 }
 
+impl Drawing {
+    /// Adds a graph that the node at `at` calls.
+    fn add_call(&mut self, at: usize, call: usize, name: &str, inside: Self) {
+        let first = self.nodes.len();
+        let end = inside.nodes.iter().position(|node| node.kind == DrawnKind::End);
+        let end = end.expect("every drawing has an end");
+        let place = |inner: usize| match inner {
+            inner if inner == end => at,
+            inner => first + inner - usize::from(inner > end),
+        };
+        let outer = self.nodes[at].clone();
+        let (id, label) = (format!("{}_c{call}", outer.id), format!("{}/{name}", outer.label));
+        for node in inside.nodes.into_iter().filter(|node| node.kind != DrawnKind::End) {
+            let (id, label) = match node.kind {
+                DrawnKind::Start => (id.clone(), label.clone()),
+                _ => (format!("{id}_{}", node.id), format!("{label}/{}", node.label)),
+            };
+            self.nodes.push(DrawnNode { kind: DrawnKind::Inside, id, label, ..node });
+        }
+        let begin = DrawnArrow { from: at, to: first, kind: ArrowKind::Route("call".to_owned()), runs: 0 };
+        let arrows = inside.arrows.into_iter();
+        let arrows = arrows.map(|arrow| DrawnArrow { from: place(arrow.from), to: place(arrow.to), ..arrow });
+        self.arrows.extend([begin].into_iter().chain(arrows));
+    }
+}
+
 impl Topology {
     /// The graph, to be drawn.
     pub fn drawing(&self) -> Drawing {
@@ -134,10 +160,14 @@ impl Topology {
     }
 
     /// The same with what is in its subgraphs, and in theirs: a subgraph is drawn as the node that begins it, its own nodes
-    /// under names like `sub/node`, and its end.
+    /// under names like `sub/node`, and its end. A graph that a node says it calls is drawn as a node `node/call` to which a
+    /// call leads, and its nodes, the last of which lead back.
     pub fn expanded(&self) -> Drawing {
         let mut drawing = self.drawing();
         for (at, index) in self.order().into_iter().enumerate() {
+            for (call, (name, called)) in self.calls(index).iter().enumerate() {
+                drawing.add_call(at, call, name, called.expanded());
+            }
             let Some(inside) = self.subgraph(index) else { continue };
             let inside = inside.expanded();
             // The first of the inner nodes is where it begins, which is the node itself.

@@ -111,6 +111,8 @@ pub struct TopologyBuilder {
     pub channels: Vec<(String, bool)>,
     /// What nodes say that they write.
     pub writes: Vec<WritesSpec>,
+    /// The graphs that nodes say they call: the node's position, a name for the call, and the graph.
+    pub calls: Vec<(Endpoint, String, Arc<Topology>)>,
     /// What is done about suspicions, if it is not a warning.
     pub levels: BTreeMap<Lint, Level>,
     /// What was found to be wrong while they were declared.
@@ -153,6 +155,8 @@ pub(crate) struct TopologyNode {
     pub(crate) deferred: bool,
     pub(crate) worker: bool,
     pub(crate) subgraph: Option<Arc<Topology>>,
+    /// The graphs that it calls, as far as it says so.
+    pub(crate) calls: Vec<(String, Arc<Topology>)>,
     /// What runs in its place once it has failed for good.
     pub(crate) handler: Option<NodeIndex>,
     /// Whether it is such a handler.
@@ -203,6 +207,11 @@ impl Topology {
     /// The graph that a node runs, if it is a subgraph.
     pub fn subgraph(&self, node: NodeIndex) -> Option<&Arc<Topology>> {
         self.nodes[node.position()].subgraph.as_ref()
+    }
+
+    /// The graphs that a node says it calls, each with a name for the call.
+    pub fn calls(&self, node: NodeIndex) -> &[(String, Arc<Topology>)] {
+        &self.nodes[node.position()].calls
     }
 
     /// The node of this name.

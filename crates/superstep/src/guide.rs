@@ -66,3 +66,7 @@ pub mod extending {}
 #[cfg(feature = "workspace-tools")]
 #[doc = include_str!("../../../docs/snapshots.md")]
 pub mod snapshots {}
+
+#[cfg(feature = "agent")]
+#[doc = include_str!("../../../docs/subagents.md")]
+pub mod subagents {}

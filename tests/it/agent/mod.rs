@@ -37,6 +37,7 @@ mod splits;
 mod steer;
 mod stream;
 mod structured;
+mod sub_agents;
 mod tool_cx;
 mod tools;
 mod transcripts;

@@ -45,6 +45,28 @@ impl Budget {
         tokens.is_none() && tool_calls.is_none() && wall.is_none() && cost.is_none()
     }
 
+    /// This budget, and no more than the other one allows.
+    pub(crate) fn within(&self, other: &Self) -> Self {
+        fn least<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+                (one, other) => one.or(other),
+            }
+        }
+        let cost = match (self.cost, other.cost) {
+            // Its own prices: another agent may have another model.
+            (Some(own), Some(other)) => Some(Cost { max: own.max.min(other.max), ..own }),
+            (own, other) => own.or(other),
+        };
+        Self {
+            tokens: least(self.tokens, other.tokens),
+            tool_calls: least(self.tool_calls, other.tool_calls),
+            wall: least(self.wall, other.wall),
+            cost,
+            reserve_final: self.reserve_final,
+        }
+    }
+
     /// Whether its cost can be counted.
     pub(crate) fn has_prices(&self) -> bool {
         self.cost.is_none_or(|cost| cost.per_million_input.is_some() && cost.per_million_output.is_some())

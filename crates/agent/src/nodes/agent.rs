@@ -6,7 +6,7 @@ use superstep_llm::{Message, ModelError, Usage};
 use super::{
     answer,
     asked::{Asked, by_model},
-    budget::Spent,
+    budget::{Spent, of_turn},
     chunk::{message_id, tell_message},
     loops,
     make_room::{Room, summary_due},
@@ -24,6 +24,7 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, 
 /// # Errors
 /// At a limit that is to fail the run.
 pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     if let Some(update) = summary_due(&deps, &state, &cx) {
         return Ok(update);
     }

@@ -1,10 +1,18 @@
 //! What a turn has spent of its budget.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use superstep_llm::Usage;
 
-use crate::{AgentState, Budget};
+use crate::{AgentState, Budget, Cost, ReactConfig};
+
+/// The configuration as it holds for this turn: an agent that another one calls has no more than it was granted.
+pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<ReactConfig> {
+    match &state.granted {
+        None => config,
+        Some(granted) => Arc::new(ReactConfig { budget: config.budget.within(granted), ..(*config).clone() }),
+    }
+}
 
 /// A turn so far.
 pub(super) struct Spent {
@@ -32,16 +40,33 @@ impl Spent {
         near.map(|(reason, share)| (reason, (share * 100.0) as u32))
     }
 
+    /// So much of what is left of a budget.
+    pub(super) fn grant(&self, budget: &Budget, share: f64) -> Budget {
+        let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
+        // The casts saturate, and lose what is less than one.
+        let of = |most: u64, spent: u64| (most.saturating_sub(spent) as f64 * share) as u64;
+        let calls = |most: u32| of(most.into(), u64::try_from(self.tool_calls).unwrap_or(u64::MAX));
+        Budget {
+            tokens: budget.tokens.map(|most| of(most, tokens)),
+            tool_calls: budget.tool_calls.map(|most| u32::try_from(calls(most)).unwrap_or(u32::MAX)),
+            wall: budget.wall.map(|most| most.saturating_sub(self.time).mul_f64(share)),
+            cost: budget.cost.map(|cost| Cost { max: (cost.max - self.cost(cost)).max(0.0) * share, ..cost }),
+            reserve_final: budget.reserve_final,
+        }
+    }
+
+    /// Infinite if a price is not known.
+    fn cost(&self, cost: Cost) -> f64 {
+        let price = |tokens: u64, per_million: Option<f64>| {
+            tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
+        };
+        price(self.usage.input_tokens, cost.per_million_input)
+            + price(self.usage.output_tokens, cost.per_million_output)
+    }
+
     fn shares(&self, budget: &Budget) -> impl Iterator<Item = (&'static str, f64)> {
         let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        let cost = budget.cost.map(|cost| {
-            let price = |tokens: u64, per_million: Option<f64>| {
-                tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
-            };
-            let spent = price(self.usage.input_tokens, cost.per_million_input)
-                + price(self.usage.output_tokens, cost.per_million_output);
-            ("budget_cost", share(spent, cost.max))
-        });
+        let cost = budget.cost.map(|cost| ("budget_cost", share(self.cost(cost), cost.max)));
         let shares = [
             budget.tokens.map(|most| ("budget_tokens", share(tokens as f64, most as f64))),
             budget

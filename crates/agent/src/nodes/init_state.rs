@@ -4,10 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{Cx, State};
 
+use super::budget::of_turn;
 use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
 pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let config = of_turn(config, &state);
     let mut update = AgentState::update();
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");

@@ -7,6 +7,7 @@ mod output;
 mod pending;
 mod permit;
 mod snapshots;
+mod sub_agents;
 mod writes;
 
 use std::sync::{Mutex, OnceLock};
@@ -21,7 +22,11 @@ use self::{
     pending::{Pending, refuse},
     permit::Verdict,
 };
-use super::{budget::Spent, finish::settle, steered::is_waiting};
+use super::{
+    budget::{Spent, of_turn},
+    finish::settle,
+    steered::is_waiting,
+};
 use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, ResultOrder, ToolMode};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
@@ -31,6 +36,7 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, Result
 /// Only if what a call came to cannot be stored.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     let state = outer.agent();
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();
@@ -43,6 +49,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         alone: RwLock::new(()),
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
+        sub_calls: pending.iter().filter(|call| deps.sub_agents.contains_key(&call.name)).count(),
         state: state.clone(),
         outer: Box::new(outer.clone()),
         deps,
@@ -78,6 +85,10 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let parts: Vec<_> = answers.iter().filter_map(|answer| answer.part.clone()).collect();
     if !parts.is_empty() {
         update = update.parts(parts);
+    }
+    let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
+    if !usage.is_empty() {
+        update = update.usage(usage.into_iter().fold(state.usage, |all, usage| all + usage));
     }
     let written = written(&outer, &answers)?;
     let update = ended(&run, &answers, stop, update).await?;
@@ -159,7 +170,18 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
     Ok(answers)
 }
 
+/// Those that are agents come last: what they ask somebody outside ends the node, and by then all others are answered.
 async fn answer_some(
+    run: &Executor,
+    calls: Vec<(usize, Pending)>,
+) -> Result<Vec<(usize, Answer)>, NodeError> {
+    let (agents, tools): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| run.is_sub_agent(call));
+    let mut answers = answer_alike(run, tools).await?;
+    answers.extend(answer_alike(run, agents).await?);
+    Ok(answers)
+}
+
+async fn answer_alike(
     run: &Executor,
     calls: Vec<(usize, Pending)>,
 ) -> Result<Vec<(usize, Answer)>, NodeError> {

@@ -35,6 +35,7 @@ impl TopologyBuilder {
                     deferred: spec.is_some_and(|node| node.deferred),
                     worker: spec.is_some_and(|node| node.worker),
                     subgraph: spec.and_then(|node| node.subgraph.clone()),
+                    calls: Vec::new(),
                     handler: None,
                     handles: spec.is_some_and(|node| node.handles.is_some()),
                 }
@@ -44,6 +45,10 @@ impl TopologyBuilder {
             if let Some(of) = spec.handles.and_then(of) {
                 nodes[of.position()].handler = Some(index[declared]);
             }
+        }
+        for (node, name, called) in self.calls {
+            let node = of(node).expect("checked: only a node of the graph calls");
+            nodes[node.position()].calls.push((name, called));
         }
         for edge in self.edges {
             let from = of(edge.from).expect("checked: no edge leaves the end");

@@ -2,7 +2,7 @@
 
 use std::{panic::Location, sync::Arc};
 
-use superstep_engine::{OnCancel, Problem, ProblemKind, Topology};
+use superstep_engine::{Endpoint, OnCancel, Problem, ProblemKind, Topology};
 
 use super::{NodeRef, RoutingRef, StateGraph};
 use crate::{
@@ -98,6 +98,17 @@ impl<S: State> StateGraph<S> {
         };
         let node = self.declare_mapped(name, graph, erase_routing(run));
         self.routing::<R>(node)
+    }
+
+    /// Says that `node` calls a graph with [`Cx::call`], for drawings: `name` stands for the call. Nothing else changes.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this graph.
+    #[track_caller]
+    pub fn calls<T: State>(&mut self, node: impl Into<NodeRef>, name: &str, graph: &CompiledGraph<T>) {
+        let node = self.endpoint(node.into());
+        assert!(matches!(node, Endpoint::Node(_)), "only a node of a graph can call another one");
+        self.topology.calls.push((node, name.to_owned(), graph.inner().topology.clone()));
     }
 
     #[track_caller]

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolReply};
+use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolReply, Usage};
 use tokio::{
     sync::RwLock,
     task::JoinError,
@@ -58,7 +58,10 @@ pub(super) struct Done {
     pub(super) update: Option<Value>,
     /// Which hook failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    hook_error: Option<HookFailure>,
+    pub(super) hook_error: Option<HookFailure>,
+    /// What a sub-agent spent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<Usage>,
     /// How it was read, if it calls the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) finish: Option<Finish>,
@@ -66,7 +69,7 @@ pub(super) struct Done {
 
 impl Done {
     /// What a call came to that no tool ran for.
-    fn said(result: String) -> Self {
+    pub(super) fn said(result: String) -> Self {
         Self { result, ..Self::default() }
     }
 }
@@ -84,6 +87,8 @@ pub(super) struct Executor {
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Written by tools that want to be alone, read by the others.
     pub(super) alone: RwLock<()>,
+    /// How many calls of the round are sub-agents', which share what is left of the budget.
+    pub(super) sub_calls: usize,
     /// When the time of the turn is over.
     pub(super) out_of_time: Option<Instant>,
     /// The first hook that failed.
@@ -182,7 +187,10 @@ impl Executor {
         };
         let done = match self.doubtful(position, tool, name, call, behaviour).await? {
             Some(done) => done,
-            None => self.run(tool.clone(), name, call, args).await,
+            None => match self.deps.sub_agents.get(name) {
+                Some(agent) => self.ask_agent(agent, name, position, &args).await,
+                None => self.run(tool.clone(), name, call, args).await,
+            },
         };
         let result = match notice {
             Some(notice) => format!("{notice}\n{}", done.result),
@@ -288,7 +296,7 @@ async fn expire(limit: Option<Duration>) {
     }
 }
 
-async fn until(end: Option<Instant>) {
+pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,

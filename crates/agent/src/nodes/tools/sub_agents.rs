@@ -1,0 +1,54 @@
+//! Calls of sub-agents: each is a run of another graph inside this node.
+
+use serde_json::Value;
+use superstep_graph::{State, chain};
+use superstep_llm::Message;
+
+use super::{
+    Executor, Pending,
+    execute::{Done, until},
+};
+use crate::{AgentOutcome, AgentState, SubAgent, nodes::budget::Spent, texts};
+
+impl Executor {
+    /// Whether a call is one of a sub-agent.
+    pub(super) fn is_sub_agent(&self, call: &Pending) -> bool {
+        self.deps.sub_agents.contains_key(&call.name)
+    }
+
+    /// Has a sub-agent take a turn. If it asks somebody outside, this never returns, and the node runs again for the answer;
+    /// the sub-agent goes on then where it was.
+    pub(super) async fn ask_agent(
+        &self,
+        agent: &SubAgent,
+        name: &str,
+        position: usize,
+        args: &Value,
+    ) -> Done {
+        let share = agent.share / self.sub_calls.max(1) as f64;
+        let spent = Spent::of(&self.state, self.cx.now_ms());
+        let input = AgentState::update()
+            .messages([Message::user(args["task"].as_str().unwrap_or_default())])
+            .user_id(self.state.user_id.clone())
+            .granted(spent.grant(&self.deps.config.budget, share));
+        let key = format!("{name}.{position}");
+        let text = tokio::select! {
+            biased;
+            // First, for a graph that has heard of the cancel would take this node along with it.
+            () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
+            () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
+            ended = self.cx.call(&key, &agent.graph, input) => match ended {
+                Ok(state) => return reply(name, state),
+                Err(error) => texts::failed(name, &chain(error.cause())),
+            },
+        };
+        Done { executed: true, ..Done::said(text) }
+    }
+}
+
+/// What the caller's model reads of a turn, and what the turn cost.
+fn reply(name: &str, state: AgentState) -> Done {
+    let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
+    let text = if failed { texts::failed(name, &state.final_reply) } else { state.final_reply };
+    Done { executed: true, usage: Some(state.usage), ..Done::said(text) }
+}

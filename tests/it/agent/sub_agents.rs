@@ -1,0 +1,397 @@
+//! Agents that are tools of other agents.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures::{StreamExt, future::BoxFuture, stream};
+use serde_json::json;
+use superstep::{
+    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, MemoryCheckpointer, RunConfig,
+    StreamMode, Streaming, TaskKey, TaskRecord, ThreadId,
+    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent},
+    llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
+};
+use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::sync::Notify;
+
+use super::{Kit, check, preset};
+use crate::support::{on_every_store, t};
+
+/// Calls its tools until each has answered, one round for each entry, and then says what the last round came to. What it
+/// says depends on what it reads only, so that it may be asked again.
+#[derive(Clone)]
+struct Caller {
+    who: &'static str,
+    rounds: Vec<Vec<(&'static str, &'static str)>>,
+    /// How often it was asked, and with how many tools.
+    asked: Arc<Mutex<Vec<usize>>>,
+}
+
+fn caller(who: &'static str, rounds: &[&[(&'static str, &'static str)]]) -> Caller {
+    Caller { who, rounds: rounds.iter().map(|round| round.to_vec()).collect(), asked: Arc::default() }
+}
+
+impl Caller {
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+impl ChatModel for Caller {
+    fn name(&self) -> &str {
+        self.who
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        self.asked.lock().unwrap().push(request.tools.len());
+        let turn = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        let since = &request.messages[turn..];
+        let round = since.iter().filter(|message| message.role == Role::Assistant).count();
+        let calls = self.rounds.get(round).filter(|_| !request.tools.is_empty());
+        let usage = Delta::Usage(Usage { input_tokens: 40, output_tokens: 10 });
+        let deltas = match calls {
+            Some(calls) => {
+                let call = |(n, (name, args)): (usize, &(&str, &str))| Delta::ToolCall {
+                    index: n,
+                    id: Some(format!("{}{round}.{n}", self.who)),
+                    name: Some((*name).to_owned()),
+                    arguments: (*args).to_owned(),
+                };
+                let calls = calls.iter().enumerate().map(call);
+                calls.chain([usage, Delta::Finish(FinishReason::ToolCalls)]).collect()
+            }
+            None => {
+                let results = since.iter().rev().take_while(|message| message.role == Role::Tool);
+                let mut results: Vec<_> = results.map(|message| message.content.as_str()).collect();
+                results.reverse();
+                let text = format!("{}: {}", self.who, results.join(", "));
+                vec![Delta::Text(text), usage, Delta::Finish(FinishReason::Stop)]
+            }
+        };
+        stream::iter(deltas).map(Ok).boxed()
+    }
+}
+
+fn agent(model: &Caller, kit: &Kit, tools: &[&'static str]) -> AgentBuilder {
+    Agent::builder(Arc::new(model.clone())).tools(kit.tools(tools)).config(preset()).approve_by_interrupt()
+}
+
+fn sub(name: &str, agent: AgentBuilder) -> SubAgent {
+    SubAgent::new(name, "Knows more.", &agent.build().unwrap())
+}
+
+/// A boss whose researcher uses a tool once.
+fn office(kit: &Kit, boss: &Caller, digger: &Caller) -> AgentBuilder {
+    agent(boss, kit, &["echo"]).sub_agent(sub("digger", agent(digger, kit, &["echo", "send", "hang"])))
+}
+
+const DIG: (&str, &str) = ("digger", r#"{"task":"dig"}"#);
+const ECHO: (&str, &str) = ("echo", r#"{"x":"1"}"#);
+const SEND: (&str, &str) = ("send", r#"{"to":"a"}"#);
+const HANG: (&str, &str) = ("hang", "{}");
+
+fn valid(state: &AgentState) {
+    let messages: Vec<Message> = state.messages.iter().cloned().collect();
+    check::calls_are_answered(&messages);
+}
+
+#[tokio::test]
+async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested() {
+    let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[ECHO]]));
+    let agent = office(&kit, &boss, &digger).build().unwrap();
+    let streaming = Streaming { subgraphs: true, ..Streaming::from([StreamMode::Custom]) };
+    let mut stream = agent.process_message_stream("go", RunConfig::default(), streaming);
+    let (mut outside, mut inside) = (Vec::new(), Vec::new());
+    while let Some(event) = stream.next().await {
+        let json = serde_json::to_value(&event).unwrap();
+        match event {
+            Event::Custom { name, data, .. } if name.starts_with("tool") => {
+                outside.push(format!("{name} {}", data["tool"]))
+            }
+            Event::Subgraph { .. } => inside.push(json.to_string()),
+            _ => {}
+        }
+    }
+    assert_eq!(
+        outside,
+        [r#"tool_start "echo""#, r#"tool_end "echo""#, r#"tool_start "digger""#, r#"tool_end "digger""#]
+    );
+    assert!(
+        inside.iter().any(|event| event.contains("tool_start") && event.contains("digger.0")),
+        "{inside:?}"
+    );
+    let state = stream.outcome().await.unwrap().state;
+    // In call order, though the sub-agent comes last.
+    assert_eq!(state.final_reply, "boss: digger: r:1, r:1");
+    assert_eq!(state.tools_used.iter().map(String::as_str).collect::<Vec<_>>(), ["digger", "echo"]);
+    // Two requests of each.
+    assert_eq!(state.usage, Usage { input_tokens: 160, output_tokens: 40 });
+    assert_eq!((state.llm_calls, boss.asked(), digger.asked()), (2, 2, 2));
+    valid(&state);
+}
+
+on_every_store! {
+    async fn an_approval_inside_a_sub_agent_is_asked_by_the_run_and_answered_in_another_process(backend: Backend) {
+        let kit = Kit::default();
+        let (boss, digger) = (caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[SEND, ECHO]]));
+        let open = || office(&kit, &boss, &digger).checkpointer(backend.open()).build().unwrap();
+        let asked = open().process_message("go", t()).await.unwrap();
+        assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+        let interrupt = &asked.interrupts[0];
+        assert_eq!((interrupt.key.as_str(), interrupt.question["tool"].as_str()), ("digger0.0", Some("send")));
+        assert!(interrupt.id.starts_with("tools:0:digger.0/tools:0:"), "{}", interrupt.id);
+        assert_eq!(kit.n("echo"), 2);
+
+        let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
+        let agent = open();
+        let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        assert_eq!(reply.final_reply, "boss: digger: sent, r:1, r:1");
+        // Nothing ran twice, on either level.
+        assert_eq!((kit.n("send"), kit.n("echo"), boss.asked(), digger.asked()), (1, 2, 2, 2));
+        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
+    }
+
+    async fn several_sub_agents_ask_side_by_side_and_one_two_levels_down(backend: Backend) {
+        let kit = Kit::default();
+        let deep = caller("deep", &[&[SEND]]);
+        let middle = caller("middle", &[&[("deep", r#"{"task":"deeper"}"#)]]);
+        let boss = caller("boss", &[&[("middle", r#"{"task":"a"}"#), ("deep", r#"{"task":"b"}"#)]]);
+        let open = || {
+            let lowest = || sub("deep", agent(&deep, &kit, &["send"]));
+            let between = sub("middle", agent(&middle, &kit, &[]).sub_agent(lowest()));
+            let config = ReactConfig { tool_mode: superstep::agent::ToolMode::Parallel { max: 4 }, ..preset() };
+            let agent = agent(&boss, &kit, &[]).config(config).sub_agent(between).sub_agent(lowest());
+            agent.checkpointer(backend.open()).build().unwrap()
+        };
+        let asked = open().process_message("go", t()).await.unwrap();
+        let ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            ["tools:0:middle.0/tools:0:deep.0/tools:0:deep0.0", "tools:0:deep.1/tools:0:deep0.0"]
+        );
+        // One after the other, each in its own process.
+        let answer = |id: &str, approval| RunConfig { answers: Answers::new().answer(id, approval), ..t() };
+        let asked = open().resume(answer(ids[1], Approval::Deny("no".into()))).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 1);
+        let reply = open().resume(answer(ids[0], Approval::Approve)).await.unwrap();
+        assert_eq!(reply.final_reply, "boss: middle: deep: sent, deep: Error: Permission denied: no");
+        assert_eq!((kit.n("send"), deep.asked(), middle.asked(), boss.asked()), (1, 4, 2, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole() {
+    let (kit, boss, digger) =
+        (Kit::default(), caller("boss", &[&[ECHO, DIG, DIG]]), caller("digger", &[&[HANG]]));
+    let agent =
+        office(&kit, &boss, &digger).checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+    let config = t();
+    let token = config.cancel.clone();
+    let cancel = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        token.cancel();
+    };
+    let (reply, ()) = tokio::join!(agent.process_message("go", config), cancel);
+    assert_eq!(reply.unwrap().outcome, Some(AgentOutcome::Cancelled));
+    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    valid(&state);
+    let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+    let interrupted = "The tool call has been interrupted by the user.";
+    assert_eq!(results, ["r:1", interrupted, interrupted]);
+    // The next turn is a turn like any other.
+    let next = agent.process_message("again", RunConfig { step_limit: 50, ..t() });
+    let reply = tokio::time::timeout(std::time::Duration::from_millis(50), next).await;
+    assert!(reply.is_err(), "it digs again, and hangs");
+}
+
+/// The budget of the boss, and how much of it the digger may have.
+fn thrifty(kit: &Kit, boss: &Caller, digger: &Caller, tokens: u64, share: f64) -> Agent {
+    let budget = Budget { tokens: Some(tokens), reserve_final: true, ..Budget::default() };
+    let patient = ReactConfig { loops: Vec::new(), ..preset() };
+    let own = sub("digger", agent(digger, kit, &["echo"]).config(patient)).share(share);
+    agent(boss, kit, &[]).config(ReactConfig { budget, ..preset() }).sub_agent(own).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
+    let rounds: &[&[(&str, &str)]] = &[&[ECHO], &[ECHO], &[ECHO], &[ECHO]];
+    let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG]]), caller("digger", rounds));
+    // 50 of 450 are spent when it is called; a half of the rest is 200, which four requests exhaust.
+    let agent = thrifty(&kit, &boss, &digger, 450, 0.5);
+    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    assert_eq!((kit.n("echo"), digger.asked()), (3, 5), "the last one is without tools");
+    assert_eq!(*digger.asked.lock().unwrap(), [1, 1, 1, 1, 0]);
+    assert_eq!(state.usage.input_tokens + state.usage.output_tokens, 350);
+    assert_eq!(state.outcome, Some(AgentOutcome::Completed));
+
+    // What it spends is spent for the caller.
+    let (kit, boss, digger) =
+        (Kit::default(), caller("boss", &[&[DIG], &[DIG]]), caller("digger", &[&[ECHO]]));
+    let agent = thrifty(&kit, &boss, &digger, 160, 1.0);
+    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Budget), 2));
+    valid(&state);
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_a_sub_agent_is_read_by_the_callers_model() {
+    let kit = Kit::default();
+    let (boss, digger) =
+        (caller("boss", &[&[DIG, ("digger", r#"{"work":1}"#)]]), caller("digger", &[&[ECHO]]));
+    let limit = superstep::agent::Limit { max: 0, at: superstep::agent::AtLimit::Fail, ..preset().limit };
+    let failing = agent(&digger, &kit, &["echo"]).config(ReactConfig { limit, ..preset() });
+    let agent = agent(&boss, &kit, &[]).sub_agent(sub("digger", failing)).build().unwrap();
+    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+    assert!(
+        results[0].starts_with("Error executing 'digger': ") && results[0].contains("limit of 0"),
+        "{}",
+        results[0]
+    );
+    assert!(results[1].starts_with("Error: invalid args for 'digger': "), "{}", results[1]);
+    assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Completed), 0));
+}
+
+/// Does something when it is about to store something for the `n`-th time.
+struct At {
+    store: Arc<MemoryCheckpointer>,
+    left: AtomicUsize,
+    /// Told then; the store hangs if `hangs`.
+    now: Arc<Notify>,
+    hangs: bool,
+}
+
+impl At {
+    fn write<T: Send + 'static>(&self, write: BoxFuture<'static, T>) -> BoxFuture<'static, T> {
+        if self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
+            return write;
+        }
+        self.now.notify_one();
+        if self.hangs { Box::pin(std::future::pending()) } else { write }
+    }
+}
+
+impl Wrapper for At {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (store, task) = (self.store.clone(), task.clone());
+        self.write(Box::pin(async move { store.record(&task, record).await }))
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let (store, thread) = (self.store.clone(), thread.clone());
+        self.write(Box::pin(async move { store.commit(&thread, expected, next).await }))
+    }
+}
+
+fn watched(hangs: bool, n: usize) -> (Arc<dyn Checkpointer>, Arc<MemoryCheckpointer>, Arc<Notify>) {
+    let (store, now) = (Arc::new(MemoryCheckpointer::new()), Arc::new(Notify::new()));
+    let at = At { store: store.clone(), left: AtomicUsize::new(n), now: now.clone(), hangs };
+    (Arc::new(Wrapped(at)), store, now)
+}
+
+const IN_DOUBT: &str = "Error: the outcome of this call is unknown";
+
+#[tokio::test]
+async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
+    for n in 1.. {
+        let (kit, boss, digger) =
+            (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
+        let (stops, store, now) = watched(true, n);
+        let first = office(&kit, &boss, &digger).checkpointer(stops).build().unwrap();
+        let ended = tokio::select! {
+            reply = first.process_message("go", t()) => Some(reply.unwrap()),
+            () = now.notified() => None,
+        };
+        drop(first);
+        let crashed = ended.is_none();
+        let agent = office(&kit, &boss, &digger).checkpointer(store).build().unwrap();
+        let reply = match ended {
+            Some(reply) => reply,
+            None if n == 1 => agent.process_message("go", t()).await.unwrap(),
+            None => agent.resume(t()).await.unwrap(),
+        };
+        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
+        let doubtful = reply.final_reply.contains(IN_DOUBT);
+        assert!(doubtful || reply.final_reply == "boss: r:1, digger: r:1", "{n}: {}", reply.final_reply);
+        assert!(kit.n("echo") <= 2, "{n}: no effect happens twice");
+        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
+        if !crashed {
+            assert!(n > 15, "there were writes of both agents: {n}");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
+    for n in 1.. {
+        let (kit, boss, digger) =
+            (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
+        let (tells, _, now) = watched(false, n);
+        let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
+        let config = t();
+        let token = config.cancel.clone();
+        let run = agent.process_message("go", config);
+        tokio::pin!(run);
+        let told = tokio::select! {
+            biased;
+            reply = &mut run => { reply.unwrap(); false }
+            () = now.notified() => { token.cancel(); true }
+        };
+        if !told {
+            break;
+        }
+        let reply = run.await.unwrap();
+        let ended = [Some(AgentOutcome::Cancelled), Some(AgentOutcome::Completed), None];
+        assert!(ended.contains(&reply.outcome), "{n}: {:?}", reply.outcome);
+        let state = agent.graph().get_state(&"t".into(), None).await.unwrap();
+        if state.next.is_empty() {
+            valid(&state.values);
+        }
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
+        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
+        let next = agent.process_message("more", t()).await.unwrap();
+        assert_eq!(next.outcome, Some(AgentOutcome::Completed), "{n}");
+    }
+}
+
+#[tokio::test]
+async fn the_graph_of_graphs_can_be_drawn() {
+    let (kit, boss, digger) = (Kit::default(), caller("boss", &[]), caller("digger", &[]));
+    let agent = office(&kit, &boss, &digger).build().unwrap();
+    let flat = agent.graph().topology().text();
+    assert!(!flat.contains("digger"), "{flat}");
+    let text = agent.graph().topology().expanded().text();
+    for line in [
+        "tools ┄┄▶ tools/digger  (call)",
+        "tools/digger ──▶ tools/digger/init_state",
+        "tools/digger/agent ┄┄▶ tools/digger/tools  (Tools)",
+        "tools/digger/finalize ──▶ tools",
+    ] {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert!(text.lines().any(|drawn| words(drawn) == words(line)), "no `{line}` in\n{text}");
+    }
+    assert!(agent.graph().topology().expanded().svg().contains("tools/digger/agent"));
+}
+
+#[test]
+fn a_sub_agent_is_offered_like_any_other_tool() {
+    let (kit, boss, digger) = (Kit::default(), caller("boss", &[]), caller("digger", &[]));
+    let deps = office(&kit, &boss, &digger).deps().unwrap();
+    let spec = deps.tools.specs().into_iter().find(|spec| spec.name == "digger").unwrap();
+    assert_eq!((spec.description.as_str(), &spec.parameters["required"]), ("Knows more.", &json!(["task"])));
+    let twice = office(&kit, &boss, &digger).sub_agent(sub("digger", agent(&digger, &kit, &[]))).build();
+    assert!(twice.is_err_and(|error| error.to_string().contains("`digger`")));
+}
