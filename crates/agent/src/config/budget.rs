@@ -63,7 +63,7 @@ impl Budget {
             tool_calls: least(self.tool_calls, other.tool_calls),
             wall: least(self.wall, other.wall),
             cost,
-            reserve_final: self.reserve_final,
+            reserve_final: self.reserve_final || other.reserve_final,
         }
     }
 
