@@ -79,7 +79,8 @@ impl ContextView {
     /// conversation was replaced since.
     pub(crate) fn for_turn(state: &AgentState, breaker: &Breaker) -> Self {
         let view = &state.context;
-        if !view.start.is_empty() && state.messages.position(&view.start).is_none() {
+        let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
+        if [&view.start, &view.shortened, &view.pruned].into_iter().any(is_gone) {
             return Self::default();
         }
         let mut view = Self { due: false, overflows: 0, refused: None, ..view.clone() };

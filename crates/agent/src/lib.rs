@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
-//! `finalize` makes the reply. Start at [`Agent`], or at [`react_graph`] for the graph alone.
+//! `finalize` makes the reply. Where summaries of long conversations are configured there is a sixth, `compact`, before `agent`.
+//! Start at [`Agent`], or at [`react_graph`] for the graph alone.
 
 mod agent;
 mod approval;

@@ -58,8 +58,11 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
             }
         }
     }
-    if let Step::Change(change) = plan(meter, &room.state, false) {
-        room.take(change);
+    match plan(meter, &room.state, false) {
+        Step::Change(change) => room.take(change),
+        // The agent is to say so.
+        Step::NoRoom { .. } => return update.context(room.state.context),
+        Step::Send | Step::Consolidate(_) => {}
     }
     if let Some(change) = &room.changed {
         events::compacted(&cx, change.before, change.after, change.dropped);
