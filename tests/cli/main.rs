@@ -8,6 +8,8 @@ mod answers;
 mod approvals;
 mod keep;
 mod kill;
+#[cfg(unix)]
+mod mcp;
 mod models;
 mod modes;
 mod real_model;

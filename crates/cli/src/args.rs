@@ -341,6 +341,9 @@ pub(crate) struct PresetsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolsArgs {
+    /// A TOML file whose MCP servers are started, and asked for theirs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// One JSON object a tool.
     #[arg(long)]
     pub(crate) json: bool,

@@ -23,6 +23,7 @@ mod profile;
 mod approve;
 mod follow;
 mod keep;
+mod mcp;
 mod output;
 mod results;
 mod revert;
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,
                 args::Command::Presets(args) => settings::presets(&args),
-                args::Command::Tools(args) => tools::list(&args),
+                args::Command::Tools(args) => tools::list(&args).await,
                 args::Command::Completions { shell } => show::completions(shell),
             }
         });

@@ -6,11 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use futures::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep::{
     Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming, SystemClock, ThreadId,
     agent::{Agent, AgentBuilder, AgentError, AgentOutcome},
+    mcp::McpServer,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +20,7 @@ use crate::{
     approve::Waiting,
     args::{ResumeArgs, RunArgs, TurnArgs},
     exit::{Exit, Failure},
+    mcp,
     model::{Choice, Environment, OFFLINE, Remembered, Wish},
     output::{Human, Json, Output},
     place::Place,
@@ -44,7 +47,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
-    setup.follow(setup.agent.process_message_stream(&prompt, config, streaming())).await
+    let exit = setup.follow(setup.agent.process_message_stream(&prompt, config, streaming())).await;
+    setup.close().await;
+    exit
 }
 
 /// Goes on with a stopped turn.
@@ -68,7 +73,9 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let answers = decisions.answers(setup.thread.as_str(), &Waiting::of(asked)?)?;
     let config = RunConfig { answers, ..setup.config()? };
     let stream = setup.agent.resume_stream(config, streaming()).await?;
-    setup.follow(stream).await
+    let exit = setup.follow(stream).await;
+    setup.close().await;
+    exit
 }
 
 /// The agent's events. Stdout may be a pager that nobody reads for a while.
@@ -146,6 +153,7 @@ pub(crate) struct Setup<'a> {
     chosen: Chosen,
     cwd: PathBuf,
     pub(crate) agent: Agent,
+    servers: Vec<McpServer>,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -172,6 +180,7 @@ impl<'a> Setup<'a> {
         let choice = wish.settle().await?;
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let tools = tools::chosen(&cwd, &chosen)?;
+        let servers = mcp::connect(&chosen).await?;
         let models = choice.fallbacks.iter().cloned();
         let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
         let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
@@ -181,6 +190,7 @@ impl<'a> Setup<'a> {
         };
         let agent = models
             .tools(tools)
+            .tools(servers.iter().flat_map(McpServer::tools))
             .spill(Arc::new(results::kept(&cwd)?))
             .approve_by_interrupt()
             .config(config)
@@ -189,7 +199,12 @@ impl<'a> Setup<'a> {
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, cancel })
+        Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, servers, cancel })
+    }
+
+    /// Ends the servers, and waits for that.
+    async fn close(&self) {
+        join_all(self.servers.iter().map(McpServer::close)).await;
     }
 
     pub(crate) fn config(&self) -> Result<RunConfig, Failure> {

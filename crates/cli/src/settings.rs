@@ -8,6 +8,7 @@ use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 use crate::{
     args::{Mode, PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
+    mcp,
     profile::{MODELS, Profiles},
     revert, show, tools,
 };
@@ -26,6 +27,9 @@ const MODE: &str = "mode";
 const SINGLE: &str = "single";
 const REACT: &str = "react";
 
+/// The entries of a configuration that are the program's own, and kept if another preset is chosen.
+const OWN: [&str; 4] = [MODELS, tools::KEY, mcp::KEY, revert::KEY];
+
 /// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
 
@@ -36,8 +40,7 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         (None, Some(preset)) => {
             // Whom the agent asks and what it may do are no matters of its design.
             let mut thread = thread.unwrap_or_default();
-            let kept =
-                [MODELS, tools::KEY, revert::KEY].map(|own| Some((own.to_owned(), thread.remove(own)?)));
+            let kept = OWN.map(|own| Some((own.to_owned(), thread.remove(own)?)));
             let preset = ("preset".to_owned(), Value::from(preset.as_str()));
             [preset].into_iter().chain(kept.into_iter().flatten()).collect()
         }
@@ -84,7 +87,7 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
 /// What was chosen about the agent itself.
 fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     let mut chosen = chosen.clone();
-    for own in [MODELS, tools::KEY, revert::KEY] {
+    for own in OWN {
         chosen.remove(own);
     }
     let mode = chosen.get(MODE).and_then(Value::as_str);
@@ -96,7 +99,7 @@ fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     Ok(if is_single { config.single_round() } else { config })
 }
 
-fn read(file: &Path) -> Result<Chosen, Failure> {
+pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     let failed = |what: String| Failure::usage(format!("the configuration `{}` {what}", file.display()));
     let size = fs::metadata(file).map_err(|cause| failed(format!("cannot be read: {cause}")))?;
     if size.len() > MOST_CONFIG {
@@ -108,6 +111,7 @@ fn read(file: &Path) -> Result<Chosen, Failure> {
     if let Err(error) = Profiles::of(&chosen) {
         return Err(failed(format!("does not fit: `models`: {error}")));
     }
+    mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }

@@ -2,14 +2,16 @@
 
 use std::{path::Path, sync::Arc};
 
+use futures::future::join_all;
 use serde_json::{Value, json};
-use superstep::{Clock, SystemClock, agent::workspace, llm::Tool};
+use superstep::{Clock, SystemClock, agent::workspace, llm::Tool, mcp::McpServer};
 
 use crate::{
     args::{PlaceArgs, ToolsArgs},
     exit::{Exit, Failure},
+    mcp,
     place::Place,
-    settings::Chosen,
+    settings::{self, Chosen},
     show,
 };
 
@@ -64,14 +66,28 @@ fn group(tool: &str) -> (&'static str, bool) {
 }
 
 /// Lists them.
-pub(crate) fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
+pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let place = Place::new(PlaceArgs { db: None, cwd: None })?;
     let mut tools = all(&place.cwd)?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
+    let servers = match &args.config {
+        Some(file) => mcp::connect(&settings::read(file)?).await?,
+        None => Vec::new(),
+    };
+    let own = tools.into_iter().map(|tool| {
+        let (group, asks) = group(&tool.spec().name);
+        (group.to_owned(), asks, tool)
+    });
+    let of_server = |server: &McpServer| {
+        let name = format!("mcp.{}", server.name());
+        let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
+        server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
+    };
+    let tools: Vec<_> = own.chain(servers.iter().flat_map(of_server)).collect();
+    join_all(servers.iter().map(McpServer::close)).await;
     if args.json {
-        return show::print(&show::lines(tools.iter().map(|tool| {
+        return show::print(&show::lines(tools.iter().map(|(group, asks, tool)| {
             let spec = tool.spec();
-            let (group, asks) = group(&spec.name);
             json!({
                 "tool": spec.name,
                 "group": group,
@@ -82,11 +98,10 @@ pub(crate) fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         })));
     }
     let mut table = show::new_table(&["GROUP", "TOOL", "", "WHAT IT DOES"]);
-    for tool in &tools {
+    for (group, asks, tool) in &tools {
         let spec = tool.spec();
-        let (group, asks) = group(&spec.name);
         let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
-        table.add_row([group, &spec.name, if asks { "asks" } else { "" }, first]);
+        table.add_row([group.as_str(), &spec.name, if *asks { "asks" } else { "" }, first]);
     }
     show::print(&format!("{}\n", table.trim_fmt()))
 }

@@ -59,6 +59,10 @@ pub mod structured {}
 #[doc = include_str!("../../../docs/tools.md")]
 pub mod tools {}
 
+#[cfg(feature = "mcp")]
+#[doc = include_str!("../../../docs/mcp.md")]
+pub mod mcp {}
+
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/extending.md")]
 pub mod extending {}

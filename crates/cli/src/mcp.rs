@@ -1,0 +1,38 @@
+//! The MCP servers of a configuration: `[mcp.NAME]`.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+use serde::Deserialize;
+use serde_json::Value;
+use superstep::mcp::{McpConfig, McpServer};
+
+use crate::{
+    exit::{Exit, Failure},
+    settings::Chosen,
+};
+
+/// Under which name they stand in a configuration.
+pub(crate) const KEY: &str = "mcp";
+
+/// Reads the servers of a configuration by their names.
+///
+/// # Errors    What is wrong with one of them.
+pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, String> {
+    let Some(servers) = chosen.get(KEY) else { return Ok(BTreeMap::new()) };
+    let Value::Object(servers) = servers else {
+        return Err("`mcp` is a table of servers, such as `[mcp.files]`".to_owned());
+    };
+    let read = |(name, server): (&String, &Value)| {
+        let server = McpConfig::deserialize(server).map_err(|error| format!("`mcp.{name}`: {error}"))?;
+        Ok((name.clone(), server))
+    };
+    servers.iter().map(read).collect()
+}
+
+/// Starts or connects all of them at once.
+pub(crate) async fn connect(chosen: &Chosen) -> Result<Vec<McpServer>, Failure> {
+    let servers = servers(chosen).map_err(Failure::usage)?;
+    let connecting = servers.into_iter().map(|(name, config)| McpServer::connect(name, config));
+    try_join_all(connecting).await.map_err(|error| Failure::caused(Exit::Failed, &error))
+}

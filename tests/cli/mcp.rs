@@ -1,0 +1,64 @@
+//! MCP servers of a configuration.
+
+use superstep_testing::script::{call, txt};
+
+use crate::support::{Place, serve};
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/server.sh");
+
+fn configured(place: &Place, more: &str) {
+    let env = "{ SEEN = \"seen\", GREETING = \"from ${HOME}\" }";
+    let toml = format!("[mcp.small]\ncommand = \"sh\"\nargs = [\"{SERVER}\"]\nenv = {env}\n{more}");
+    place.file("agent.toml", &toml);
+}
+
+#[tokio::test]
+async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
+    let place = Place::new();
+    configured(&place, "");
+    let home = std::env::var("HOME").unwrap();
+    let said = r#"{"what":"hi"}"#;
+    let server =
+        serve([call("c1", "small_say", said), txt("one"), call("c2", "small_say", said), txt("two")]).await;
+    let base_url = server.base_url();
+    let url = ["--base-url", &base_url, "--model", "m"];
+    let run = [&["run", "go", "-q", "--thread", "t", "--config", "agent.toml"], &url[..]].concat();
+    assert_eq!(place.run(&run).await.ok().stdout, "one\n");
+    // The thread remembers its servers.
+    assert_eq!(place.run(&["run", "more", "-q", "--thread", "t"]).await.ok().stdout, "two\n");
+    let state = place.state("t").await;
+    let results = &state["values"]["tool_result_history"];
+    assert_eq!(results[0], format!("hi no key from {home}"), "{results}");
+    let stored = std::fs::read(place.database()).unwrap();
+    let has = |text: &str| stored.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("from ${HOME}"), "the name is stored");
+    assert_eq!(std::fs::read_to_string(place.work().join("seen")).unwrap().matches("ended").count(), 2);
+}
+
+#[tokio::test]
+async fn the_tools_of_servers_are_listed() {
+    let place = Place::new();
+    configured(&place, "tools = [\"say\", \"fail\"]\n");
+    let listed = place.run(&["tools", "--config", "agent.toml"]).await.ok().stdout;
+    let rows: Vec<_> = listed.lines().filter(|line| line.contains("mcp.small")).collect();
+    assert_eq!(rows.len(), 2, "{listed}");
+    assert!(rows[0].contains("small_say") && !rows[0].contains("asks"), "{listed}");
+    assert!(rows[1].contains("small_fail") && rows[1].contains("asks"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_none_ends_the_run_before_it_begins() {
+    let place = Place::new();
+    place.file("agent.toml", "[mcp.small]\ncmd = \"sh\"\n");
+    let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("does not fit: `mcp.small`: unknown field `cmd`"), "{}", ran.stderr);
+    place.file("agent.toml", "[mcp.small]\ncommand = \"superstep-no-such-program\"\n");
+    let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr.contains("MCP server `small`: there is no program `superstep-no-such-program`"),
+        "{}",
+        ran.stderr
+    );
+}
