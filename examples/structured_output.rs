@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The same turn, told as it happens.
     let schema = ToolSpec::of::<Order>("order", "").parameters;
     let input = AgentState::update().messages([Message::user("The same again.")]).output_schema(schema);
-    let mut run = agent.graph().stream(input, RunConfig::default(), &[StreamMode::Custom]);
+    let mut run = agent.graph().stream(input, RunConfig::default(), [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         let Event::Custom { name, data, .. } = event else { continue };
         match name {

@@ -163,14 +163,16 @@ mod tests {
     use super::*;
 
     /// Not for the model.
-    #[derive(JsonSchema, Deserialize)]
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
     struct Trip {
         /// Where to.
         to: Place,
         nights: Option<u32>,
     }
 
-    #[derive(JsonSchema, Deserialize)]
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
     struct Place {
         city: String,
     }

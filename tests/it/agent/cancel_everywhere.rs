@@ -42,7 +42,7 @@ fn agent(
 /// The state of a turn that is cancelled at its nth event, and whether it has one.
 async fn cancelled(agent: &Agent, config: RunConfig, nth: usize) -> (AgentState, bool) {
     let token = config.cancel.clone();
-    let mut stream = agent.process_message_stream("go", config, &[StreamMode::Custom]);
+    let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
     let mut seen = 0;
     while let Some(event) = stream.next().await {
         if matches!(event, Event::Custom { .. }) {

@@ -57,7 +57,7 @@ fn ends() -> String {
             for max in [0, 1, 2, 5] {
                 let config = (preset.config)();
                 let limit = Limit { max, ..config.limit.clone() };
-                let retry = ModelRetry { jitter: Jitter::None, ..config.retry.clone() };
+                let retry = ModelRetry { jitter: Jitter::None, ..config.retry };
                 let scenario = Scenario::new(answers.clone());
                 let config = ReactConfig { limit, retry, ..config };
                 let ran = Scenario { config, exact: false, ..scenario }.play_here();

@@ -51,7 +51,7 @@ impl Steered {
 
     /// Runs a turn, and says how it ended and what it told of steering.
     async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
-        let mut stream = self.agent.process_message_stream(text, Self::config(), &[StreamMode::Custom]);
+        let mut stream = self.agent.process_message_stream(text, Self::config(), [StreamMode::Custom]);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             let Event::Custom { name, data, .. } = event else { continue };
@@ -146,7 +146,7 @@ fn n12_a_message_survives_a_model_that_cannot_be_asked_and_a_cancelled_turn() {
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
         let config = Steered::config();
         let token = config.cancel.clone();
-        let mut stream = steered.agent.process_message_stream("go", config, &[StreamMode::Custom]);
+        let mut stream = steered.agent.process_message_stream("go", config, [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 steered.agent.steer("in French", Steered::config()).await.unwrap();
@@ -168,7 +168,7 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
         let path = folder.path().join("threads.db");
         let open = || Arc::new(SqliteCheckpointer::open(&path).unwrap()) as Arc<dyn Checkpointer>;
         let crashed = Steered::new([call("c0", "hang", "{}")], open());
-        let mut stream = crashed.agent.process_message_stream("go", Steered::config(), &[StreamMode::Custom]);
+        let mut stream = crashed.agent.process_message_stream("go", Steered::config(), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;
@@ -192,7 +192,7 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
 fn n12_messages_of_several_speakers_all_arrive() {
     paused(async {
         let steered = Steered::new([call("c0", "hang", "{}")], memory());
-        let mut stream = steered.agent.process_message_stream("go", Steered::config(), &[StreamMode::Custom]);
+        let mut stream = steered.agent.process_message_stream("go", Steered::config(), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;

@@ -1,6 +1,11 @@
 //! Real servers, where they are installed: the tests say so and pass where not.
 
-use std::{env, fs, path::Path, time::Duration};
+use std::{
+    env, fs,
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
 
 use serde_json::json;
 use superstep::mcp::{McpConfig, McpServer};
@@ -13,7 +18,10 @@ async fn real(name: &str, program: &str, args: &[&str]) -> Option<McpServer> {
     let path = env::var("PATH").unwrap_or_default();
     let folders = env::split_paths(&extra).chain(env::split_paths(&path)).collect::<Vec<_>>();
     let Some(found) = folders.iter().map(|folder| folder.join(program)).find(|file| file.is_file()) else {
-        eprintln!("SKIPPED: there is no `{program}` on the PATH or in SUPERSTEP_MCP_SERVERS");
+        let _ = writeln!(
+            io::stderr(),
+            "\nSKIPPED: there is no `{program}` on the PATH or in SUPERSTEP_MCP_SERVERS\n"
+        );
         return None;
     };
     let args = args.iter().map(|arg| (*arg).to_owned());

@@ -163,8 +163,8 @@ fn x10_hooks_run_in_their_order() {
         let agent = friday(asked.agent.hooks(noting(&notes, "")));
         agent.observe("psst").await.unwrap();
         agent.reply("go").await.unwrap();
-        let notes = notes.lock().unwrap().join(" ");
-        notes
+
+        notes.lock().unwrap().join(" ")
     });
     // Events are heard while the graph goes on, so only the last piece has its place.
     let (rest, prints): (Vec<&str>, Vec<&str>) = notes.split(' ').partition(|note| !note.ends_with("print"));
@@ -233,15 +233,16 @@ fn s4_06_pieces_of_a_reply_are_printed_as_they_come() {
         });
         let reply = agent.reply("go").await.unwrap();
         shown.lock().unwrap().push(reply.content);
-        let all = [seen.lock().unwrap().clone(), shown.lock().unwrap().clone()].concat();
-        all
+
+        [seen.lock().unwrap().clone(), shown.lock().unwrap().clone()].concat()
     });
     assert_eq!(shown, ["HEL false", "HELLO false", "HELLO true", "Hello"]);
 }
 
 #[test]
 fn x10_a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
-    let places: [(&str, fn(&mut Hooks)); 8] = [
+    type Adds = fn(&mut Hooks);
+    let places: [(&str, Adds); 8] = [
         ("pre_reply", |hooks| hooks.reply.pre(|_| ready(Err("no".into())))),
         ("post_reply", |hooks| hooks.reply.post(|_, _| ready(Err("no".into())))),
         ("pre_print", |hooks| hooks.print.pre(|_| ready(Err("no".into())))),

@@ -166,8 +166,8 @@ fn a_context_that_cannot_be_built_is_an_error() {
         let history = [json!({"role": "user", "content": "before"})];
         let failed = agent.run(&"go".to_owned(), &history, None).await.unwrap_err();
         assert_eq!(std::error::Error::source(&failed).unwrap().to_string(), "too much history");
-        let errors = errors.lock().unwrap().clone();
-        errors
+
+        errors.lock().unwrap().clone()
     });
     assert_eq!(told, [("context".to_owned(), "the callback `on_build_context` failed".to_owned())]);
     assert_eq!(sent.requests, 0);
@@ -237,8 +237,8 @@ fn s2_05_events_are_told_one_after_the_other() {
             }
         });
         agent.run(&"go".to_owned(), &[], None).await.unwrap();
-        let told = told.0.lock().unwrap().clone();
-        told
+
+        told.0.lock().unwrap().clone()
     });
     assert_eq!(told, ["node_start", "llm_token", "node_end"]);
 }

@@ -170,7 +170,7 @@ pub(super) fn case() -> impl Strategy<Value = Case> {
                 for (_, change) in &changes {
                     change(&mut config);
                 }
-                let retry = ModelRetry { jitter: Jitter::None, ..config.retry.clone() };
+                let retry = ModelRetry { jitter: Jitter::None, ..config.retry };
                 let limit = Limit { max, ..config.limit.clone() };
                 let tool_timeout = Some(Duration::from_millis(500));
                 let config = ReactConfig { limit, retry, tool_timeout, ..config };
