@@ -6,6 +6,7 @@ mod asked;
 mod budget;
 mod chunk;
 pub(crate) mod compact;
+mod exchange;
 pub(crate) mod finalize;
 pub(crate) mod finish;
 pub(crate) mod init_state;

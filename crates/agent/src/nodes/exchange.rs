@@ -1,0 +1,194 @@
+//! One model call, and what becomes of it.
+
+use superstep_graph::{CheckpointError, Cx, State};
+use superstep_llm::{Message, ModelError, Request, Response, Usage};
+
+use super::{
+    answer,
+    asked::{Asked, by_model},
+    budget::Spent,
+    chunk::{message_id, tell_message},
+    make_room::Room,
+    next_call::NextCall,
+    parts,
+    progress::Progress,
+    reasoning_hooks,
+    steered::{self, is_waiting},
+};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, events};
+
+/// A model call that is planned.
+pub(super) struct Exchange<'a> {
+    pub(super) deps: &'a AgentDeps,
+    pub(super) state: &'a AgentState,
+    pub(super) cx: &'a Cx,
+    pub(super) call: NextCall<'a>,
+    pub(super) room: Room<'a>,
+    /// What is new in this request. It is part of the conversation once it was answered.
+    pub(super) new: Vec<Message>,
+    /// The number of the last message among it that somebody said to the running agent.
+    pub(super) steered: u64,
+}
+
+/// What was streamed of an answer.
+struct Streamed {
+    /// The id of its message.
+    message: String,
+    /// How many requests were sent for it.
+    requests: u32,
+    /// Whether anything was.
+    any: bool,
+    /// How many tool calls it has.
+    calls: usize,
+}
+
+impl Exchange<'_> {
+    /// Asks, and makes an update of whatever comes of that.
+    ///
+    /// # Errors
+    /// If it cannot be looked up whether somebody said something meanwhile.
+    pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+        let (deps, state, cx) = (self.deps, self.state, self.cx);
+        let message = message_id(state, cx);
+        let mut asked = Asked::new(message.clone());
+        let mut progress = Progress::new(deps, state);
+        let ended = tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => None,
+            ended = asked.ask(deps, state, sent.clone(), &mut progress, cx) => Some(ended),
+        };
+        let (requests, mut guess) = (asked.sent(), Usage::default());
+        let partial = asked.answer.partial();
+        let any = asked.streamed || progress.has_told();
+        let mut streamed = Streamed { message, requests, any, calls: partial.tool_calls.len() };
+        let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
+        let update = match response {
+            Some(Ok(response)) => {
+                streamed.calls = response.message.tool_calls.len();
+                let about = (&*streamed.message, requests);
+                match reasoning_hooks::after(deps, &sent, response, about, cx).await {
+                    Ok(response) => {
+                        guess = self.guess(&response);
+                        let spent = state.usage + asked.usage() + guess;
+                        self.answered(response, streamed, asked.model.as_deref(), spent).await?
+                    }
+                    Err(failure) => self.unanswered(None, streamed, hook_failed(failure)),
+                }
+            }
+            Some(Err(error)) => {
+                let kept = answer::kept(&deps.config, state, partial, cx);
+                let update = match kept.is_none() && self.room.retries(&error) {
+                    true => AgentState::update(),
+                    false => stop("llm_error").error(failure(error)),
+                };
+                self.unanswered(kept, streamed, update)
+            }
+            None => {
+                let kept = answer::kept(&deps.config, state, partial, cx);
+                self.unanswered(kept, streamed, stop("cancelled"))
+            }
+        };
+        let (main, usage) = (deps.models.main.name(), asked.usage() + guess);
+        let by_model = by_model(state, main, asked.usage_by_model(main, guess));
+        let update = self.room.write(update);
+        let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
+        Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
+    }
+
+    /// Tokens that nobody told, if they have to be known.
+    fn guess(&mut self, response: &Response) -> Usage {
+        match response.usage.is_none() && !self.deps.config.budget.is_unbounded() {
+            true => self.room.estimate(&self.call, &response.message),
+            false => Usage::default(),
+        }
+    }
+
+    /// An answer: the tokens of the turn are `usage` with it.
+    async fn answered(
+        &mut self,
+        response: Response,
+        streamed: Streamed,
+        model: Option<&str>,
+        usage: Usage,
+    ) -> Result<AgentStateUpdate, CheckpointError> {
+        let (deps, cx) = (self.deps, self.cx);
+        let Streamed { message, requests, any, calls } = streamed;
+        self.room.fitted(&self.call, response.usage);
+        let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
+        let mut state = self.state.clone();
+        state.answer.estimated |= response.usage.is_none() && !deps.config.budget.is_unbounded();
+        if let Some((budget, percent)) = spent.nears(&deps.config.budget)
+            && !std::mem::replace(&mut state.answer.budget_warned, true)
+        {
+            events::budget_warning(cx, budget, percent);
+        }
+        let mut accepted = answer::accept(&deps.config, &state, response, &self.call, &spent, cx);
+        tell_message(cx, &message, accepted.message.as_ref(), calls);
+        if any && accepted.message.is_none() {
+            events::attempt_discarded(cx, requests);
+        }
+        if accepted.is_reply
+            && accepted.answer.steered < steered::MOST
+            && is_waiting(self.steered, cx).await?
+        {
+            accepted.answer.again = true;
+            accepted.answer.steered += 1;
+        }
+        let mut update = accepted.update.answer(accepted.answer);
+        if let Some(model) = model {
+            update = update.model(model);
+        }
+        if accepted.message.is_some() && !state.hints.is_empty() {
+            update = update.clear_hints();
+        }
+        let messages = accepted.message.into_iter().chain(accepted.told).collect();
+        Ok(self.said(update, messages, accepted.answer.cut_off))
+    }
+
+    /// No answer, or a part of one that is kept.
+    fn unanswered(
+        &mut self,
+        kept: Option<Message>,
+        streamed: Streamed,
+        update: AgentStateUpdate,
+    ) -> AgentStateUpdate {
+        let Streamed { message, requests, any, calls } = streamed;
+        if any && kept.is_none() {
+            // What was streamed is no message, so whoever listens has to forget it.
+            events::attempt_discarded(self.cx, requests);
+        }
+        tell_message(self.cx, &message, kept.as_ref(), calls);
+        self.said(update, kept.into_iter().collect(), true)
+    }
+
+    /// Adds to the conversation what was new in the request, and the answer; nothing without one.
+    fn said(&mut self, update: AgentStateUpdate, answer: Vec<Message>, cut_off: bool) -> AgentStateUpdate {
+        let mut update = update;
+        if answer.is_empty() {
+            return update;
+        }
+        if self.steered > self.state.steered {
+            update = update.steered(self.steered);
+        }
+        if self.deps.config.parts {
+            let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
+            update = update.parts(parts.inspect(|part| events::part(self.cx, part)).collect::<Vec<_>>());
+        }
+        update.messages(std::mem::take(&mut self.new).into_iter().chain(answer).collect::<Vec<_>>())
+    }
+}
+
+/// The end of the turn, for this reason.
+pub(super) fn stop(reason: &str) -> AgentStateUpdate {
+    AgentState::update().stop(true).stop_reason(reason)
+}
+
+/// The end of the turn, because a hook failed.
+pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
+    stop("hook_error").hook_error(failure)
+}
+
+fn failure(error: ModelError) -> ModelFailure {
+    let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    ModelFailure { kind: error.kind, status: error.status, message: error.message, retry_after_ms }
+}
