@@ -49,13 +49,15 @@ impl Exchange<'_> {
     /// If it cannot be looked up whether somebody said something meanwhile.
     pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
+        // Only hooks read it again, and long conversations are no small copies.
+        let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
         let mut asked = Asked::new(message.clone());
         let mut progress = Progress::new(deps, state);
         let ended = tokio::select! {
             biased;
             () = cx.cancel().cancelled() => None,
-            ended = asked.ask(deps, state, sent.clone(), &mut progress, cx) => Some(ended),
+            ended = asked.ask(deps, state, sent, &mut progress, cx) => Some(ended),
         };
         let (requests, mut guess) = (asked.sent(), Usage::default());
         let partial = asked.answer.partial();
@@ -66,7 +68,7 @@ impl Exchange<'_> {
             Some(Ok(response)) => {
                 streamed.calls = response.message.tool_calls.len();
                 let about = (&*streamed.message, requests);
-                match reasoning_hooks::after(deps, &sent, response, about, cx).await {
+                match reasoning_hooks::after(deps, read_again.as_ref(), response, about, cx).await {
                     Ok(response) => {
                         guess = self.guess(&response);
                         let spent = state.usage + asked.usage() + guess;

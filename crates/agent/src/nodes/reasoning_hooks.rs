@@ -28,15 +28,12 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
 /// The answer as the hooks want it. Whoever listens hears the difference: what was streamed is void then.
 pub(super) async fn after(
     deps: &AgentDeps,
-    request: &Request,
+    request: Option<&Request>,
     mut response: Response,
     (id, attempt): (&str, u32),
     cx: &Cx,
 ) -> Result<Response, HookFailure> {
-    let hooks = &deps.hooks.reasoning;
-    if hooks.is_empty() {
-        return Ok(response);
-    }
+    let (Some(request), hooks) = (request, &deps.hooks.reasoning) else { return Ok(response) };
     let hooked = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => return Ok(response),

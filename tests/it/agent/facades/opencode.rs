@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        FacadeError, ReactConfig,
+        FacadeError, Part, PartKind, ReactConfig, ToolStatus,
         opencode::{AiClient, ReactLoop, react_system_prompt},
     },
     llm::ModelError,
@@ -43,6 +43,22 @@ fn x12_a_query_has_a_final_answer() {
         "user: Based on the tool output above, continue with your task.".to_owned(),
     ];
     assert_eq!(sent.last, wanted);
+}
+
+#[test]
+fn s1_26_a_run_leaves_the_parts_of_its_answers() {
+    let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
+        let mut react = react(asked);
+        react.run("go").await.unwrap();
+        let part = |part: &Part| {
+            let state = part.state.as_ref();
+            (part.kind, part.tool.clone(), state.map(|state| (state.status, state.output.clone())))
+        };
+        react.parts.iter().map(part).collect::<Vec<_>>()
+    });
+    let ran = (ToolStatus::Completed, Some("r:1".to_owned()));
+    let wanted = [(PartKind::Tool, Some("echo".to_owned()), Some(ran)), (PartKind::Text, None, None)];
+    assert_eq!(made, wanted);
 }
 
 #[test]
