@@ -97,9 +97,14 @@ impl Exchange<'_> {
         Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
     }
 
+    /// Whether the tokens have to be known, and nobody told.
+    fn is_guessed(&self, response: &Response) -> bool {
+        response.usage.is_none() && !self.deps.config.budget.is_unbounded()
+    }
+
     /// Tokens that nobody told, if they have to be known.
     fn guess(&mut self, response: &Response) -> Usage {
-        match response.usage.is_none() && !self.deps.config.budget.is_unbounded() {
+        match self.is_guessed(response) {
             true => self.room.estimate(&self.call, &response.message),
             false => Usage::default(),
         }
@@ -118,7 +123,7 @@ impl Exchange<'_> {
         self.room.fitted(&self.call, response.usage);
         let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
-        state.answer.estimated |= response.usage.is_none() && !deps.config.budget.is_unbounded();
+        state.answer.estimated |= self.is_guessed(&response);
         if let Some((budget, percent)) = spent.nears(&deps.config.budget)
             && !std::mem::replace(&mut state.answer.budget_warned, true)
         {
