@@ -53,7 +53,7 @@ pub use graph::{
 };
 pub use has_agent::HasAgent;
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
-pub use memory::{MEMORY_PHRASES, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger};
+pub use memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger};
 pub use models::Models;
 pub use msg::Msg;
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};

@@ -1,19 +1,51 @@
-//! Where the agent puts what a user asks it to remember.
+//! What an agent remembers across threads.
+//!
+//! Start at [`LongTermMemory`].
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use superstep_llm::Message;
 
-/// The future of one store.
-pub type MemoryFuture<'a> = Pin<Box<dyn Future<Output = Result<(), MemoryError>> + Send + 'a>>;
+/// The future of what a memory does.
+pub type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
 
-/// A memory that outlives threads.
-pub trait MemoryStore: Send + Sync {
-    /// Stores what is worth remembering of `messages` for a user.
-    fn add<'a>(&'a self, messages: Vec<Message>, user_id: &'a str) -> MemoryFuture<'a>;
+/// A memory that outlives threads, user by user.
+pub trait LongTermMemory: Send + Sync {
+    /// Stores what is worth remembering of `messages` for a user, and says what that was; nothing if nothing was.
+    ///
+    /// `key` names this one wish to remember: it is the same when a run that was stopped is resumed and asks again, and a memory
+    /// that has seen it for this user stores nothing twice.
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        key: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
+
+    /// What this user's memory has that fits `query`, best first, `limit` entries at the most. Never another user's.
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        user_id: &'a str,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
 }
 
-/// A memory that could not store something. Never ends a run.
+/// Something that is remembered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryEntry {
+    /// Its name in the memory that it is in.
+    pub id: String,
+    /// What it says.
+    pub text: String,
+    /// How well it fits what was searched for, the more the better; `None` if the memory does not say. Compare scores of one
+    /// search only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+}
+
+/// A memory that could not do what it was asked. Never ends a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MemoryError(pub String);
@@ -22,7 +54,7 @@ pub struct MemoryError(pub String);
 #[derive(Clone)]
 pub struct MemoryTrigger {
     /// Where they go.
-    pub store: Arc<dyn MemoryStore>,
+    pub store: Arc<dyn LongTermMemory>,
     /// Whether a user's text asks to be remembered.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -33,7 +65,7 @@ pub const MEMORY_PHRASES: [&str; 6] =
 
 impl MemoryTrigger {
     /// Stores in `store` what has one of [`MEMORY_PHRASES`].
-    pub fn new(store: Arc<dyn MemoryStore>) -> Self {
+    pub fn new(store: Arc<dyn LongTermMemory>) -> Self {
         let asks = |text: &str| {
             let text = text.to_lowercase();
             MEMORY_PHRASES.iter().any(|phrase| text.contains(phrase))

@@ -11,7 +11,10 @@ use std::{
 use futures::{StreamExt as _, stream};
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State as _, StreamMode,
-    agent::{Agent, AgentState, MemoryError, MemoryFuture, MemoryStore, MemoryTrigger, PRESETS, ReactConfig},
+    agent::{
+        Agent, AgentState, LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger, PRESETS,
+        ReactConfig,
+    },
     llm::{
         ApiKey, ChatModel, Delta, FinishReason, Message, OpenAiConfig, OpenAiModel, Request, ResponseStream,
         ToolCall, WireConfig,
@@ -118,9 +121,13 @@ impl ChatModel for Writes {
 
 struct Nothing;
 
-impl MemoryStore for Nothing {
-    fn add<'a>(&'a self, _: Vec<Message>, _: &'a str) -> MemoryFuture<'a> {
+impl LongTermMemory for Nothing {
+    fn add<'a>(&'a self, _: Vec<Message>, _: &'a str, _: &'a str) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         Box::pin(async { Err(MemoryError("nothing is stored".into())) })
+    }
+
+    fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 }
 

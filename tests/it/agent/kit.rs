@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{Approval, ApprovalFuture, ApprovalRequest, Approver, MemoryError, MemoryFuture, MemoryStore},
+    agent::{
+        Approval, ApprovalFuture, ApprovalRequest, Approver, LongTermMemory, MemoryEntry, MemoryError,
+        MemoryFuture,
+    },
     llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
 
@@ -244,17 +247,26 @@ pub(crate) struct Store {
     pub(crate) how: Memory,
 }
 
-impl MemoryStore for Store {
-    fn add<'a>(&'a self, messages: Vec<Message>, user_id: &'a str) -> MemoryFuture<'a> {
+impl LongTermMemory for Store {
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        _: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         self.kit.0.lock().unwrap().remembered.push((messages, user_id.to_owned()));
         Box::pin(async move {
             match self.how {
-                Memory::Works | Memory::Puzzled => Ok(()),
+                Memory::Works | Memory::Puzzled => Ok(Vec::new()),
                 Memory::Fails => Err(MemoryError("LLMError: no key".to_owned())),
                 Memory::Panics => std::panic::resume_unwind(Box::new("the store is broken")),
                 Memory::Hangs => std::future::pending().await,
             }
         })
+    }
+
+    fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 }
 

@@ -26,15 +26,15 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
         "" => cx.thread().map(ThreadId::as_str).unwrap_or_default().to_owned(),
         user_id => user_id.to_owned(),
     };
-    let background = cx.clone();
+    let (key, background) = (cx.key(), cx.clone());
     background.spawn(async move {
-        let store = AssertUnwindSafe(async { trigger.store.add(messages, &user_id).await });
+        let store = AssertUnwindSafe(async { trigger.store.add(messages, &user_id, &key).await });
         let stored = tokio::select! {
             stored = store.catch_unwind() => stored,
             reason = give_up(&deps.config, &cx) => return events::memory_failed(&cx, &reason),
         };
         match stored {
-            Ok(Ok(())) => events::memory_stored(&cx),
+            Ok(Ok(_)) => events::memory_stored(&cx),
             Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
             Err(panic) => {
                 events::memory_failed(&cx, &format!("the store panicked: {}", texts::panic(&*panic)))
