@@ -17,7 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, react_graph_as, steer,
+    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, nodes::finish::Finishing, react_graph_as,
+    steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -106,6 +107,12 @@ pub enum AgentError {
     ModelName {
         /// Their name.
         name: String,
+    },
+    /// [`Finish::schema`](crate::Finish::schema) cannot be used.
+    #[error("the schema of replies, `finish.schema`, {problem}")]
+    ReplySchema {
+        /// What is wrong with it.
+        problem: String,
     },
     /// A budget of money without the prices of the model.
     #[error(
@@ -217,7 +224,7 @@ impl AgentBuilder {
     /// Makes the agent.
     ///
     /// # Errors
-    /// [`AgentError`] if two tools have one name or a tool's schema is none.
+    /// [`AgentError`] if two tools have one name, or something of the configuration cannot be used.
     pub fn build(self) -> Result<Agent, AgentError> {
         self.build_as()
     }
@@ -266,6 +273,9 @@ impl AgentBuilder {
             if let Some(problem) = rule.problem() {
                 return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
             }
+        }
+        if let Some(problem) = Finishing::problem(&config.finish) {
+            return Err(AgentError::ReplySchema { problem });
         }
         let mut registry = ToolRegistry::new();
         for tool in tools {

@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use superstep_graph::{RunConfig, RunError, State};
 use superstep_llm::{Message, ToolSpec};
 
-use crate::{Agent, AgentOutcome, AgentState, Reply};
+use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
 
-impl Agent {
+impl<S: HasAgent> Agent<S> {
     /// Answers a message with a value of a type, whose schema the reply of this turn has to fit; see
     /// [`ReactConfig::finish`](crate::ReactConfig::finish) for how it is asked for.
     ///
@@ -22,8 +22,8 @@ impl Agent {
     ) -> Result<T, ExtractError> {
         let schema = ToolSpec::of::<T>("", "").parameters;
         let input = AgentState::update().messages([Message::user(text)]).output_schema(schema);
-        let end = self.process_input(input, config).await?;
-        let problem = end.state.output_problem.clone();
+        let end = self.process_input(S::agent_update(input), config).await?;
+        let problem = end.state.agent().output_problem.clone();
         let reply = Reply::from(end);
         match reply.read() {
             Ok(Some(value)) => Ok(value),

@@ -98,6 +98,13 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     assert_eq!((back.topic.as_str(), back.agent.final_reply.as_str()), ("tea", "plain"));
 }
 
+#[tokio::test]
+async fn an_agent_on_a_state_of_its_own_gives_a_value_of_a_type() {
+    let model = model([call("c1", "generate_response", r#"{"result":[1,2]}"#)]);
+    let agent = Agent::builder(Arc::new(model)).config(preset()).build_as::<Desk>().unwrap();
+    assert_eq!(agent.extract::<Vec<u32>>("numbers", RunConfig::default()).await.unwrap(), [1, 2]);
+}
+
 /// A guard before `agent`, a review after `tools`, and a node that reads and writes channels of both.
 fn guarded(deps: &AgentDeps) -> CompiledGraph<Desk> {
     let mut graph = StateGraph::<Desk>::new("guarded");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
     RunConfig,
-    agent::{Agent, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
+    agent::{Agent, AgentError, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
 };
 use superstep_testing::{
     script::{Answer, Script, call, txt},
@@ -188,4 +188,20 @@ fn g39_a_value_of_a_type_that_is_no_object() {
         );
         assert!(error.to_string().starts_with("the turn ended without a value: No answer: "), "{error}");
     });
+}
+
+#[test]
+fn a_schema_that_is_none_is_refused_before_anybody_is_asked() {
+    let build = |schema: Value| {
+        let finish = Finish { schema: Some(schema), ..Finish::default() };
+        let builder = Agent::builder(Arc::new(ScriptedModel::new(Script::new([]))));
+        builder.config(ReactConfig { finish, ..ReactConfig::default() }).build()
+    };
+    assert!(build(schema()).is_ok());
+    assert!(build(json!({"type": "integer", "minimum": 3})).is_ok());
+    let refused = build(json!({"type": "object", "properties": {"n": {"type": "nunber"}}})).err().unwrap();
+    assert!(matches!(refused, AgentError::ReplySchema { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.starts_with("the schema of replies, `finish.schema`, is no JSON Schema: "), "{text}");
+    assert!(matches!(build(json!("a city")).err(), Some(AgentError::ReplySchema { .. })));
 }

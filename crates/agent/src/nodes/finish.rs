@@ -15,7 +15,7 @@ const RESPONSE: &str = "response";
 const RESULT: &str = "result";
 
 /// How the reply of this turn is to be given.
-pub(super) struct Finishing<'a> {
+pub(crate) struct Finishing<'a> {
     finish: &'a Finish,
     schema: Option<&'a Value>,
 }
@@ -45,6 +45,12 @@ impl<'a> Finishing<'a> {
             finish: &config.finish,
             schema: state.output_schema.as_ref().or(config.finish.schema.as_ref()),
         }
+    }
+
+    /// What is wrong with the schema of the configuration, as the end of a sentence that begins with it.
+    pub(crate) fn problem(finish: &Finish) -> Option<String> {
+        let schema = finish.schema.as_ref()?;
+        ArgumentCheck::new(&spec("the reply", text_schema(schema))).err()
     }
 
     /// The tool whose call ends the turn, if that is how it ends.
