@@ -30,6 +30,12 @@ pub trait LongTermMemory: Send + Sync {
         user_id: &'a str,
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
+
+    /// What this user's memory has, `limit` entries at the most, in an order of the memory's own. Never another user's.
+    fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>>;
+
+    /// Forgets the entry with this id, if this user's memory has it, and says whether it had.
+    fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool>;
 }
 
 /// Something that is remembered.

@@ -129,6 +129,14 @@ impl LongTermMemory for Nothing {
     fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+
+    fn list<'a>(&'a self, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn forget<'a>(&'a self, _: &'a str, _: &'a str) -> MemoryFuture<'a, bool> {
+        Box::pin(async { Ok(false) })
+    }
 }
 
 /// From the end of the node before `agent` to the bytes of the request's body, in microseconds. Of a conversation of so

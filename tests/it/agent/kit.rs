@@ -268,6 +268,14 @@ impl LongTermMemory for Store {
     fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+
+    fn list<'a>(&'a self, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn forget<'a>(&'a self, _: &'a str, _: &'a str) -> MemoryFuture<'a, bool> {
+        Box::pin(async { Ok(false) })
+    }
 }
 
 /// Counts messages as a scenario wants it. Tools have no tokens.
