@@ -154,3 +154,19 @@ async fn what_is_wrong_with_models_is_said_before_anything_is_asked() {
         .await
         .refused(2, "two models are called `m`; give one of them a `name` of its own");
 }
+
+#[tokio::test]
+async fn a_server_that_is_silent_for_longer_than_the_file_says_is_given_up() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["Hel"]).stall()]).await;
+    let file = config(
+        &place,
+        &format!(
+            "[models.main]\nmodel = \"a\"\nbase_url = \"{}\"\ntimeouts = {{ idle_ms = 50 }}\n[retry]\nmax_attempts = 1\n",
+            server.base_url()
+        ),
+    );
+    let ran = place.run(&["run", "hi", "--thread", "t", "--config", &file]).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("the server was silent for 0.05 s"), "{}", ran.stderr);
+}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use superstep::llm::{
     ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls, ReasoningPolicy,
-    WireConfig, WirePolicy,
+    Timeouts, WireConfig, WirePolicy,
 };
 
 use crate::{
@@ -44,7 +44,10 @@ pub(crate) struct Profile {
     think_tags: bool,
     reasoning: ReasoningPolicy,
     arguments: WirePolicy,
+    alternates: bool,
+    lists_called_tools: bool,
     output_limit: OutputLimit,
+    timeouts: Timeouts,
     temperature: Option<f32>,
     max_tokens: Option<u32>,
     extra: BTreeMap<String, Value>,
@@ -85,12 +88,15 @@ impl Profile {
             arguments: self.arguments,
             reasoning: self.reasoning,
             think_tags: self.think_tags,
+            alternates: self.alternates,
+            lists_called_tools: self.lists_called_tools,
             output_limit: self.output_limit,
             temperature: self.temperature,
             max_tokens: self.max_tokens,
             extra: self.extra.clone(),
         };
-        let config = OpenAiConfig { wire, ..OpenAiConfig::new(base_url, key, model) };
+        let config =
+            OpenAiConfig { wire, timeouts: self.timeouts, ..OpenAiConfig::new(base_url, key, model) };
         let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
         // Servers of one's own often do not know their model's way to write calls.
         let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
@@ -150,6 +156,7 @@ mod tests {
             ("[[models.fallback]]\napi_key = \"sk-secret\"", "unknown field `api_key`"),
             ("[models.other]\nmodel = \"x\"", "unknown field `other`"),
             ("[models.main]\nreasoning = \"sometimes\"", "unknown variant `sometimes`"),
+            ("[models.main]\ntimeouts = { idle = 3 }", "unknown field `idle`"),
         ] {
             let error = profiles(given).unwrap_err();
             assert!(error.starts_with(wanted) && !error.contains("sk-secret"), "{error}");

@@ -1,6 +1,9 @@
 //! Writes a [`Request`] as the body of a chat-completions request.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,6 +61,12 @@ pub struct WireConfig {
     /// Whether the text of answers has the reasoning in `<think>` tags, to be taken out; see
     /// [`split_thinking`](crate::split_thinking).
     pub think_tags: bool,
+    /// Whether what one side says twice in a row is sent as one message, because the chat templates of some models refuse
+    /// anything but turns.
+    pub alternates: bool,
+    /// Whether a request without tools still lists those that the conversation calls, with a `tool_choice` of `none`, because
+    /// some servers refuse calls of tools that are not listed.
+    pub lists_called_tools: bool,
     /// How the output limit is called.
     pub output_limit: OutputLimit,
     /// The temperature of requests that have none of their own.
@@ -84,7 +93,9 @@ const OWN_FIELDS: [&str; 9] = [
 impl WireConfig {
     /// The first extra field that would write a field twice.
     pub fn conflict(&self) -> Option<&str> {
-        self.extra.keys().map(String::as_str).find(|field| OWN_FIELDS.contains(field))
+        let chooses = self.lists_called_tools.then_some("tool_choice");
+        let mut fields = self.extra.keys().map(String::as_str);
+        fields.find(|field| OWN_FIELDS.contains(field) || chooses == Some(*field))
     }
 
     /// The body of a streamed request. Equal requests give equal bytes, and a longer conversation begins with the bytes
@@ -97,6 +108,11 @@ impl WireConfig {
             let in_round = last_user.is_none_or(|user| at > user);
             self.message(message, in_round)
         });
+        let messages = if self.alternates { joined(messages) } else { messages.collect() };
+        let only_called = self.lists_called_tools && request.tools.is_empty();
+        let called = if only_called { called(&messages) } else { BTreeSet::new() };
+        let tool_choice = (!called.is_empty()).then_some("none");
+        let called = called.into_iter().map(WireTool::named);
         let most = request.max_tokens.or(self.max_tokens);
         let (max_tokens, max_completion_tokens) = match self.output_limit {
             OutputLimit::MaxTokens => (most, None),
@@ -104,8 +120,9 @@ impl WireConfig {
         };
         Body {
             model: &self.model,
-            messages: messages.collect(),
-            tools: request.tools.iter().map(WireTool::of).collect(),
+            messages,
+            tools: request.tools.iter().map(WireTool::of).chain(called).collect(),
+            tool_choice,
             response_format: request.output_schema.as_ref().map(ResponseFormat::of),
             temperature: request.temperature.or(self.temperature),
             max_tokens,
@@ -134,7 +151,7 @@ impl WireConfig {
         });
         WireMessage {
             role: message.role,
-            content: (!only_calls).then_some(&message.content),
+            content: (!only_calls).then_some(Cow::Borrowed(message.content.as_str())),
             reasoning_content: Some(message.reasoning.as_str())
                 .filter(|text| is_assistant && sends_reasoning && !text.is_empty()),
             tool_calls: calls.collect(),
@@ -169,6 +186,8 @@ struct Body<'a> {
     messages: Vec<WireMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<ResponseFormat<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,13 +230,46 @@ struct StreamOptions {
 #[derive(Serialize)]
 struct WireMessage<'a> {
     role: Role,
-    content: Option<&'a String>,
+    content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<WireCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
+}
+
+/// The names of the tools that a conversation calls.
+fn called(messages: &[WireMessage<'_>]) -> BTreeSet<String> {
+    let calls = messages.iter().flat_map(|message| &message.tool_calls);
+    calls.map(|call| call.function.name.clone().into_owned()).collect()
+}
+
+/// The messages with those joined that one side says in a row. A call and its results stay as they are.
+fn joined<'a>(messages: impl Iterator<Item = WireMessage<'a>>) -> Vec<WireMessage<'a>> {
+    messages.fold(Vec::new(), |mut turns: Vec<WireMessage<'a>>, next| {
+        let is_one_side = matches!(next.role, Role::User | Role::Assistant);
+        match turns.last_mut() {
+            Some(last) if is_one_side && last.role == next.role && last.tool_calls.is_empty() => {
+                last.join(next);
+            }
+            _ => turns.push(next),
+        }
+        turns
+    })
+}
+
+impl<'a> WireMessage<'a> {
+    fn join(&mut self, next: Self) {
+        let both = [self.content.take(), next.content];
+        let said: Vec<_> = both.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+        self.content = match said.len() {
+            0 | 1 => said.into_iter().next(),
+            _ => Some(Cow::Owned(said.join("\n\n"))),
+        };
+        self.reasoning_content = next.reasoning_content.or(self.reasoning_content);
+        self.tool_calls = next.tool_calls;
+    }
 }
 
 #[derive(Serialize)]
@@ -238,12 +290,21 @@ struct WireFunction<'a> {
 struct WireTool<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    function: &'a ToolSpec,
+    function: Cow<'a, ToolSpec>,
 }
 
 impl<'a> WireTool<'a> {
     fn of(spec: &'a ToolSpec) -> Self {
-        Self { kind: "function", function: spec }
+        Self { kind: "function", function: Cow::Borrowed(spec) }
+    }
+
+    /// A tool of which nothing but the name is known.
+    fn named(name: String) -> Self {
+        let parameters = serde_json::json!({ "type": "object", "properties": {} });
+        Self {
+            kind: "function",
+            function: Cow::Owned(ToolSpec { name, description: String::new(), parameters }),
+        }
     }
 }
 
@@ -296,7 +357,9 @@ mod tests {
             body["tools"],
             json!([{"type":"function","function":{"name":"echo","description":"says it","parameters":{"type":"object"}}}])
         );
+        config.extra.insert("tool_choice".into(), json!("required"));
         assert_eq!(config.conflict(), None);
+        assert_eq!(WireConfig { lists_called_tools: true, ..config.clone() }.conflict(), Some("tool_choice"));
         config.extra.insert("stream".into(), json!(false));
         assert_eq!(config.conflict(), Some("stream"));
     }
@@ -317,6 +380,54 @@ mod tests {
                 {"role":"assistant","content":""},
             ])
         );
+    }
+
+    #[test]
+    fn what_one_side_says_in_a_row_is_one_message_if_turns_are_wanted() {
+        let config = WireConfig { alternates: true, ..WireConfig::default() };
+        let call = Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{}")]);
+        let messages = vec![
+            Message::system("be kind"),
+            Message::user("a"),
+            Message::user("b"),
+            Message::assistant("so"),
+            call,
+            Message::tool("c1", "1"),
+            Message::tool("c2", "2"),
+            Message::assistant(""),
+            Message::assistant("end"),
+            Message::user(""),
+        ];
+        let call = json!({"id":"c1","type":"function","function":{"name":"add","arguments":"{}"}});
+        assert_eq!(
+            body(&config, messages.clone())["messages"],
+            json!([
+                {"role":"system","content":"be kind"},
+                {"role":"user","content":"a\n\nb"},
+                {"role":"assistant","content":"so","tool_calls":[call]},
+                {"role":"tool","tool_call_id":"c1","content":"1"},
+                {"role":"tool","tool_call_id":"c2","content":"2"},
+                {"role":"assistant","content":"end"},
+                {"role":"user","content":""},
+            ])
+        );
+        assert_eq!(body(&WireConfig::default(), messages)["messages"].as_array().unwrap().len(), 10);
+    }
+
+    #[test]
+    fn a_request_without_tools_lists_those_that_were_called_if_the_server_wants_it() {
+        let messages = || {
+            let calls = ["b", "a", "b"].map(|name| ToolCall::new(name, name, "{}"));
+            vec![Message::user("go"), Message::assistant("").with_tool_calls(calls)]
+        };
+        let lists = WireConfig { lists_called_tools: true, ..WireConfig::default() };
+        let listed = body(&lists, messages());
+        let tool = |name| json!({"type":"function","function":{"name":name,"description":"","parameters":{"type":"object","properties":{}}}});
+        assert_eq!(listed["tools"], json!([tool("a"), tool("b")]));
+        assert_eq!(listed["tool_choice"], "none");
+        for unlisted in [body(&WireConfig::default(), messages()), body(&lists, vec![Message::user("go")])] {
+            assert_eq!((unlisted.get("tools"), unlisted.get("tool_choice")), (None, None));
+        }
     }
 
     #[test]

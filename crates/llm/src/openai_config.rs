@@ -3,8 +3,13 @@
 use std::{fmt, time::Duration};
 
 use reqwest::Url;
+use serde::{Deserialize, Serialize};
 
-use crate::{WireConfig, refusal::excerpt};
+use crate::{
+    WireConfig,
+    refusal::excerpt,
+    retry::{from_ms, to_ms},
+};
 
 /// A key that no error and no debug output shows.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -45,13 +50,19 @@ impl OpenAiConfig {
 }
 
 /// How long a server may be silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Its serialized form has its times in whole milliseconds, under names that end in `_ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
     /// Until the connection stands.
+    #[serde(rename = "connect_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub connect: Duration,
     /// From the request to the head of the answer; a local model may read a long prompt first.
+    #[serde(rename = "response_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub response: Duration,
     /// Between two reads of the answer.
+    #[serde(rename = "idle_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub idle: Duration,
 }
 

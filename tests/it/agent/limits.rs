@@ -1,7 +1,10 @@
 //! D: step limits and loops.
 
-use superstep::agent::{AgentOutcome, Limit, Metadata, ReactConfig};
-use superstep_testing::script::{Answer, call, txt};
+use superstep::{
+    agent::{AgentOutcome, Limit, Metadata, ReactConfig},
+    llm::WireConfig,
+};
+use superstep_testing::script::{Answer, call, http, txt};
 
 use super::{Ran, Scenario};
 
@@ -42,6 +45,24 @@ fn d26_a_limit_of_0_is_one_request_without_tools() {
     assert_eq!(ran.requests.len(), 1);
     assert_eq!(ran.requests[0].get("tools"), None);
     assert_eq!((ran.reply(), ran.outcome()), ("partial", AgentOutcome::Limit));
+}
+
+/// The strictest of the servers that are about: this one refuses the same course if it is not told what it wants.
+#[test]
+fn a_server_that_wants_turns_and_the_tools_that_were_called_is_given_them() {
+    let answers = [http(400, &[], "{}"), echo("c1", "1"), txt("done")];
+    let scenario = Scenario::new(answers).turns(&["one", "two"]);
+    let scenario =
+        scenario.config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config });
+    let wire = WireConfig { alternates: true, lists_called_tools: true, ..scenario.wire.clone() };
+    let ran = Scenario { wire, ..scenario }.play_wired();
+    assert_eq!(ran.requests[1]["messages"][0]["content"], "one\n\ntwo");
+    let last = &ran.requests[2];
+    assert_eq!(
+        (last["tools"][0]["function"]["name"].as_str(), &last["tool_choice"]),
+        (Some("echo"), &"none".into())
+    );
+    assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Limit));
 }
 
 #[test]

@@ -218,7 +218,12 @@ impl Scenario {
         real(async {
             let (mut servers, mut models) = (Vec::new(), Vec::<Arc<dyn ChatModel>>::new());
             for (wire, script) in self.models() {
-                let server = WireServer::start_with(script, self.rules()).await.unwrap();
+                let rules = Rules {
+                    alternates: wire.alternates,
+                    needs_tools: wire.lists_called_tools,
+                    ..self.rules()
+                };
+                let server = WireServer::start_with(script, rules).await.unwrap();
                 let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "");
                 models.push(Arc::new(OpenAiModel::new(OpenAiConfig { wire, ..config }).unwrap()));
                 servers.push(server);
