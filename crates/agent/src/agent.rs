@@ -17,8 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, nodes::finish::Finishing, react_graph_as,
-    steer,
+    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, nodes::finish::Finishing,
+    react_graph_as, steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -73,6 +73,7 @@ pub struct AgentBuilder {
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
+    pub(crate) history: Option<TurnHistory>,
     spill: Option<Arc<dyn Spill>>,
     snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) hooks: Hooks,
@@ -172,6 +173,12 @@ impl AgentBuilder {
         Self { memory: Some(memory), ..self }
     }
 
+    /// Sets where each turn is written down once it has ended: the graph has one more node then, `record`.
+    #[must_use]
+    pub fn history(self, history: TurnHistory) -> Self {
+        Self { history: Some(history), ..self }
+    }
+
     /// Sets where tool results that are cut are kept as a whole, see [`Truncate::spill`](crate::Truncate::spill).
     #[must_use]
     pub fn spill(self, spill: Arc<dyn Spill>) -> Self {
@@ -257,6 +264,7 @@ impl AgentBuilder {
             sub_agents,
             approvals,
             memory,
+            history,
             spill,
             snapshots,
             hooks,
@@ -300,6 +308,7 @@ impl AgentBuilder {
         Ok(AgentDeps {
             approvals,
             memory,
+            history,
             spill,
             snapshots,
             hooks,
@@ -320,6 +329,7 @@ impl Agent {
             sub_agents: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,
+            history: None,
             spill: None,
             snapshots: None,
             hooks: Hooks::default(),

@@ -141,6 +141,16 @@ pub(crate) fn snapshot_failed(cx: &Cx, reason: &str) {
     cx.emit("snapshot_failed", json!({ "reason": reason }));
 }
 
+/// The turn is a line of its user's history.
+pub(crate) fn turn_recorded(cx: &Cx, id: &str) {
+    cx.emit("turn_recorded", json!({ "id": id }));
+}
+
+/// The turn is not written down, and will not be.
+pub(crate) fn turn_not_recorded(cx: &Cx, reason: &str) {
+    cx.emit("turn_not_recorded", json!({ "reason": reason }));
+}
+
 pub(crate) fn memory_stored(cx: &Cx) {
     cx.emit("memory_stored", json!({}));
 }

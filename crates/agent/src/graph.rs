@@ -7,10 +7,11 @@ use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_co
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Snapshots, Spill, SubAgent,
+    TurnHistory,
     has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
-        memory_trigger::memory_trigger, tools::tools,
+        memory_trigger::memory_trigger, record::record, tools::tools,
     },
 };
 
@@ -25,6 +26,8 @@ pub struct AgentDeps {
     pub approvals: Approvals,
     /// What to do with what users want remembered.
     pub memory: Option<MemoryTrigger>,
+    /// Where turns are written down; `None` for nowhere.
+    pub history: Option<TurnHistory>,
     /// Where long tool results are kept as a whole; `None` for nowhere.
     pub spill: Option<Arc<dyn Spill>>,
     /// What keeps the files that tools may change; `None` for nothing.
@@ -53,6 +56,7 @@ impl AgentDeps {
             tools,
             approvals,
             memory: None,
+            history: None,
             spill: None,
             snapshots: None,
             hooks,
@@ -91,6 +95,8 @@ pub struct ReactNodes {
     pub finalize: NodeRef,
     /// Sums up what there is no room for; `None` if that is not configured.
     pub compact: Option<NodeRef>,
+    /// Writes the turn down, behind `finalize`; `None` if that is not configured.
+    pub record: Option<NodeRef>,
 }
 
 impl ReactNodes {
@@ -105,6 +111,7 @@ impl ReactNodes {
             tools: add_tools(graph, deps),
             finalize: add_finalize(graph, deps),
             compact: deps.config.context.consolidates().then(|| add_compact(graph, deps)),
+            record: deps.history.is_some().then(|| add_record(graph, deps)),
         }
     }
 
@@ -159,6 +166,12 @@ pub fn add_compact<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> 
     add_node(graph, "compact", deps.clone(), compact)
 }
 
+/// Adds the node `record`: it writes the turn down. It comes behind `finalize`.
+#[track_caller]
+pub fn add_record<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "record", deps.clone(), record)
+}
+
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
 #[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
@@ -178,7 +191,13 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     if let Some(compact) = nodes.compact {
         graph.add_edge(compact, nodes.agent);
     }
-    graph.add_edge(nodes.finalize, END);
+    match nodes.record {
+        Some(record) => {
+            graph.add_edge(nodes.finalize, record);
+            graph.add_edge(record, END);
+        }
+        None => graph.add_edge(nodes.finalize, END),
+    }
     graph
 }
 

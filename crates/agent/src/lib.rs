@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
-//! `finalize` makes the reply. Where summaries of long conversations are configured there is a sixth, `compact`, before `agent`.
+//! `finalize` makes the reply. Where summaries of long conversations are configured there is another one, `compact`, before `agent`, and where
+//! turns are written down `record`, behind `finalize`.
 //! Start at [`Agent`], or at [`react_graph`] for the graph alone.
 
 mod agent;
@@ -19,6 +20,7 @@ mod extract;
 mod facades;
 mod graph;
 mod has_agent;
+mod history;
 mod hooks;
 mod memory;
 mod models;
@@ -49,9 +51,10 @@ pub use extract::ExtractError;
 pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger,
-    add_tools, react_graph, react_graph_as, should_continue,
+    add_record, add_tools, react_graph, react_graph_as, should_continue,
 };
 pub use has_agent::HasAgent;
+pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
 pub use memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger};
 pub use models::Models;

@@ -17,6 +17,7 @@ mod next_call;
 mod parts;
 mod progress;
 mod reasoning_hooks;
+pub(crate) mod record;
 mod repair;
 mod repaired_call;
 pub(crate) mod request;

@@ -7,6 +7,7 @@
 mod check;
 mod kit;
 mod show;
+mod writes;
 
 mod approvals;
 mod asked_outside;
@@ -20,6 +21,7 @@ mod fallback;
 mod faults;
 mod finish;
 mod hints;
+mod history;
 mod hooks;
 mod limits;
 mod memory;

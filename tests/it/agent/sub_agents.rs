@@ -1,22 +1,19 @@
 //! Agents that are tools of other agents.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, Mutex};
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
-    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, MemoryCheckpointer, RunConfig,
-    StreamMode, Streaming, TaskKey, TaskRecord, ThreadId,
+    Answers, Event, MemoryCheckpointer, RunConfig, StreamMode, Streaming,
     agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent},
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
 };
-use superstep_testing::wrapped::{Wrapped, Wrapper};
-use tokio::sync::Notify;
 
-use super::{Kit, check, preset};
+use super::{
+    Kit, check, preset,
+    writes::{At, watched},
+};
 use crate::support::{on_every_store, t};
 
 /// Calls its tools until each has answered, one round for each entry, and then says what the last round came to. What it
@@ -256,52 +253,6 @@ async fn what_goes_wrong_in_a_sub_agent_is_read_by_the_callers_model() {
     assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Completed), 0));
 }
 
-/// Does something when it is about to store something for the `n`-th time.
-struct At {
-    store: Arc<MemoryCheckpointer>,
-    left: AtomicUsize,
-    /// Told then; the store hangs if `hangs`.
-    now: Arc<Notify>,
-    hangs: bool,
-}
-
-impl At {
-    fn write<T: Send + 'static>(&self, write: BoxFuture<'static, T>) -> BoxFuture<'static, T> {
-        if self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
-            return write;
-        }
-        self.now.notify_one();
-        if self.hangs { Box::pin(std::future::pending()) } else { write }
-    }
-}
-
-impl Wrapper for At {
-    fn store(&self) -> &dyn Checkpointer {
-        &*self.store
-    }
-
-    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let (store, task) = (self.store.clone(), task.clone());
-        self.write(Box::pin(async move { store.record(&task, record).await }))
-    }
-
-    fn commit(
-        &self,
-        thread: &ThreadId,
-        expected: Option<CheckpointId>,
-        next: Commit,
-    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        let (store, thread) = (self.store.clone(), thread.clone());
-        self.write(Box::pin(async move { store.commit(&thread, expected, next).await }))
-    }
-}
-
-fn watched(hangs: bool, n: usize) -> (Arc<dyn Checkpointer>, Arc<MemoryCheckpointer>, Arc<Notify>) {
-    let (store, now) = (Arc::new(MemoryCheckpointer::new()), Arc::new(Notify::new()));
-    let at = At { store: store.clone(), left: AtomicUsize::new(n), now: now.clone(), hangs };
-    (Arc::new(Wrapped(at)), store, now)
-}
-
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown";
 
 #[tokio::test]
@@ -309,7 +260,8 @@ async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
     for n in 1.. {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
-        let (stops, store, now) = watched(true, n);
+        let store = Arc::new(MemoryCheckpointer::new());
+        let (stops, now) = watched(&store, At::HangsBefore, n);
         let first = office(&kit, &boss, &digger).checkpointer(stops).build().unwrap();
         let ended = tokio::select! {
             reply = first.process_message("go", t()) => Some(reply.unwrap()),
@@ -340,7 +292,7 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
     for n in 1.. {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
-        let (tells, _, now) = watched(false, n);
+        let (tells, now) = watched(&Arc::new(MemoryCheckpointer::new()), At::Tells, n);
         let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
         let config = t();
         let token = config.cancel.clone();

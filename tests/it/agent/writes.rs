@@ -1,0 +1,88 @@
+//! Stores that say when something is written, or stop there for ever.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures::future::BoxFuture;
+use superstep::{
+    CheckpointError, CheckpointId, Checkpointer, Commit, MemoryCheckpointer, TaskKey, TaskRecord, ThreadId,
+};
+use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::sync::Notify;
+
+/// What happens at a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// It is told of before it is made.
+    Tells,
+    /// It is told of and never made: a process that stops before it.
+    HangsBefore,
+    /// It is made, told of, and never over: a process that stops behind it.
+    HangsAfter,
+}
+
+/// Does something at the `n`-th write.
+struct Watched {
+    store: Arc<MemoryCheckpointer>,
+    left: AtomicUsize,
+    now: Arc<Notify>,
+    at: At,
+}
+
+impl Watched {
+    fn write<T: Send + 'static>(&self, write: BoxFuture<'static, T>) -> BoxFuture<'static, T> {
+        if self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
+            return write;
+        }
+        let now = self.now.clone();
+        match self.at {
+            At::Tells => {
+                now.notify_one();
+                write
+            }
+            At::HangsBefore => {
+                now.notify_one();
+                Box::pin(std::future::pending())
+            }
+            At::HangsAfter => Box::pin(async move {
+                write.await;
+                now.notify_one();
+                std::future::pending().await
+            }),
+        }
+    }
+}
+
+impl Wrapper for Watched {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (store, task) = (self.store.clone(), task.clone());
+        self.write(Box::pin(async move { store.record(&task, record).await }))
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let (store, thread) = (self.store.clone(), thread.clone());
+        self.write(Box::pin(async move { store.commit(&thread, expected, next).await }))
+    }
+}
+
+/// A store in memory, watched at its `n`-th write from now on.
+pub(crate) fn watched(
+    store: &Arc<MemoryCheckpointer>,
+    at: At,
+    n: usize,
+) -> (Arc<dyn Checkpointer>, Arc<Notify>) {
+    let now = Arc::new(Notify::new());
+    let watched = Watched { store: store.clone(), left: AtomicUsize::new(n), now: now.clone(), at };
+    (Arc::new(Wrapped(watched)), now)
+}
