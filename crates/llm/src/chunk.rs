@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, refusal::excerpt};
+use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, excerpt};
 
 /// One `data:` payload of a chat-completions stream.
 ///

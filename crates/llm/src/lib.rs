@@ -6,6 +6,7 @@
 
 extern crate self as superstep_llm;
 
+mod api_key;
 mod arguments;
 mod assemble;
 mod body;
@@ -13,6 +14,8 @@ mod chat_json;
 mod chunk;
 mod error;
 mod fn_tool;
+#[cfg(feature = "http")]
+pub mod http;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -34,6 +37,7 @@ mod tool;
 mod tool_cx;
 mod tool_macro;
 
+pub use api_key::ApiKey;
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
 pub use body::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
@@ -46,10 +50,10 @@ pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, Respon
 #[cfg(feature = "openai")]
 pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
-pub use openai_config::{ApiKey, OpenAiConfig, OpenAiConfigError, Timeouts};
+pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use partial_json::partial_json;
 pub use reads_calls::ReadsTextCalls;
-pub use refusal::retry_after;
+pub use refusal::{excerpt, retry_after};
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     fmt,
     future::Future,
     pin::Pin,
@@ -23,11 +22,11 @@ use reqwest::{Body, Response, header};
 use tokio::time::timeout;
 
 use crate::{
-    ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig, OpenAiConfigError,
-    Request, ResponseStream, Timeouts,
+    ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
+    OpenAiConfigError, Request, ResponseStream, Timeouts,
     chunk::malformed,
-    openai_config::{base_url, is_loopback},
-    refusal::excerpt,
+    excerpt,
+    http::{base_url, client, root_cause},
     split_thinking,
 };
 
@@ -55,22 +54,16 @@ impl OpenAiModel {
     /// Proxies of the environment are used except for loopback addresses.
     /// # Errors    [`OpenAiConfigError`] for a base URL, key or extra field that cannot work.
     pub fn new(mut config: OpenAiConfig) -> Result<Self, OpenAiConfigError> {
-        let url = base_url(&config.base_url)?;
+        let url = base_url(&config.base_url).map_err(|problem| OpenAiConfigError::BaseUrl { problem })?;
         config.base_url = url.as_str().trim_end_matches('/').to_owned();
         if let Some(field) = config.wire.conflict() {
             return Err(OpenAiConfigError::ExtraField { field: field.to_owned() });
         }
-        let key = &config.api_key.0;
+        let key = config.api_key.reveal();
         if header::HeaderValue::from_str(key).is_err() {
             return Err(OpenAiConfigError::ApiKey);
         }
-        let http = reqwest::Client::builder()
-            .connect_timeout(config.timeouts.connect)
-            // A redirected POST becomes a GET or sends the key elsewhere.
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
-        let http = if is_loopback(&url) { http.no_proxy() } else { http };
-        let http = http.build().map_err(OpenAiConfigError::Client)?;
+        let http = client(&url, config.timeouts.connect).map_err(OpenAiConfigError::Client)?;
         // Everything is set, because the defaults read the environment.
         let settings = OpenAIConfig::new()
             .with_api_base(&config.base_url)
@@ -111,16 +104,6 @@ impl OpenAiModel {
         });
         Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
     }
-
-    /// Removes the key, should a server have repeated it.
-    fn hide_key(&self, mut error: ModelError) -> ModelError {
-        let key = &self.config.api_key.0;
-        // Shorter ones are placeholders for local servers; they would cut ordinary words.
-        if key.len() >= 4 {
-            error.message = error.message.replace(key, "[key]");
-        }
-        error
-    }
 }
 
 impl fmt::Debug for OpenAiModel {
@@ -136,9 +119,13 @@ impl ChatModel for OpenAiModel {
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let deltas = stream::once(self.open(request)).try_flatten();
-        let deltas = deltas.map_err(|error| self.hide_key(error)).boxed();
+        let deltas = deltas.map_err(|error| hide_key(&self.config.api_key, error)).boxed();
         if self.config.wire.think_tags { split_thinking(deltas) } else { deltas }
     }
+}
+
+fn hide_key(key: &ApiKey, error: ModelError) -> ModelError {
+    ModelError { message: key.hide_in(error.message), ..error }
 }
 
 #[allow(clippy::disallowed_methods, reason = "the default of a clock that can be replaced")]
@@ -162,15 +149,6 @@ fn refused(error: OpenAIError) -> ModelError {
 fn not_sent(error: reqwest::Error) -> ModelError {
     let kind = if error.is_builder() { ModelErrorKind::BadRequest } else { ModelErrorKind::Connect };
     ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
-}
-
-/// The last cause is the one that says something; those above it repeat the address.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// One streamed answer, chunk by chunk.
@@ -259,7 +237,7 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
         let this = self.clone();
         Box::pin(async move {
             let mut request = request.build().await?;
-            if this.model.config.api_key.0.is_empty() {
+            if this.model.config.api_key.is_empty() {
                 request.headers_mut().remove(header::AUTHORIZATION);
             }
             this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
@@ -342,7 +320,7 @@ fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
         watch.seen().fault = Some(fault.clone());
         Some((Err(fault), None))
     });
-    Response::from(http::Response::new(Body::wrap_stream(bytes)))
+    Response::from(::http::Response::new(Body::wrap_stream(bytes)))
 }
 
 /// How many of the first bytes of a stream are its byte order mark, read by read; `marked` counts those that were.
@@ -358,7 +336,6 @@ fn skip_mark(marked: &mut usize, bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ApiKey;
 
     #[test]
     fn a_byte_order_mark_is_skipped_at_the_beginning_only_and_wherever_it_is_cut() {
@@ -381,6 +358,15 @@ mod tests {
         let broken = OpenAiConfig { api_key: ApiKey::new("sk-\nsecret"), ..config };
         let error = OpenAiModel::new(broken).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_base_url_that_cannot_work_is_refused_at_construction() {
+        let error = OpenAiModel::new(OpenAiConfig::new("localhost", ApiKey::default(), "m")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the base URL `localhost` cannot be read (relative URL without a base); write it like `https://api.openai.com/v1`"
+        );
     }
 
     #[test]

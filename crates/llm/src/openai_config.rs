@@ -1,39 +1,20 @@
 //! Which server is asked, and how.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    WireConfig,
-    refusal::excerpt,
+    ApiKey, WireConfig,
     retry::{from_ms, to_ms},
 };
-
-/// A key that no error and no debug output shows.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct ApiKey(pub(crate) String);
-
-impl ApiKey {
-    /// Wraps `key`; an empty one sends no `Authorization` header.
-    pub fn new(key: impl Into<String>) -> Self {
-        Self(key.into())
-    }
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
-    }
-}
 
 /// Which server is asked, and how. Build it with [`OpenAiConfig::new`] and change what differs.
 #[derive(Clone, Debug)]
 pub struct OpenAiConfig {
     /// The address in front of `/chat/completions`, such as `https://api.openai.com/v1`.
     pub base_url: String,
-    /// The key.
+    /// The key; without one, no `Authorization` header is sent.
     pub api_key: ApiKey,
     /// The model, and what the provider wants to see differently.
     pub wire: WireConfig,
@@ -96,61 +77,4 @@ pub enum OpenAiConfigError {
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
     Client(#[source] reqwest::Error),
-}
-
-/// Reads a base URL.
-pub(crate) fn base_url(text: &str) -> Result<Url, OpenAiConfigError> {
-    let wrong = |problem: String| Err(OpenAiConfigError::BaseUrl { problem });
-    let url = match Url::parse(text.trim()) {
-        Ok(url) => url,
-        Err(cause) => return wrong(format!("`{}` cannot be read ({cause})", excerpt(text))),
-    };
-    if !["http", "https"].contains(&url.scheme()) {
-        return wrong(format!("has the scheme `{}`, only http and https work", url.scheme()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return wrong("carries a user name or password, which would show in errors".into());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return wrong("has a query or fragment, and a path is added to its end".into());
-    }
-    Ok(url)
-}
-
-/// Whether `url` stays on this machine.
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn problem(base_url: &str) -> String {
-        super::base_url(base_url).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_base_url_that_cannot_work_is_refused_at_construction() {
-        let hint = "; write it like `https://api.openai.com/v1`";
-        assert_eq!(
-            problem("localhost"),
-            format!("the base URL `localhost` cannot be read (relative URL without a base){hint}")
-        );
-        assert_eq!(
-            problem("ftp://h/v1"),
-            format!("the base URL has the scheme `ftp`, only http and https work{hint}")
-        );
-        assert!(problem("https://me:secret@h/v1").contains("carries a user name or password"));
-        assert!(problem("https://h/v1?x=1").contains("has a query or fragment"));
-        assert!(!problem("https://me:secret@h/v1").contains("secret"));
-    }
-
-    #[test]
-    fn loopback_is_told_by_name_and_number() {
-        let is = |url| is_loopback(&Url::parse(url).unwrap());
-        assert!(is("http://localhost:1/v1") && is("http://127.0.0.9/v1") && is("http://[::1]:2/v1"));
-        assert!(!is("http://example.com/v1") && !is("http://10.0.0.1/v1"));
-    }
 }

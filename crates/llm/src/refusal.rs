@@ -144,7 +144,7 @@ pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Du
 }
 
 /// The start of what a server said, in one line.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(EXCERPT) {
         Some((at, _)) => format!("{}…", &line[..at]),

@@ -1,0 +1,51 @@
+//! A key that is not shown.
+
+use std::fmt;
+
+/// Shorter keys are placeholders for local servers, and would cut ordinary words.
+const SHORTEST_SECRET: usize = 4;
+
+/// A key that no error and no debug output shows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// Wraps `key`; an empty one is no key.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key itself, for the head of a request and nothing else.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The same text with `[key]` for the key, should a server have repeated it.
+    pub fn hide_in(&self, text: String) -> String {
+        if self.0.len() < SHORTEST_SECRET { text } else { text.replace(&self.0, "[key]") }
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_hidden_wherever_it_stands() {
+        let key = ApiKey::new("sk-1234");
+        assert_eq!(key.hide_in("no sk-1234, sk-1234!".into()), "no [key], [key]!");
+        assert_eq!(format!("{key:?} {:?}", ApiKey::default()), "ApiKey(hidden) ApiKey(none)");
+        assert_eq!(ApiKey::new("x").hide_in("fox".into()), "fox");
+    }
+}

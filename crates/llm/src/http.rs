@@ -1,0 +1,76 @@
+//! What clients have in common that send a key to a server.
+
+use std::{error::Error, time::Duration};
+
+use reqwest::{Client, Url, redirect::Policy};
+
+use crate::excerpt;
+
+/// Reads the address of a server, to whose end paths are added.
+///
+/// # Errors    What is wrong with it, to be read after the name of what it is the address of.
+pub fn base_url(text: &str) -> Result<Url, String> {
+    let url = match Url::parse(text.trim()) {
+        Ok(url) => url,
+        Err(cause) => return Err(format!("`{}` cannot be read ({cause})", excerpt(text))),
+    };
+    if !["http", "https"].contains(&url.scheme()) {
+        return Err(format!("has the scheme `{}`, only http and https work", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("carries a user name or password, which would show in errors".into());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("has a query or fragment, and a path is added to its end".into());
+    }
+    Ok(url)
+}
+
+/// A client for a server. It follows no redirects, and uses the proxies of the environment except for loopback addresses.
+///
+/// # Errors    If there is no TLS to be had.
+pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
+    let client = Client::builder()
+        .connect_timeout(connect_timeout)
+        // A redirected POST becomes a GET or sends the key elsewhere.
+        .redirect(Policy::none())
+        .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
+    if is_loopback(url) { client.no_proxy().build() } else { client.build() }
+}
+
+/// The last cause of an error, which is the one that says something; those above it repeat the address.
+pub fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Whether `url` stays on this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_work_is_refused() {
+        let problem = |text| base_url(text).unwrap_err();
+        assert_eq!(problem("localhost"), "`localhost` cannot be read (relative URL without a base)");
+        assert_eq!(problem("ftp://h/v1"), "has the scheme `ftp`, only http and https work");
+        assert!(problem("https://me:secret@h/v1").contains("carries a user name or password"));
+        assert!(problem("https://h/v1?x=1").contains("has a query or fragment"));
+        assert!(!problem("https://me:secret@h/v1").contains("secret"));
+    }
+
+    #[test]
+    fn loopback_is_told_by_name_and_number() {
+        let is = |url| is_loopback(&Url::parse(url).unwrap());
+        assert!(is("http://localhost:1/v1") && is("http://127.0.0.9/v1") && is("http://[::1]:2/v1"));
+        assert!(!is("http://example.com/v1") && !is("http://10.0.0.1/v1"));
+    }
+}
