@@ -46,6 +46,17 @@ async fn files_are_written_and_commands_run_in_the_folder() {
 }
 
 #[tokio::test]
+async fn what_a_command_writes_is_shown_line_by_line() {
+    let place = Place::new();
+    let command = r#"{"command":"printf '10 %%\\r90 %%\\n\\n\\033[31mred\\nend'"}"#;
+    let server = serve([call("c1", "shell", command), txt("ok")]).await;
+    let args = ["run", "hi", "--yes", "--base-url", &server.base_url(), "--model", "m"];
+    let ran = place.run(&args).await.ok();
+    let shown: Vec<_> = ran.stderr.lines().filter_map(|line| line.trim_start().strip_prefix("│ ")).collect();
+    assert_eq!(shown, ["10 %", "90 %", "\\u{1b}[31mred", "end"], "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_command_does_not_get_the_secrets_of_the_environment() {
     let place = Place::new();
     let results = round(&place, &[("c1", "shell", r#"{"command":"env; true"}"#)]).await;

@@ -1,6 +1,6 @@
 //! What a model may call.
 
-use std::{borrow::Cow, future::Future, pin::Pin};
+use std::{borrow::Cow, future::Future, pin::Pin, time::Duration};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub struct Behaviour {
     pub answers: bool,
     /// Calling it twice with one idempotency key does no harm, so that a call whose outcome is unknown may be repeated.
     pub idempotent: bool,
+    /// How long a call may take, in place of what the agent grants otherwise.
+    pub timeout: Option<Duration>,
 }
 
 /// What became of a tool call that failed: the text is what the model reads.

@@ -4,8 +4,8 @@ use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{
-    Attribute, Error, Expr, ExprLit, ExprPath, FnArg, ItemFn, Lit, LitStr, Meta, Pat, PatIdent, PatType,
-    Result, ReturnType, Type,
+    Attribute, Error, Expr, ExprLit, ExprPath, FnArg, ItemFn, Lit, LitInt, LitStr, Meta, Pat, PatIdent,
+    PatType, Result, ReturnType, Type,
     ext::IdentExt,
     parse::{Parse, ParseStream},
     punctuated::Punctuated,
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     ask: Option<Ask>,
     /// The flags of a `Behaviour` that are set.
     behaviour: Vec<Ident>,
+    /// How long a call may take.
+    timeout_ms: Option<LitInt>,
 }
 
 /// Whether a person is asked, and what.
@@ -92,9 +94,18 @@ impl Options {
                     return Err(twice());
                 }
             }
+            ("timeout_ms", Meta::NameValue(pair)) => {
+                let Expr::Lit(ExprLit { lit: Lit::Int(ms), .. }) = &pair.value else {
+                    return Err(Error::new_spanned(&pair.value, "a time is a whole number of milliseconds"));
+                };
+                ms.base10_parse::<u64>()?;
+                if self.timeout_ms.replace(ms.clone()).is_some() {
+                    return Err(twice());
+                }
+            }
             _ => {
-                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `exclusive`, `poll`, `answers` and \
-                    `idempotent`";
+                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `timeout_ms = ..`, `exclusive`, `poll`, \
+                    `answers` and `idempotent`";
                 return Err(Error::new_spanned(meta, message));
             }
         }
@@ -279,6 +290,10 @@ impl Expansion<'_> {
         let taken = self.taken(&args);
         let answer = self.answer(&cx);
         let flags = &options.behaviour;
+        let timeout = options
+            .timeout_ms
+            .as_ref()
+            .map(|ms| quote!(timeout: ::std::option::Option::Some(::std::time::Duration::from_millis(#ms)),));
         let ask = self.ask(&args);
         quote! {
             #(#docs)*
@@ -295,7 +310,7 @@ impl Expansion<'_> {
                 });
                 #[allow(clippy::needless_update)]
                 let behaviour =
-                    #home::Behaviour { #(#flags: true,)* ..::std::default::Default::default() };
+                    #home::Behaviour { #(#flags: true,)* #timeout ..::std::default::Default::default() };
                 ::std::sync::Arc::new(tool.with_behaviour(behaviour)#ask)
             }
         }

@@ -64,7 +64,7 @@ struct Mail {
 type Sent = Arc<Mutex<Vec<String>>>;
 
 /// Sends a mail.
-#[tool(name = "send-mail", exclusive, poll, answers, idempotent, ask = to_others)]
+#[tool(name = "send-mail", exclusive, poll, answers, idempotent, timeout_ms = 5_000, ask = to_others)]
 async fn send(#[args] mail: Mail, #[dep] sent: Sent) -> Result<(), std::io::Error> {
     if mail.to.is_empty() {
         return Err(std::io::Error::other("nobody"));
@@ -83,7 +83,8 @@ async fn a_tool_has_what_it_works_with_and_its_options() {
     let tool = send(sent.clone());
     assert_eq!(tool.spec().name, "send-mail");
     assert_eq!(tool.spec().parameters["properties"]["to"]["description"], "An address.");
-    let all = Behaviour { exclusive: true, poll: true, answers: true, idempotent: true };
+    let timeout = Some(std::time::Duration::from_secs(5));
+    let all = Behaviour { exclusive: true, poll: true, answers: true, idempotent: true, timeout };
     assert_eq!(tool.behaviour(), all);
     assert_eq!(tool.approval(&json!({ "to": "me" })), None);
     assert_eq!(tool.approval(&json!({ "to": "you" })), Some(r#"Send to "you"?"#.into()));

@@ -119,7 +119,9 @@ impl Scripted {
             "big" | "accents" => vec![("n", number)],
             "send" => vec![("to", text)],
             "search" | "find" => vec![("q", text)],
-            "again" | "known" | "boom" | "unsure" | "hang" | "deaf" | "late" | "fails" | "ping" => vec![],
+            "again" | "known" | "boom" | "unsure" | "hang" | "brief" | "deaf" | "late" | "fails" | "ping" => {
+                vec![]
+            }
             name => panic!("no scenario has a tool `{name}`"),
         };
         let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
@@ -141,6 +143,7 @@ impl Tool for Scripted {
             poll: name == "poll",
             answers: name == "tell",
             idempotent: name == "again",
+            timeout: (name == "brief").then_some(Duration::from_millis(40)),
         }
     }
 
@@ -186,7 +189,7 @@ impl Tool for Scripted {
                 // Unwinds as a panic does, without a word on the terminal.
                 "boom" => std::panic::resume_unwind(Box::new("boom")),
                 "fails" => Err(ToolError::failed("no luck")),
-                "hang" => {
+                "hang" | "brief" => {
                     cx.cancel.cancelled().await;
                     Err(ToolError::failed("cancelled"))
                 }

@@ -7,7 +7,7 @@ use superstep::{
     agent::{AgentOutcome, ReactConfig, ToolMode, Truncate},
     llm::WirePolicy,
 };
-use superstep_testing::script::{call, calls, txt};
+use superstep_testing::script::{Script, call, calls, txt};
 
 use super::Scenario;
 
@@ -149,6 +149,15 @@ fn b14_a_result_that_comes_too_late_changes_nothing() {
             r#"tool_end{late,c1,"Error: tool 'late' timed out after 1000 ms"} a▸ tok(ok) ◂a"#
         )
     );
+}
+
+#[test]
+fn b14_a_tool_may_say_itself_how_long_it_takes() {
+    let calls = calls([("c1", "brief", "{}"), ("c2", "hang", "{}")]);
+    let ran = Scenario { script: Script::new([calls, txt("ok")]), ..timed("hang") }.tools(&["brief", "hang"]);
+    let ran = ran.play_here();
+    assert_eq!(ran.result("c1"), "Error: tool 'brief' timed out after 40 ms");
+    assert_eq!(ran.result("c2"), "Error: tool 'hang' timed out after 1000 ms");
 }
 
 #[test]

@@ -38,6 +38,27 @@ impl Ends {
     }
 }
 
+/// Makes texts of bytes that come in pieces, which may end in the middle of a character.
+#[derive(Default)]
+pub(super) struct Whole {
+    begun: Vec<u8>,
+}
+
+impl Whole {
+    /// The text of these bytes and of what was begun before, but for a character that is not there as a whole yet. At the end,
+    /// which is a piece of no bytes, that is there as well.
+    pub(super) fn text(&mut self, piece: &[u8]) -> String {
+        let mut bytes = std::mem::take(&mut self.begun);
+        bytes.extend_from_slice(piece);
+        let last = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let is_begun = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+        if is_begun && !piece.is_empty() {
+            self.begun = bytes.split_off(bytes.len() - last.len());
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +67,15 @@ mod tests {
         let mut ends = Ends::default();
         parts.iter().for_each(|part| ends.push(part));
         ends.into_text()
+    }
+
+    #[test]
+    fn a_character_that_comes_in_pieces_is_told_as_a_whole() {
+        let mut whole = Whole::default();
+        let told: Vec<_> = "añ😀b".as_bytes().chunks(1).map(|piece| whole.text(piece)).collect();
+        assert_eq!(told, ["a", "", "ñ", "", "", "", "😀", "b"]);
+        assert_eq!(whole.text(b"\xffx\xf0\x9f"), "\u{fffd}x");
+        assert_eq!(whole.text(b""), "\u{fffd}");
     }
 
     #[test]

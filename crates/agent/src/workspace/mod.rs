@@ -83,7 +83,8 @@ pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io
 }
 
 /// Of tools that change nothing: what a process left undone may be done again.
-const REPEATABLE: Behaviour = Behaviour { exclusive: false, poll: false, answers: false, idempotent: true };
+const REPEATABLE: Behaviour =
+    Behaviour { exclusive: false, poll: false, answers: false, idempotent: true, timeout: None };
 
 /// Says "stop" to the blocking half of a call when the call is cancelled and when its future is dropped.
 fn stop_signal(cx: &ToolCx) -> (CancellationToken, DropGuard) {

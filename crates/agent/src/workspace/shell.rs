@@ -12,7 +12,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{cancelled, ends::Ends, question::harmless, root::Workspace};
+use super::{
+    cancelled,
+    ends::{Ends, Whole},
+    question::harmless,
+    root::Workspace,
+};
 
 /// A person has to read it before it runs.
 const MAX_COMMAND_BYTES: usize = 4 << 10;
@@ -61,7 +66,7 @@ impl Shell {
 
 /// The tool `shell{command, cwd?, timeout_seconds?}`: runs a command of the system's shell; a person is asked first.
 ///
-/// It begins in the workspace, without input and without the variables that look like secrets. Its output is
+/// It begins in the workspace, without input and without the variables that look like secrets. Its output is told as it comes, and
 /// cut in the middle while it is read, so that no amount of it fills the memory. When the shell ends, or its time is up, or the
 /// call is cancelled or dropped, everything that it started is ended with it.
 /// # Limits
@@ -89,7 +94,9 @@ impl Tool for Run {
     }
 
     fn behaviour(&self) -> Behaviour {
-        Behaviour { exclusive: true, ..Behaviour::default() }
+        // The call says itself how long it may take.
+        let timeout = Some(Duration::from_secs(MAX_SECONDS) + 2 * LINGER);
+        Behaviour { exclusive: true, timeout, ..Behaviour::default() }
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
@@ -114,7 +121,7 @@ impl Tool for Run {
             let ended = tokio::select! {
                 biased;
                 () = cx.cancel.cancelled() => return Err(cancelled()),
-                ended = running.follow(&mut output, Duration::from_secs(args.seconds())) => ended.map_err(failed)?,
+                ended = running.follow(&mut output, &cx, Duration::from_secs(args.seconds())) => ended.map_err(failed)?,
             };
             let output = output.into_text();
             match ended {
@@ -168,11 +175,17 @@ impl Running {
         })
     }
 
-    /// Reads what it writes until it ends. `None` if its time was up before.
-    async fn follow(&mut self, output: &mut Ends, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    /// Reads what it writes until it ends, and tells it meanwhile. `None` if its time was up before.
+    async fn follow(
+        &mut self,
+        output: &mut Ends,
+        cx: &ToolCx,
+        limit: Duration,
+    ) -> io::Result<Option<ExitStatus>> {
         let mut stdout = self.child.stdout.take();
         let mut stderr = self.child.stderr.take();
         let (mut from_stdout, mut from_stderr) = ([0; 8 << 10], [0; 8 << 10]);
+        let (mut of_stdout, mut of_stderr) = (Whole::default(), Whole::default());
         let mut until = Instant::now() + limit;
         let mut status = None;
         while status.is_none() || stdout.is_some() || stderr.is_some() {
@@ -181,8 +194,16 @@ impl Running {
                     self.end();
                     break;
                 }
-                read = read(&mut stdout, &mut from_stdout) => output.push(read?),
-                read = read(&mut stderr, &mut from_stderr) => output.push(read?),
+                read = read(&mut stdout, &mut from_stdout) => {
+                    let bytes = read?;
+                    cx.output(&of_stdout.text(bytes));
+                    output.push(bytes);
+                }
+                read = read(&mut stderr, &mut from_stderr) => {
+                    let bytes = read?;
+                    cx.output(&of_stderr.text(bytes));
+                    output.push(bytes);
+                }
                 ended = self.child.wait(), if status.is_none() => {
                     status = Some(ended?);
                     self.end();
@@ -281,6 +302,23 @@ mod tests {
             }
         };
         timeout(Duration::from_secs(10), there).await.expect("it comes");
+    }
+
+    #[tokio::test]
+    async fn tells_what_it_writes_while_it_runs() {
+        let place = Place::new();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let cx = cx().with_output(move |chunk| tell.send(chunk.to_owned()).expect("somebody listens"));
+        let tool = shell(&place.workspace);
+        // It ends once what it said was heard.
+        let running = tool.call(args("printf 'é'; until [ -e heard ]; do sleep 0.01; done; echo b"), cx);
+        let listening = async {
+            assert_eq!(told.recv().await.as_deref(), Some("é"));
+            place.file("heard", "");
+            assert_eq!(told.recv().await.as_deref(), Some("b\n"));
+        };
+        let (ran, ()) = tokio::join!(running, listening);
+        assert_eq!(ran.unwrap().text, "éb\n[exit code 0]");
     }
 
     #[tokio::test]

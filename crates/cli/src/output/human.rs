@@ -38,8 +38,15 @@ pub(crate) struct Human<W> {
     mid_line: bool,
     /// Whether a model call has just ended, and nothing else was told since.
     may_go_on: bool,
-    /// When each running tool began.
-    tools: BTreeMap<String, Instant>,
+    /// The tools that run, by the ids of their calls.
+    tools: BTreeMap<String, Running>,
+}
+
+/// A tool that runs.
+struct Running {
+    began: Instant,
+    /// The beginning of a line that it has not ended yet.
+    line: String,
 }
 
 impl<W: Write> Human<W> {
@@ -88,8 +95,30 @@ impl<W: Write> Human<W> {
         }
     }
 
+    /// Shows the lines that a tool has ended, as they end.
+    fn tool_output(&mut self, id: &str, chunk: &str) {
+        let Some(running) = self.tools.get_mut(id) else { return };
+        running.line.push_str(chunk);
+        let Some(end) = running.line.rfind(['\n', '\r']) else { return };
+        let rest = running.line.split_off(end + 1);
+        let ended = std::mem::replace(&mut running.line, rest);
+        self.tell_lines(&ended);
+    }
+
+    fn tell_lines(&mut self, text: &str) {
+        let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
+        let lines: Vec<_> = lines.map(|line| format!("    │ {}", brief(line, MOST_SHOWN))).collect();
+        if !lines.is_empty() {
+            self.tell(DIM, &lines.join("\n"));
+        }
+    }
+
     fn tool_end(&mut self, id: &str, tool: &str, result: &str) {
-        let took = self.tools.remove(id).map(|began| began.elapsed()).unwrap_or_default();
+        let running = self.tools.remove(id);
+        let took = running.as_ref().map(|running| running.began.elapsed()).unwrap_or_default();
+        if let Some(running) = running {
+            self.tell_lines(&running.line);
+        }
         let style = if result.starts_with("Error") { BAD } else { DIM };
         let lines = result.lines().count();
         if tool == "todo" && style != BAD {
@@ -133,9 +162,16 @@ impl<W: Write> Output for Human<W> {
                 self.may_go_on = true;
             }
             "tool_start" => {
-                self.tools.insert(text("id").to_owned(), Instant::now());
+                let running = Running { began: Instant::now(), line: String::new() };
+                self.tools.insert(text("id").to_owned(), running);
                 let args = brief(&data["args"].to_string(), MOST_SHOWN);
                 self.tell(DIM, &format!("  → {} {args}", text("tool")));
+            }
+            "tool_output" => {
+                self.tool_output(text("id"), text("chunk"));
+                if data["truncated"] == true {
+                    self.tell(DIM, "    │ … what it says from here on is not shown");
+                }
             }
             "tool_end" => self.tool_end(text("id"), text("tool"), text("result")),
             "tool_skipped" => {

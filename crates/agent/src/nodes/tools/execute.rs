@@ -237,9 +237,10 @@ impl Executor {
         let cancel = CancellationToken::new();
         let output = Output::new(&self.cx, &call.id, name);
         let tool_cx = self.tool_cx(call, &cancel, &output);
+        let limit = tool.behaviour().timeout;
         // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.call(args, tool_cx).await }));
-        let limit = self.deps.config.tool_timeout;
+        let limit = limit.or(self.deps.config.tool_timeout);
         let text = tokio::select! {
             biased;
             ended = &mut task => {
