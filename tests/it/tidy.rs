@@ -19,7 +19,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("superstep-checkpoint", &["superstep-graph"]),
     ("superstep-agent", &["superstep-graph", "superstep-llm"]),
     ("superstep-mcp", &["superstep-llm"]),
-    ("superstep-testing", &["superstep-graph", "superstep-llm"]),
+    ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
         "superstep",
         &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-mcp", "superstep-checkpoint"],

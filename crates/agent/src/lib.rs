@@ -56,7 +56,10 @@ pub use graph::{
 pub use has_agent::HasAgent;
 pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
-pub use memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger};
+pub use memory::{
+    LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,
+    MemoryTrigger, StoreMemory, memory_tools,
+};
 pub use models::Models;
 pub use msg::Msg;
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};

@@ -1,11 +1,21 @@
 //! What an agent remembers across threads.
 //!
-//! Start at [`LongTermMemory`].
+//! Start at [`LongTermMemory`]; [`StoreMemory`] and [`MemoryFiles`] are two.
+
+mod bullets;
+mod files;
+mod stored;
+mod tools;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use superstep_llm::Message;
+use superstep_graph::ThreadId;
+use superstep_llm::{Message, Role};
+
+use crate::AgentState;
+
+pub use self::{files::MemoryFiles, stored::StoreMemory, tools::memory_tools};
 
 /// The future of what a memory does.
 pub type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
@@ -56,7 +66,10 @@ pub struct MemoryEntry {
 #[error("{0}")]
 pub struct MemoryError(pub String);
 
-/// Decides which messages ask to be remembered, and where they go.
+/// The most characters of one entry of a [`StoreMemory`] or [`MemoryFiles`]. What is longer is refused.
+pub const LONGEST_MEMORY: usize = 8_000;
+
+/// The memory of an agent, and which messages ask to be remembered in it.
 #[derive(Clone)]
 pub struct MemoryTrigger {
     /// Where they go.
@@ -72,10 +85,43 @@ pub const MEMORY_PHRASES: [&str; 6] =
 impl MemoryTrigger {
     /// Stores in `store` what has one of [`MEMORY_PHRASES`].
     pub fn new(store: Arc<dyn LongTermMemory>) -> Self {
-        let asks = |text: &str| {
+        Self::with_phrases(store, MEMORY_PHRASES)
+    }
+
+    /// Stores in `store` what has one of these phrases, in any case; nothing if there are none.
+    pub fn with_phrases(
+        store: Arc<dyn LongTermMemory>,
+        phrases: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let phrases: Vec<_> = phrases.into_iter().map(|phrase| phrase.into().to_lowercase()).collect();
+        let asks = move |text: &str| {
             let text = text.to_lowercase();
-            MEMORY_PHRASES.iter().any(|phrase| text.contains(phrase))
+            phrases.iter().any(|phrase| text.contains(phrase))
         };
         Self { store, asks: Arc::new(asks) }
     }
+}
+
+/// Whose memory is meant: the user's, or the thread's own if nobody is named; `None` if there is neither.
+pub(crate) fn owner(state: &AgentState, thread: Option<&ThreadId>) -> Option<String> {
+    let user = Some(state.user_id.as_str()).filter(|user| !user.is_empty());
+    user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
+}
+
+/// Why nothing is remembered or found for nobody.
+pub(crate) const NOBODY: &str =
+    "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
+
+/// What people and models said in these messages, each text short enough to be an entry.
+fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
+    let said = messages.iter().filter(|message| matches!(message.role, Role::User | Role::Assistant));
+    let texts = said.map(|message| message.content.trim()).filter(|text| !text.is_empty());
+    texts
+        .map(|text| match text.chars().count() {
+            0..=LONGEST_MEMORY => Ok(text.to_owned()),
+            chars => Err(MemoryError(format!(
+                "a text of {chars} characters is too long to be remembered; say it in {LONGEST_MEMORY}"
+            ))),
+        })
+        .collect()
 }

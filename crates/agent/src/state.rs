@@ -46,7 +46,8 @@ pub struct AgentState {
     pub files: Option<FileChanges>,
     /// The number of the last message in the conversation that was said while a turn ran, see [`steer`](crate::steer()).
     pub steered: u64,
-    /// Whose memories are stored; empty for the thread's own.
+    /// Whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's own. It stays until another
+    /// input writes it.
     pub user_id: String,
     /// What the turn may spend at the most, beside the budget of the configuration: given with the input by an agent that calls
     /// this one.

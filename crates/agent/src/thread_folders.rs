@@ -34,6 +34,11 @@ impl ThreadFolders {
         self.folder.join(plain(thread))
     }
 
+    /// The folder of this name, which is plain already, relative to the root.
+    pub(crate) fn named(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// Deletes what was kept of a thread; nothing if there is nothing.
     pub(crate) fn forget(&self, thread: &str) -> io::Result<()> {
         let folder = self.below(thread);

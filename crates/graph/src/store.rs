@@ -22,7 +22,7 @@ pub use self::{
     memory::MemoryStore,
     namespace::{Namespace, RESERVED_LABEL},
     prepare::{Batch, NewItem, ReadyQuery, Step, StoreOptions},
-    words::{QUERY_WORDS, Scope, Words, bm25, words},
+    words::{QUERY_WORDS, Scope, Words, bm25, terms, words},
 };
 
 /// Keeps items that outlive every thread: JSON values under a [`Namespace`] and a key.

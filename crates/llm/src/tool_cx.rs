@@ -48,8 +48,8 @@ impl ToolCx {
         }
     }
 
-    /// What the agent gives its tools, by its type. Agents of this library give the state as it was before the round, their
-    /// store if they have one as an `Arc<dyn Store>`, the context of the run if it is an object as a `serde_json::Value`, and
+    /// What the agent gives its tools, by its type. Agents of this library give the state as it was before the round, the
+    /// `ThreadId` if the run has one, their store if they have one as an `Arc<dyn Store>`, the context of the run if it is an object as a `serde_json::Value`, and
     /// nothing else.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
-//! What every [`Checkpointer`] has to pass, and every [`Store`](superstep_graph::Store).
+//! What every [`Checkpointer`] has to pass, every [`Store`](superstep_graph::Store), and every
+//! [`LongTermMemory`](superstep_agent::LongTermMemory).
 //!
-//! Start at [`check`] or [`check_store`]; [`check_operations`] and [`check_store_operations`] find what they forgot.
+//! Start at [`check`], [`check_store`] or [`check_memory`]; [`check_operations`] and [`check_store_operations`] find what they forgot.
 
 mod branches;
 mod children;
 mod commits;
 mod fixture;
 mod listing;
+mod memories;
 mod operations;
 mod pruning;
 mod stores;
@@ -18,6 +20,7 @@ use futures::{FutureExt, future::BoxFuture};
 use superstep_graph::Checkpointer;
 
 pub use self::{
+    memories::check_memory,
     operations::check_operations,
     stores::{check_store, check_store_operations},
 };

@@ -25,6 +25,7 @@ mod history;
 mod hooks;
 mod limits;
 mod memory;
+mod memory_stores;
 mod messages;
 mod neighbours;
 mod parts;

@@ -3,11 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
-use superstep_graph::{Cx, ThreadId};
+use superstep_graph::Cx;
 use superstep_llm::Role;
 use tokio::time::sleep;
 
-use crate::{AgentDeps, AgentState, ReactConfig, events, texts};
+use crate::{
+    AgentDeps, AgentState, ReactConfig, events,
+    memory::{NOBODY, owner},
+    texts,
+};
 
 /// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
 /// failure of the memory reaches the run.
@@ -22,10 +26,7 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
         }
     }
     let messages = vec![message.clone()];
-    let user_id = match state.user_id.as_str() {
-        "" => cx.thread().map(ThreadId::as_str).unwrap_or_default().to_owned(),
-        user_id => user_id.to_owned(),
-    };
+    let Some(user_id) = owner(&state, cx.thread()) else { return events::memory_failed(&cx, NOBODY) };
     let (key, background) = (cx.key(), cx.clone());
     background.spawn(async move {
         let store = AssertUnwindSafe(async { trigger.store.add(messages, &user_id, &key).await });

@@ -69,8 +69,8 @@ impl Words {
     }
 }
 
-/// The first [`QUERY_WORDS`] different words of a query.
-pub(super) fn terms(query: &str) -> Vec<String> {
+/// The first [`QUERY_WORDS`] different words of a query: those that count.
+pub fn terms(query: &str) -> Vec<String> {
     let mut terms = Vec::new();
     for word in words(query) {
         if !terms.contains(&word) {

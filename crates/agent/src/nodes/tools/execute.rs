@@ -265,6 +265,9 @@ impl Executor {
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
         let output = output.clone();
         let mut tool_cx = self.outer.give(ToolCx::new(&call.id).with_output(move |chunk| output.tell(chunk)));
+        if let Some(thread) = self.cx.thread() {
+            tool_cx = tool_cx.with_given(thread.clone());
+        }
         if let Ok(store) = self.cx.shared_store() {
             tool_cx = tool_cx.with_given(store);
         }

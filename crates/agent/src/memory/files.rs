@@ -1,0 +1,446 @@
+//! A memory in files that people can read and edit.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use superstep_graph::store::{Scope, Words, bm25, terms};
+use superstep_llm::Message;
+
+use super::{
+    LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
+    bullets::{Bullet, Bullets, plain},
+    said,
+};
+use crate::thread_folders::ThreadFolders;
+
+/// The name of the file, of the lock beside it, and of what is to take its place.
+const FILE: &str = "MEMORY.md";
+const LOCK: &str = "MEMORY.md.lock";
+const NEXT: &str = ".MEMORY.md.next";
+
+/// The longest file, in bytes.
+const MOST: u64 = 1 << 20;
+
+/// The longest name of a folder, in bytes; file systems take 255.
+const LONGEST_NAME: usize = 240;
+
+/// How long another program may hold a file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Remembers in files: a `MEMORY.md` for each user, in a folder of its own.
+///
+/// ```text
+/// # Memory
+///
+/// - remember that I like tea
+/// - my cat is called Ada
+/// ```
+///
+/// Each message is a bullet, word for word but for empty lines. A text that is there already is not added again, so that adding
+/// twice keeps one. Whatever else is in the file stays as it is: people may edit it, and paragraphs of theirs are entries as well.
+/// The id of an entry is made of its text. A file has 1 MiB at the most; there is no more to remember then until something is
+/// forgotten.
+///
+/// A file is replaced as a whole or not at all, and by one program at a time: beside it is a lock. A change that somebody makes
+/// without the lock is not overwritten, unless it comes in the very moment of the replacement.
+/// # Limits
+/// No part of the path may be a symbolic link. That is checked before the file is opened; a program that swaps a folder for a link
+/// at this very moment has another `MEMORY.md` read or replaced.
+#[derive(Clone, Debug)]
+pub struct MemoryFiles {
+    folders: ThreadFolders,
+}
+
+impl MemoryFiles {
+    /// Keeps them in `folder`, relative to `root`. The folder is made when there is something to remember.
+    ///
+    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
+    }
+
+    /// Where the `MEMORY.md` of a user is, or is going to be; its folder is made.
+    ///
+    /// # Errors
+    /// What the file system says; or there is a link in the path, or the name is too long.
+    pub fn file_of(&self, user_id: &str) -> io::Result<PathBuf> {
+        Ok(self.folders.make(&self.folder_of(user_id)?)?.join(FILE))
+    }
+
+    fn folder_of(&self, user_id: &str) -> io::Result<PathBuf> {
+        let name = name(user_id);
+        if name.len() > LONGEST_NAME {
+            let what = format!("the name of the user is too long for a folder: {} bytes", user_id.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(self.folders.named(&name))
+    }
+
+    /// The file of a user; empty if there is none.
+    fn read(&self, user_id: &str) -> io::Result<String> {
+        match self.folders.check(&self.folder_of(user_id)?) {
+            Ok(folder) => read(&folder.join(FILE)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts another file in the place of a user's, if `change` makes one of it.
+    fn change<T>(&self, user_id: &str, change: impl Fn(&str) -> (Option<String>, T)) -> io::Result<T> {
+        let path = self.file_of(user_id)?;
+        let _lock = lock(&path.with_file_name(LOCK))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let before = read(&path)?;
+            let (after, done) = change(&before);
+            let Some(after) = after else { return Ok(done) };
+            if after.len() as u64 > MOST && after.len() > before.len() {
+                return Err(io::Error::other(format!(
+                    "the memory is full: `{FILE}` would have more than {} MiB; forget something first",
+                    MOST >> 20
+                )));
+            }
+            let next = path.with_file_name(NEXT);
+            write(&next, &after, &path)?;
+            // Editors know nothing of the lock.
+            if read(&path)? == before {
+                fs::rename(&next, &path)?;
+                return Ok(done);
+            }
+            if Instant::now() > until {
+                return Err(busy());
+            }
+        }
+    }
+
+    fn add(&self, user_id: &str, texts: &[String]) -> io::Result<Vec<MemoryEntry>> {
+        let add = |before: &str| {
+            let mut file = before.to_owned();
+            for text in texts {
+                let bullets = Bullets::of(&file);
+                if !bullets.entries().iter().any(|entry| entry.text == *text) {
+                    file = bullets.with(text);
+                }
+            }
+            (Some(file).filter(|file| file != before), ())
+        };
+        if !texts.is_empty() {
+            self.change(user_id, add)?;
+        }
+        Ok(texts.iter().map(|text| entry(text.clone(), None)).collect())
+    }
+
+    fn search(&self, user_id: &str, query: &str, limit: usize) -> io::Result<Vec<MemoryEntry>> {
+        let entries = entries(&self.read(user_id)?);
+        let terms = terms(query);
+        let counted: Vec<_> = entries.iter().map(|entry| Words::of(&entry.text)).collect();
+        let words = counted.iter().map(|words| u64::from(words.len())).sum();
+        let scope = Scope { items: entries.len() as u64, words };
+        let counts = counted.iter().map(|words| (words.count(&terms), words.len()));
+        let having = entries.into_iter().zip(counts);
+        let having = having.filter(|(_, (counts, _))| counts.iter().any(|count| *count > 0));
+        let (entries, counts): (Vec<_>, Vec<_>) = having.unzip();
+        let mut found: Vec<_> = entries.into_iter().zip(bm25(&counts, scope)).collect();
+        // What was remembered first is first among equals.
+        found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        found.truncate(limit);
+        Ok(found.into_iter().map(|(found, score)| entry(found.text, Some(score))).collect())
+    }
+
+    fn forget(&self, user_id: &str, id: &str) -> io::Result<bool> {
+        if !self.read(user_id)?.is_empty() {
+            return self.change(user_id, |before| {
+                let bullets = Bullets::of(before);
+                let found = bullets.entries().into_iter().find(|entry| id_of(&entry.text) == id);
+                (found.as_ref().map(|entry| bullets.without(entry)), found.is_some())
+            });
+        }
+        Ok(false)
+    }
+
+    /// Does something with a user's file where it keeps nobody waiting.
+    fn work<'a, T: Send + 'static>(
+        &self,
+        user_id: &str,
+        work: impl FnOnce(&Self, &str) -> io::Result<T> + Send + 'static,
+    ) -> MemoryFuture<'a, T> {
+        let (files, user_id) = (self.clone(), user_id.to_owned());
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || work(&files, &user_id)).await;
+            let done = done.map_err(|_| MemoryError("the memory panicked".to_owned()))?;
+            done.map_err(|error| MemoryError(format!("the memory cannot be read or written: {error}")))
+        })
+    }
+}
+
+impl LongTermMemory for MemoryFiles {
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        _: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        match said(&messages) {
+            Ok(texts) => {
+                let texts: Vec<_> =
+                    texts.iter().map(|text| plain(text)).filter(|text| !text.is_empty()).collect();
+                self.work(user_id, move |files, user| files.add(user, &texts))
+            }
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        user_id: &'a str,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        let query = query.to_owned();
+        self.work(user_id, move |files, user| files.search(user, &query, limit))
+    }
+
+    fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        self.work(user_id, move |files, user| {
+            let entries = entries(&files.read(user)?);
+            Ok(entries.into_iter().take(limit).map(|found| entry(found.text, None)).collect())
+        })
+    }
+
+    fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
+        let id = id.to_owned();
+        self.work(user_id, move |files, user| files.forget(user, &id))
+    }
+}
+
+/// The entries of a file, each text once.
+fn entries(file: &str) -> Vec<Bullet> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut entries = Bullets::of(file).entries();
+    entries.retain(|entry| seen.insert(entry.text.clone()));
+    entries
+}
+
+fn entry(text: String, score: Option<f64>) -> MemoryEntry {
+    MemoryEntry { id: id_of(&text), text, score }
+}
+
+/// FNV-1a of a text.
+fn id_of(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("{hash:016x}")
+}
+
+/// A name for the folder of a user, different for different users, also where capital letters are none of their own.
+fn name(user_id: &str) -> String {
+    let mut name = String::new();
+    for (at, byte) in user_id.bytes().enumerate() {
+        let is_last = at + 1 == user_id.len();
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'@' => name.push(char::from(byte)),
+            b'.' if at > 0 && !is_last => name.push('.'),
+            byte => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if name.is_empty() { "%".to_owned() } else { name }
+}
+
+/// A file; empty if there is none.
+fn read(path: &Path) -> io::Result<String> {
+    let there = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        there => there?,
+    };
+    if !there.is_file() {
+        return Err(io::Error::other(format!("`{FILE}` is no file")));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(io::Error::other(format!("`{FILE}` has more than {} MiB; make it shorter", MOST >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other(format!("`{FILE}` is no UTF-8 text")))
+}
+
+/// Writes a new file, to take the place of another one and with its permissions, as a whole.
+fn write(next: &Path, text: &str, of: &Path) -> io::Result<()> {
+    // That of a program that was killed.
+    match fs::remove_file(next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = private().write(true).create_new(true).open(next)?;
+    if let Ok(there) = fs::symlink_metadata(of) {
+        file.set_permissions(there.permissions())?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Waits until no other program holds the lock, which is ours until it is dropped.
+fn lock(path: &Path) -> io::Result<File> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file());
+    if is_link {
+        return Err(io::Error::other(format!("`{LOCK}` is no file")));
+    }
+    let file = private().write(true).create(true).truncate(false).open(path)?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(TryLockError::WouldBlock) => return Err(busy()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+fn busy() -> io::Error {
+    io::Error::other(format!("another program has been changing `{FILE}` for {} s", PATIENCE.as_secs()))
+}
+
+/// For the owner only.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, MemoryFiles) {
+        let dir = tempfile::tempdir().unwrap();
+        let files = MemoryFiles::new(dir.path(), "memory").unwrap();
+        (dir, files)
+    }
+
+    fn add(files: &MemoryFiles, user: &str, text: &str) -> io::Result<Vec<MemoryEntry>> {
+        files.add(user, &[plain(text)])
+    }
+
+    #[test]
+    fn a_file_is_what_a_person_would_write() {
+        let (dir, files) = files();
+        add(&files, "ada", "I like tea").unwrap();
+        add(&files, "ada", "two\n\n lines").unwrap();
+        add(&files, "ada", "I like tea").unwrap();
+        let path = dir.path().canonicalize().unwrap().join("memory/ada/MEMORY.md");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# Memory\n\n- I like tea\n- two\n  lines\n");
+        assert_eq!(files.file_of("ada").unwrap(), path);
+        fs::write(&path, "# Mine\n\nTea, green if there is any.\n\n- cats\n").unwrap();
+        add(&files, "ada", "dogs").unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "# Mine\n\nTea, green if there is any.\n\n- cats\n- dogs\n"
+        );
+        assert_eq!(files.search("ada", "green", 5).unwrap()[0].text, "Tea, green if there is any.");
+    }
+
+    #[test]
+    fn names_of_users_cannot_leave_the_folder_and_do_not_meet() {
+        let (dir, files) = files();
+        let names =
+            ["..", "../x", "/etc", "", ".", "a/b", "A", "a", "a.", "a b", "a\0b", "é", "%", "%61", "con"];
+        let mut paths = std::collections::BTreeSet::new();
+        let root = dir.path().canonicalize().unwrap().join("memory");
+        for name in names {
+            add(&files, name, "text").unwrap();
+            let path = files.file_of(name).unwrap();
+            assert_eq!(path.parent().unwrap().parent().unwrap(), root, "{name}");
+            assert!(paths.insert(path.to_str().unwrap().to_lowercase()), "{name}");
+        }
+        let error = add(&files, &"é".repeat(50), "text").unwrap_err();
+        assert_eq!(error.to_string(), "the name of the user is too long for a folder: 100 bytes");
+        for folder in ["../x", "/x", "a/../.."] {
+            assert!(MemoryFiles::new(dir.path(), folder).is_err(), "{folder}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_and_can_be_made_less() {
+        let (_dir, files) = files();
+        let path = files.file_of("u").unwrap();
+        let most = usize::try_from(MOST).unwrap();
+        fs::write(&path, format!("- tea\n- {}\n", "x".repeat(most - 20))).unwrap();
+        let error = add(&files, "u", "much more than that").unwrap_err().to_string();
+        assert!(error.starts_with("the memory is full: `MEMORY.md` would have more than 1 MiB"), "{error}");
+        assert!(files.forget("u", &id_of("tea")).unwrap());
+        assert!(!files.forget("u", &id_of("tea")).unwrap());
+        fs::write(&path, "x".repeat(most + 1)).unwrap();
+        let error = files.search("u", "tea", 1).unwrap_err().to_string();
+        assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");
+        fs::write(&path, [0xff]).unwrap();
+        assert_eq!(add(&files, "u", "x").unwrap_err().to_string(), "`MEMORY.md` is no UTF-8 text");
+    }
+
+    #[test]
+    fn many_programs_lose_nothing() {
+        let (dir, _) = files();
+        thread::scope(|scope| {
+            for nth in 0..8 {
+                // Each has a lock of its own, as another program has.
+                let files = MemoryFiles::new(dir.path(), "memory").unwrap();
+                scope.spawn(move || {
+                    (0..10).for_each(|at| drop(add(&files, "u", &format!("{nth} {at}")).unwrap()))
+                });
+            }
+        });
+        let files = MemoryFiles::new(dir.path(), "memory").unwrap();
+        assert_eq!(entries(&files.read("u").unwrap()).len(), 80);
+        let folder = files.file_of("u").unwrap();
+        let left: Vec<_> =
+            fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn what_a_killed_program_left_behind_is_no_obstacle() {
+        let (_dir, files) = files();
+        let path = files.file_of("u").unwrap();
+        fs::write(path.with_file_name(NEXT), "half a fi").unwrap();
+        fs::write(path.with_file_name(LOCK), "").unwrap();
+        add(&files, "u", "tea").unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "# Memory\n\n- tea\n");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let (dir, files) = files();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let target = elsewhere.path().join("secret");
+        fs::write(&target, "- secret\n").unwrap();
+        for (user, name) in [("a", FILE), ("b", LOCK)] {
+            let path = files.file_of(user).unwrap();
+            symlink(&target, path.with_file_name(name)).unwrap();
+            assert!(add(&files, user, "x").unwrap_err().to_string().ends_with("is no file"));
+        }
+        assert!(files.search("a", "secret", 1).is_err());
+        symlink(elsewhere.path(), dir.path().join("memory/c")).unwrap();
+        let error = add(&files, "c", "x").unwrap_err().to_string();
+        assert_eq!(error, "there is a link in `memory/c`");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "- secret\n");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+
+        add(&files, "d", "x").unwrap();
+        let path = files.file_of("d").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        add(&files, "d", "y").unwrap();
+        assert_eq!(mode(&path), 0o640);
+    }
+}

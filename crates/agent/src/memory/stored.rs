@@ -1,0 +1,231 @@
+//! A memory in a store.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::{Value, json};
+use superstep_graph::store::{
+    Found, Index, Namespace, Operation, PutOptions, Query, Search, Store, StoreError,
+};
+use superstep_llm::Message;
+
+use super::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, said};
+
+/// The first label of the namespaces of users.
+const ROOT: &str = "memory";
+
+/// The field of an item that has the text of an entry. A promise, as is the namespace of a user.
+const TEXT: &str = "text";
+
+/// Remembers in a [`Store`], user by user: with `SqliteStore` in a database, whose search by words is FTS5's.
+///
+/// Each message is an entry, word for word, under the key with which it was added, so that adding it twice keeps one. The
+/// entries of a user are in the namespace `memory.USER`, with `%` and two hex digits for each byte of the name that is a `.` or
+/// a `%`.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use superstep_agent::{LongTermMemory, StoreMemory};
+/// use superstep_graph::store::MemoryStore;
+/// use superstep_llm::Message;
+///
+/// let memory = StoreMemory::new(Arc::new(MemoryStore::new()));
+/// memory.add(vec![Message::user("remember that I like tea")], "ada", "k1").await?;
+/// assert_eq!(memory.search("which tea?", "ada", 5).await?[0].text, "remember that I like tea");
+/// assert!(memory.search("which tea?", "bob", 5).await?.is_empty());
+/// # Ok::<(), superstep_agent::MemoryError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct StoreMemory {
+    store: Arc<dyn Store>,
+    root: Namespace,
+    /// From which score on entries fit that are searched for by their meaning; `None` for a search by words.
+    meant: Option<f64>,
+}
+
+impl StoreMemory {
+    /// A memory whose entries are found by their words.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let root = Namespace::new([ROOT]).expect("the label is not empty, has no dot and is not reserved");
+        Self { store, root, meant: None }
+    }
+
+    /// The same memory, with the users' namespaces below this one instead of `memory`.
+    #[must_use]
+    pub fn below(self, root: Namespace) -> Self {
+        Self { root, ..self }
+    }
+
+    /// The same memory, whose entries are found by their meaning, which the store has to have an
+    /// [`Embed`](superstep_graph::store::Embed) for: those whose score, from -1 to 1, is at least this one.
+    #[must_use]
+    pub fn by_meaning(self, at_least: f64) -> Self {
+        Self { meant: Some(at_least), ..self }
+    }
+
+    fn namespace(&self, user_id: &str) -> Result<Namespace, MemoryError> {
+        self.root.child(&label(user_id)).map_err(|error| failed(&error))
+    }
+
+    async fn found(&self, search: Search) -> Result<Vec<MemoryEntry>, MemoryError> {
+        let found = self.store.search(search).await.map_err(|error| failed(&error))?;
+        // What others put there is no entry.
+        Ok(found.into_iter().filter_map(entry).collect())
+    }
+}
+
+impl LongTermMemory for StoreMemory {
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        key: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async move {
+            let namespace = self.namespace(user_id)?;
+            let entries: Vec<_> = (1..)
+                .zip(said(&messages)?)
+                .map(|(nth, text)| MemoryEntry { id: nth_key(key, nth), text, score: None })
+                .collect();
+            let put = |entry: &MemoryEntry| Operation::Put {
+                namespace: namespace.clone(),
+                key: entry.id.clone(),
+                value: json!({ TEXT: entry.text }),
+                options: PutOptions { index: Index::Fields(vec![TEXT.to_owned()]), ..PutOptions::default() },
+            };
+            if !entries.is_empty() {
+                let done = self.store.batch(entries.iter().map(put).collect()).await;
+                done.map_err(|error| failed(&error))?;
+            }
+            Ok(entries)
+        })
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        user_id: &'a str,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async move {
+            let query = match self.meant {
+                Some(_) if query.trim().is_empty() => return Ok(Vec::new()),
+                Some(_) => Query::Meaning(query.to_owned()),
+                None => Query::Words(query.to_owned()),
+            };
+            let search = Search { limit, query: Some(query), ..Search::within(&self.namespace(user_id)?) };
+            let mut found = self.found(search).await?;
+            let least = self.meant.unwrap_or(f64::NEG_INFINITY);
+            found.retain(|entry| entry.score.is_some_and(|score| score >= least));
+            Ok(found)
+        })
+    }
+
+    fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(
+            async move { self.found(Search { limit, ..Search::within(&self.namespace(user_id)?) }).await },
+        )
+    }
+
+    fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
+        Box::pin(async move {
+            let namespace = self.namespace(user_id)?;
+            let get = Operation::Get { namespace: namespace.clone(), key: id.to_owned(), refresh: None };
+            let delete = Operation::Delete { namespace, key: id.to_owned() };
+            let answers = self.store.batch(vec![get, delete]).await.map_err(|error| failed(&error))?;
+            Ok(answers.into_iter().next().and_then(|answer| answer.into_item()).flatten().is_some())
+        })
+    }
+}
+
+impl fmt::Debug for StoreMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { root, meant, .. } = self;
+        f.debug_struct("StoreMemory").field("root", root).field("meant", meant).finish_non_exhaustive()
+    }
+}
+
+/// A user's name as a label: different for different names, without a dot, and not empty.
+fn label(user_id: &str) -> String {
+    match user_id {
+        "" => "%".to_owned(),
+        user_id => user_id.replace('%', "%25").replace('.', "%2e"),
+    }
+}
+
+/// The key of the nth text that was added at once.
+fn nth_key(key: &str, nth: usize) -> String {
+    if nth == 1 { key.to_owned() } else { format!("{key}#{nth}") }
+}
+
+fn entry(found: Found) -> Option<MemoryEntry> {
+    let Value::String(text) = &found.item.value[TEXT] else { return None };
+    Some(MemoryEntry { text: text.clone(), id: found.item.key, score: found.score })
+}
+
+fn failed(error: &StoreError) -> MemoryError {
+    MemoryError(superstep_graph::chain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use superstep_graph::store::{Embed, EmbedError, MemoryStore, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn different_users_have_different_labels() {
+        let users = ["", "%", "%25", ".", "a.b", "a%2eb", "a", "A", "..", "superstep", "é"];
+        let labels: BTreeSet<_> = users.iter().map(|user| label(user)).collect();
+        assert_eq!(labels.len(), users.len());
+        assert!(labels.iter().all(|label| Namespace::new(["memory", label]).is_ok()), "{labels:?}");
+    }
+
+    #[tokio::test]
+    async fn items_are_kept_as_they_were_promised() {
+        let store = Arc::new(MemoryStore::new());
+        let memory = StoreMemory::new(store.clone());
+        memory.add(vec![Message::user("tea"), Message::assistant("noted")], "a.b", "t/3").await.unwrap();
+        let items = store.search(Search::everywhere()).await.unwrap();
+        let items: Vec<_> = items
+            .iter()
+            .map(|found| format!("{} {} {}", found.item.namespace, found.item.key, found.item.value))
+            .collect();
+        assert_eq!(items, [r#"memory.a%2eb t/3 {"text":"tea"}"#, r#"memory.a%2eb t/3#2 {"text":"noted"}"#]);
+    }
+
+    struct Vowels;
+
+    impl Embed for Vowels {
+        fn model(&self) -> &str {
+            "vowels"
+        }
+
+        fn embed<'a>(
+            &'a self,
+            texts: &'a [String],
+        ) -> futures::future::BoxFuture<'a, Result<Vec<Vec<f32>>, EmbedError>> {
+            let count = |text: &String, vowel| text.matches(vowel).count() as f32;
+            let vector = move |text| ["a", "e", "o"].map(|vowel| count(text, vowel)).to_vec();
+            Box::pin(async move { Ok(texts.iter().map(vector).collect()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn entries_are_found_by_their_meaning_if_it_is_near_enough() {
+        let store = StoreOptions { embed: Some(Arc::new(Vowels)), ..StoreOptions::default() };
+        let memory = StoreMemory::new(Arc::new(MemoryStore::with(store))).by_meaning(0.9);
+        memory.add(vec![Message::user("green tree"), Message::user("old dog")], "u", "k").await.unwrap();
+        let found = memory.search("eel", "u", 5).await.unwrap();
+        assert_eq!(found.iter().map(|entry| &*entry.text).collect::<Vec<_>>(), ["green tree"]);
+        assert!(memory.search(" ", "u", 5).await.unwrap().is_empty());
+
+        let blind = StoreMemory::new(Arc::new(MemoryStore::new())).by_meaning(0.9);
+        let error = blind.search("eel", "u", 5).await.unwrap_err().to_string();
+        assert!(error.starts_with("SS307: this store was given no embedding"), "{error}");
+    }
+}
