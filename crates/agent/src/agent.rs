@@ -16,9 +16,9 @@ use superstep_llm::{
 };
 
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, MemoryTrigger, Metadata,
-    Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, nodes::finish::Finishing,
-    react_graph_as, steer,
+    AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger,
+    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory,
+    nodes::finish::Finishing, react_graph_as, steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -74,6 +74,7 @@ pub struct AgentBuilder {
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
     pub(crate) history: Option<TurnHistory>,
+    knowledge: Vec<Arc<dyn Knowledge>>,
     spill: Option<Arc<dyn Spill>>,
     snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) hooks: Hooks,
@@ -167,7 +168,8 @@ impl AgentBuilder {
         Self { approvals: Approvals::Interrupt, ..self }
     }
 
-    /// Sets what happens to what users want remembered.
+    /// Sets the memory that outlives threads: what users want remembered goes there, and
+    /// [`ReactConfig::retrieve`] says what is looked up in it.
     #[must_use]
     pub fn memory(self, memory: MemoryTrigger) -> Self {
         Self { memory: Some(memory), ..self }
@@ -177,6 +179,13 @@ impl AgentBuilder {
     #[must_use]
     pub fn history(self, history: TurnHistory) -> Self {
         Self { history: Some(history), ..self }
+    }
+
+    /// Adds something to look into for each new message of a user, if [`ReactConfig::retrieve`] says so.
+    #[must_use]
+    pub fn knowledge(mut self, knowledge: Arc<dyn Knowledge>) -> Self {
+        self.knowledge.push(knowledge);
+        self
     }
 
     /// Sets where tool results that are cut are kept as a whole, see [`Truncate::spill`](crate::Truncate::spill).
@@ -265,6 +274,7 @@ impl AgentBuilder {
             approvals,
             memory,
             history,
+            knowledge,
             spill,
             snapshots,
             hooks,
@@ -309,6 +319,7 @@ impl AgentBuilder {
             approvals,
             memory,
             history,
+            knowledge: knowledge.into(),
             spill,
             snapshots,
             hooks,
@@ -330,6 +341,7 @@ impl Agent {
             approvals: Approvals::Deny,
             memory: None,
             history: None,
+            knowledge: Vec::new(),
             spill: None,
             snapshots: None,
             hooks: Hooks::default(),
@@ -356,8 +368,8 @@ impl<S: HasAgent> Agent<S> {
         &self.graph
     }
 
-    /// What a message of the user is as an input, to which writes of other channels can be added; see
-    /// [`process_input`](Self::process_input).
+    /// What a message of the user is as an input, to which writes of other channels can be added, such as `user_id("ada")`,
+    /// whose memory is then used on this thread; see [`process_input`](Self::process_input).
     pub fn input(&self, text: &str) -> S::Update {
         S::agent_update(AgentState::update().messages([Message::user(text)]))
     }

@@ -11,6 +11,7 @@ mod limit;
 mod loops;
 mod permissions;
 mod presets;
+mod retrieve;
 mod single_round;
 mod tools;
 mod truncate;
@@ -33,6 +34,7 @@ pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
 pub use permissions::{PermissionRule, Permit};
 pub use presets::{PRESETS, Preset};
+pub use retrieve::Retrieve;
 pub use tools::{ResultOrder, ToolMode};
 pub use truncate::{Keep, Truncate};
 
@@ -103,16 +105,17 @@ pub struct ReactConfig {
     pub halt: Option<String>,
     /// Whether the state has the parts of each answer, see [`Part`](crate::Part).
     pub parts: bool,
-    /// How long the memory store may take, in milliseconds.
+    /// What is looked up before the first model call of a turn.
+    pub retrieve: Option<Retrieve>,
+    /// How long the memory may take, and knowledge, in milliseconds.
     #[serde(rename = "memory_timeout_ms", with = "ms")]
     pub memory_timeout: Duration,
 }
 
 impl ReactConfig {
     /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
-    /// names, or of `default`. `limit`, `retry`, `truncate`, `context`, `budget` and `finish` may be given in part as well.
-    /// `false` switches off what can
-    /// be without a value.
+    /// names, or of `default`. `limit`, `retry`, `approval`, `truncate`, `context`, `budget`, `finish` and `retrieve`
+    /// may be given in part as well. `false` switches off what can be without a value.
     ///
     /// ```
     /// # use superstep_agent::ReactConfig;
@@ -175,7 +178,8 @@ fn set(field: &mut Value, value: Value) {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 7] = ["limit", "retry", "approval", "truncate", "context", "budget", "finish"];
+const TABLES: [&str; 8] =
+    ["limit", "retry", "approval", "truncate", "context", "budget", "finish", "retrieve"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

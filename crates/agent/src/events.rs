@@ -151,6 +151,16 @@ pub(crate) fn turn_not_recorded(cx: &Cx, reason: &str) {
     cx.emit("turn_not_recorded", json!({ "reason": reason }));
 }
 
+/// So many entries of the memory and passages of knowledge were found, and are this message of the conversation.
+pub(crate) fn retrieved(cx: &Cx, id: &str, memories: usize, passages: usize) {
+    cx.emit("retrieved", json!({ "id": id, "memories": memories, "passages": passages }));
+}
+
+/// The memory, or a knowledge of this name, could not be searched.
+pub(crate) fn retrieval_failed(cx: &Cx, whom: &str, reason: &str) {
+    cx.emit("retrieval_failed", json!({ "in": whom, "reason": reason }));
+}
+
 pub(crate) fn memory_stored(cx: &Cx) {
     cx.emit("memory_stored", json!({}));
 }

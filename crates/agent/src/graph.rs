@@ -6,12 +6,12 @@ use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_counter};
 
 use crate::{
-    AgentState, Approvals, HasAgent, Hooks, MemoryTrigger, Models, ReactConfig, Snapshots, Spill, SubAgent,
-    TurnHistory,
+    AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
+    SubAgent, TurnHistory,
     has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
-        memory_trigger::memory_trigger, record::record, tools::tools,
+        memory_trigger::memory_trigger, record::record, retrieve::retrieve, tools::tools,
     },
 };
 
@@ -28,6 +28,8 @@ pub struct AgentDeps {
     pub memory: Option<MemoryTrigger>,
     /// Where turns are written down; `None` for nowhere.
     pub history: Option<TurnHistory>,
+    /// What can be looked up beside it.
+    pub knowledge: Arc<[Arc<dyn Knowledge>]>,
     /// Where long tool results are kept as a whole; `None` for nowhere.
     pub spill: Option<Arc<dyn Spill>>,
     /// What keeps the files that tools may change; `None` for nothing.
@@ -57,6 +59,7 @@ impl AgentDeps {
             approvals,
             memory: None,
             history: None,
+            knowledge: Arc::default(),
             spill: None,
             snapshots: None,
             hooks,
@@ -64,6 +67,11 @@ impl AgentDeps {
             sub_agents: Arc::default(),
             config,
         }
+    }
+
+    /// Whether something is to be looked up, and there is something to look into.
+    fn retrieves(&self) -> bool {
+        self.config.retrieve.is_some() && (self.memory.is_some() || !self.knowledge.is_empty())
     }
 }
 
@@ -97,6 +105,8 @@ pub struct ReactNodes {
     pub compact: Option<NodeRef>,
     /// Writes the turn down, behind `finalize`; `None` if that is not configured.
     pub record: Option<NodeRef>,
+    /// Looks up what is known about the user's message; `None` if that is not configured.
+    pub retrieve: Option<NodeRef>,
 }
 
 impl ReactNodes {
@@ -112,6 +122,7 @@ impl ReactNodes {
             finalize: add_finalize(graph, deps),
             compact: deps.config.context.consolidates().then(|| add_compact(graph, deps)),
             record: deps.history.is_some().then(|| add_record(graph, deps)),
+            retrieve: deps.retrieves().then(|| add_retrieve(graph, deps)),
         }
     }
 
@@ -172,6 +183,12 @@ pub fn add_record<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> N
     add_node(graph, "record", deps.clone(), record)
 }
 
+/// Adds the node `retrieve`: it looks up what is known about the user's message. It goes before the first model call.
+#[track_caller]
+pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "retrieve", deps.clone(), retrieve)
+}
+
 /// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
 #[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
@@ -185,7 +202,13 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     let nodes = ReactNodes::add(&mut graph, &deps);
     graph.add_edge(START, nodes.init_state);
     graph.add_edge(nodes.init_state, nodes.memory_trigger);
-    graph.add_edge(nodes.memory_trigger, nodes.agent);
+    match nodes.retrieve {
+        Some(retrieve) => {
+            graph.add_edge(nodes.memory_trigger, retrieve);
+            graph.add_edge(retrieve, nodes.agent);
+        }
+        None => graph.add_edge(nodes.memory_trigger, nodes.agent),
+    }
     graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
     graph.add_edge(nodes.tools, nodes.agent);
     if let Some(compact) = nodes.compact {

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
-//! `finalize` makes the reply. Where summaries of long conversations are configured there is another one, `compact`, before `agent`, and where
-//! turns are written down `record`, behind `finalize`.
+//! `finalize` makes the reply. Others are there where they are configured: `retrieve`, which looks something up for the user before
+//! the first model call, `compact`, which sums up long conversations before `agent`, and `record`, which writes turns down, behind
+//! `finalize`.
 //! Start at [`Agent`], or at [`react_graph`] for the graph alone.
 
 mod agent;
@@ -22,11 +23,13 @@ mod graph;
 mod has_agent;
 mod history;
 mod hooks;
+mod knowledge;
 mod memory;
 mod models;
 mod msg;
 mod nodes;
 mod parts;
+mod retrieved;
 mod snapshots;
 mod spill;
 mod state;
@@ -44,18 +47,19 @@ pub use config::{
     AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
     ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
     LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
-    ResultOrder, ToolMode, Truncate,
+    ResultOrder, Retrieve, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
 pub use extract::ExtractError;
 pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{
     AgentDeps, Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger,
-    add_record, add_tools, react_graph, react_graph_as, should_continue,
+    add_record, add_retrieve, add_tools, react_graph, react_graph_as, should_continue,
 };
 pub use has_agent::HasAgent;
 pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
 pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
+pub use knowledge::{Knowledge, Passage};
 pub use memory::{
     LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,
     MemoryTrigger, StoreMemory, memory_tools,

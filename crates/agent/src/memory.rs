@@ -72,7 +72,7 @@ pub const LONGEST_MEMORY: usize = 8_000;
 /// The memory of an agent, and which messages ask to be remembered in it.
 #[derive(Clone)]
 pub struct MemoryTrigger {
-    /// Where they go.
+    /// Where they go, and where [`Retrieve`](crate::Retrieve) looks.
     pub store: Arc<dyn LongTermMemory>,
     /// Whether a user's text asks to be remembered.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,

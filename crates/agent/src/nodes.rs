@@ -21,5 +21,6 @@ pub(crate) mod record;
 mod repair;
 mod repaired_call;
 pub(crate) mod request;
+pub(crate) mod retrieve;
 pub(crate) mod steered;
 pub(crate) mod tools;

@@ -9,8 +9,8 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{
-        Approval, ApprovalFuture, ApprovalRequest, Approver, LongTermMemory, MemoryEntry, MemoryError,
-        MemoryFuture,
+        Approval, ApprovalFuture, ApprovalRequest, Approver, Knowledge, LongTermMemory, MemoryEntry,
+        MemoryError, MemoryFuture, Passage,
     },
     llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
@@ -27,6 +27,7 @@ struct Seen {
     asking: usize,
     notes: Vec<String>,
     remembered: Vec<(Vec<Message>, String)>,
+    searched: Vec<String>,
     at_once: usize,
     most_at_once: usize,
     results: Vec<&'static str>,
@@ -69,6 +70,13 @@ impl Kit {
 
     pub(crate) fn remembered(&self) -> Vec<(Vec<Message>, String)> {
         self.0.lock().unwrap().remembered.clone()
+    }
+
+    /// What was looked for, in whose memory or in which knowledge.
+    pub(crate) fn searched(&self) -> Vec<String> {
+        let mut searched = self.0.lock().unwrap().searched.clone();
+        searched.sort();
+        searched
     }
 
     /// Notes what a hook saw.
@@ -245,9 +253,43 @@ pub(crate) enum Memory {
     Puzzled,
 }
 
+/// A memory, or knowledge.
 pub(crate) struct Store {
     pub(crate) kit: Kit,
     pub(crate) how: Memory,
+    /// What every search finds.
+    pub(crate) knows: Vec<&'static str>,
+}
+
+impl Store {
+    async fn look<T>(&self, query: &str, of: &str, make: impl Fn(&str) -> T) -> Result<Vec<T>, MemoryError> {
+        self.kit.0.lock().unwrap().searched.push(format!("{of}: {query}"));
+        match self.how {
+            Memory::Works => Ok(self.knows.iter().map(|text| make(text)).collect()),
+            Memory::Puzzled => std::panic::resume_unwind(Box::new("what is this?")),
+            _ => self.answer().await.map(|()| Vec::new()),
+        }
+    }
+
+    async fn answer(&self) -> Result<(), MemoryError> {
+        match self.how {
+            Memory::Works | Memory::Puzzled => Ok(()),
+            Memory::Fails => Err(MemoryError("LLMError: no key".to_owned())),
+            Memory::Panics => std::panic::resume_unwind(Box::new("the store is broken")),
+            Memory::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+impl Knowledge for Store {
+    fn name(&self) -> &str {
+        "guides"
+    }
+
+    fn search<'a>(&'a self, query: &'a str, _: usize) -> MemoryFuture<'a, Vec<Passage>> {
+        let passage = |text: &str| Passage { source: "guide.md".to_owned(), text: text.to_owned() };
+        Box::pin(self.look(query, "guides", passage))
+    }
 }
 
 impl LongTermMemory for Store {
@@ -258,18 +300,12 @@ impl LongTermMemory for Store {
         _: &'a str,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         self.kit.0.lock().unwrap().remembered.push((messages, user_id.to_owned()));
-        Box::pin(async move {
-            match self.how {
-                Memory::Works | Memory::Puzzled => Ok(Vec::new()),
-                Memory::Fails => Err(MemoryError("LLMError: no key".to_owned())),
-                Memory::Panics => std::panic::resume_unwind(Box::new("the store is broken")),
-                Memory::Hangs => std::future::pending().await,
-            }
-        })
+        Box::pin(async move { self.answer().await.map(|()| Vec::new()) })
     }
 
-    fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn search<'a>(&'a self, query: &'a str, user: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        let entry = |text: &str| MemoryEntry { id: text.to_owned(), text: text.to_owned(), score: None };
+        Box::pin(self.look(query, user, entry))
     }
 
     fn list<'a>(&'a self, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {

@@ -33,6 +33,7 @@ mod presets;
 mod property;
 mod react;
 mod resume;
+mod retrieve;
 mod second_opinion;
 mod snapshots;
 mod spill;
@@ -96,6 +97,9 @@ pub(crate) struct Scenario {
     pub(crate) cancel: Cancel,
     pub(crate) decide: Option<Decide>,
     pub(crate) memory: Option<Memory>,
+    pub(crate) knowledge: Option<Memory>,
+    /// What a search in either finds.
+    pub(crate) knows: Vec<&'static str>,
     /// What the program does before and after each step.
     pub(crate) hooks: fn(&Kit) -> Hooks,
     /// Whether all answers must be asked for, and no more.
@@ -149,6 +153,8 @@ impl Scenario {
             cancel: Cancel::Never,
             decide: None,
             memory: None,
+            knowledge: None,
+            knows: Vec::new(),
             hooks: |_| Hooks::default(),
             exact: true,
         }
@@ -268,13 +274,20 @@ impl Scenario {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
         }
         if let Some(how) = self.memory {
-            let mut trigger = MemoryTrigger::new(Arc::new(Store { kit: kit.clone(), how }));
+            let mut trigger = MemoryTrigger::new(Arc::new(self.store(how, kit)));
             if how == Memory::Puzzled {
                 trigger.asks = Arc::new(|_| std::panic::resume_unwind(Box::new("what is this?")));
             }
             agent = agent.memory(trigger);
         }
+        if let Some(how) = self.knowledge {
+            agent = agent.knowledge(Arc::new(self.store(how, kit)));
+        }
         agent
+    }
+
+    fn store(&self, how: Memory, kit: &Kit) -> Store {
+        Store { kit: kit.clone(), how, knows: self.knows.clone() }
     }
 
     async fn run(&self, mut models: Vec<Arc<dyn ChatModel>>, hurry: u64) -> (Vec<Turn>, Kit) {

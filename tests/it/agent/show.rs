@@ -41,6 +41,10 @@ impl Told {
             }
             "attempt_discarded" => format!("+attempt_discarded{{{}}}", data["attempt"]),
             "loop" => format!("+loop{{{},{},{}}}", self.text("rule"), self.text("tool"), data["n"]),
+            "retrieved" => format!("+retrieved{{{},{}}}", data["memories"], data["passages"]),
+            "retrieval_failed" => {
+                format!("+retrieval_failed{{{},{}}}", self.text("in"), self.text("reason"))
+            }
             "memory_failed" => format!("+memory_failed{{{}}}", self.text("reason")),
             "text_calls" => format!("+text_calls{{{}}}", data["n"]),
             "approval_requested" => {

@@ -7,7 +7,7 @@ use superstep_llm::{Jitter, ModelRetry, RetryClass};
 use super::{
     AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
     Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig,
-    Repeat, ResultOrder, ToolMode, Truncate,
+    Repeat, ResultOrder, Retrieve, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -222,6 +222,7 @@ impl ReactConfig {
             exhausted: Exhausted::Fail,
             finish: Finish { by: FinishBy::Tool, ..Finish::default() },
             halt: Some(texts::HALT.into()),
+            retrieve: Some(Retrieve::default()),
             ..Self::bare()
         }
     }
@@ -253,6 +254,7 @@ impl ReactConfig {
             synthetic_after_tools: None,
             halt: None,
             parts: false,
+            retrieve: None,
             memory_timeout: Duration::from_secs(5),
         }
     }

@@ -1,0 +1,90 @@
+//! The node between `memory_trigger` and `agent` if something is to be looked up: what is found for the user's message becomes a
+//! part of the conversation. It is there only if that is configured.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::{FutureExt, future::join_all};
+use superstep_graph::{Cx, State};
+use superstep_llm::{Message, Role};
+use tokio::time::timeout;
+
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, events,
+    memory::{NOBODY, owner},
+    retrieved, texts,
+};
+
+/// The most characters of a message that are looked for.
+const QUERY: usize = 4_000;
+
+/// Looks for what is known about the user's new message, everywhere at once. What fails, or takes too long, is told and left out;
+/// no failure reaches the run.
+pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let update = AgentState::update();
+    let Some(wanted) = deps.config.retrieve else { return update };
+    let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
+    let Some(message) = state.messages.last().filter(of_the_user) else { return update };
+    let query: String = message.content.chars().take(QUERY).collect();
+    let search = Search { deps: &deps, cx: &cx, query: &query, wanted };
+    let (memories, passages) = tokio::join!(search.memory(&state), search.knowledge());
+    let Some(found) = retrieved::message(&memories, &passages, wanted.max_chars) else { return update };
+    let found = found.with_id(cx.id("retrieved"));
+    events::retrieved(&cx, &found.id, memories.len(), passages.len());
+    update.messages([found])
+}
+
+/// One search in several places.
+struct Search<'a> {
+    deps: &'a AgentDeps,
+    cx: &'a Cx,
+    query: &'a str,
+    wanted: Retrieve,
+}
+
+impl Search<'_> {
+    async fn memory(&self, state: &AgentState) -> Vec<String> {
+        let Some(memory) = self.deps.memory.as_ref().filter(|_| self.wanted.memories > 0) else {
+            return Vec::new();
+        };
+        let Some(user) = owner(state, self.cx.thread()) else {
+            events::retrieval_failed(self.cx, MEMORY, NOBODY);
+            return Vec::new();
+        };
+        let limit = self.wanted.memories;
+        let found = self.ask(MEMORY, || memory.store.search(self.query, &user, limit)).await;
+        found.into_iter().take(limit).map(|entry| entry.text).collect()
+    }
+
+    async fn knowledge(&self) -> Vec<Passage> {
+        let limit = self.wanted.passages;
+        let asked = self.deps.knowledge.iter().filter(|_| limit > 0).map(|knowledge| async move {
+            let found = self.ask(knowledge.name(), || knowledge.search(self.query, limit)).await;
+            found.into_iter().take(limit)
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// What a search finds in its time; nothing if it does not.
+    async fn ask<'a, T>(&self, whom: &str, search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>) -> Vec<T> {
+        let limit = self.deps.config.memory_timeout;
+        // Also what is done before there is a future may panic.
+        let search = timeout(limit, AssertUnwindSafe(async { search().await }).catch_unwind());
+        let found = tokio::select! {
+            biased;
+            () = self.cx.cancel().cancelled() => Err("the run was cancelled".to_owned()),
+            found = search => match found {
+                Ok(Ok(Ok(found))) => Ok(found),
+                Ok(Ok(Err(error))) => Err(error.to_string()),
+                Ok(Err(panic)) => Err(format!("the search panicked: {}", texts::panic(&*panic))),
+                Err(_) => Err(format!("no answer in {} ms", limit.as_millis())),
+            },
+        };
+        found.unwrap_or_else(|reason| {
+            events::retrieval_failed(self.cx, whom, &reason);
+            Vec::new()
+        })
+    }
+}
+
+/// The name of the memory, for events.
+const MEMORY: &str = "memory";
