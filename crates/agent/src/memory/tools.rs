@@ -16,9 +16,6 @@ const MOST: usize = 20;
 /// How many memories a keyword finds.
 const FOUND: usize = 5;
 
-/// Both of them only look, or do what was done already.
-const REPEATABLE: Behaviour = Behaviour { exclusive: false, poll: false, answers: false, idempotent: true };
-
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -91,7 +88,9 @@ pub fn memory_tools(memory: Arc<dyn LongTermMemory>) -> [Arc<dyn Tool>; 2] {
             })
         }
     });
-    [Arc::new(record.with_behaviour(REPEATABLE)), Arc::new(retrieve.with_behaviour(REPEATABLE))]
+    // Both of them only look, or do what was done already.
+    let repeatable = Behaviour { idempotent: true, ..Behaviour::default() };
+    [Arc::new(record.with_behaviour(repeatable)), Arc::new(retrieve.with_behaviour(repeatable))]
 }
 
 /// Whose memory it is.
