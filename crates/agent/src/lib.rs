@@ -64,6 +64,8 @@ pub use memory::{
     LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,
     MemoryTrigger, StoreMemory, memory_tools,
 };
+#[cfg(feature = "mem0")]
+pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use models::Models;
 pub use msg::Msg;
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};

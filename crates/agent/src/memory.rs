@@ -1,9 +1,11 @@
 //! What an agent remembers across threads.
 //!
-//! Start at [`LongTermMemory`]; [`StoreMemory`] and [`MemoryFiles`] are two.
+//! Start at [`LongTermMemory`]; [`StoreMemory`] and [`MemoryFiles`] are two, and `Mem0` is one more.
 
 mod bullets;
 mod files;
+#[cfg(feature = "mem0")]
+mod mem0;
 mod stored;
 mod tools;
 
@@ -15,6 +17,8 @@ use superstep_llm::{Message, Role};
 
 use crate::AgentState;
 
+#[cfg(feature = "mem0")]
+pub use self::mem0::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use self::{files::MemoryFiles, stored::StoreMemory, tools::memory_tools};
 
 /// The future of what a memory does.

@@ -151,7 +151,7 @@ async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Resul
     }
 }
 
-async fn receive(connection: &mut TcpStream) -> io::Result<Option<Received>> {
+pub(crate) async fn receive(connection: &mut TcpStream) -> io::Result<Option<Received>> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -24,6 +24,7 @@ mod hints;
 mod history;
 mod hooks;
 mod limits;
+mod mem0;
 mod memory;
 mod memory_stores;
 mod messages;

@@ -1,0 +1,152 @@
+//! Which Mem0 server is asked, and how.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderValue;
+use serde::{Deserialize, Serialize};
+use superstep_llm::ApiKey;
+
+/// The two kinds of Mem0 servers, which differ in their addresses and in how they are shown a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Mem0Form {
+    /// The platform of Mem0's makers, by version 3 of its API. It looks at messages after it has answered.
+    Hosted,
+    /// The server of the open-source project, from version 2 on.
+    SelfHosted,
+}
+
+/// Which Mem0 server is asked, and how. Build it with [`Mem0Config::hosted`] or [`Mem0Config::self_hosted`] and change what
+/// differs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mem0Config {
+    /// What kind of server it is.
+    pub form: Mem0Form,
+    /// Its address.
+    pub base_url: String,
+    /// The key. The hosted form needs one; a server of your own may do without.
+    pub api_key: ApiKey,
+    /// Most entries that a search asks for, however many its caller wants.
+    pub top_k: usize,
+    /// How well an entry has to fit a search to be found, from 0 for all to 1.
+    pub threshold: f64,
+    /// Whether Mem0's model makes memories of the messages; else they are stored as they are.
+    pub infer: bool,
+    /// How long one answer may take, from the connection to its last byte.
+    pub timeout: Duration,
+    /// How long the hosted form may take until it has looked at the messages. [`ReactConfig::memory_timeout`] ends the wait
+    /// before that, if it is shorter.
+    ///
+    /// [`ReactConfig::memory_timeout`]: crate::ReactConfig::memory_timeout
+    pub settle: Duration,
+    /// How often it is asked until then.
+    pub poll: Duration,
+}
+
+impl Mem0Config {
+    /// The hosted platform, at `https://api.mem0.ai`.
+    pub fn hosted(api_key: ApiKey) -> Self {
+        Self::new(Mem0Form::Hosted, "https://api.mem0.ai".into(), api_key)
+    }
+
+    /// A server of your own, such as `http://localhost:8888`.
+    pub fn self_hosted(base_url: impl Into<String>, api_key: ApiKey) -> Self {
+        Self::new(Mem0Form::SelfHosted, base_url.into(), api_key)
+    }
+
+    /// Mem0's own defaults: 20 entries, from a score of 0.1 on, and memories made by its model.
+    fn new(form: Mem0Form, base_url: String, api_key: ApiKey) -> Self {
+        Self {
+            form,
+            base_url,
+            api_key,
+            top_k: 20,
+            threshold: 0.1,
+            infer: true,
+            timeout: Duration::from_secs(30),
+            settle: Duration::from_secs(60),
+            poll: Duration::from_millis(500),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Mem0ConfigError> {
+        if HeaderValue::from_str(self.api_key.reveal()).is_err() {
+            return Err(Mem0ConfigError::ApiKey);
+        }
+        if self.api_key.is_empty() && self.form == Mem0Form::Hosted {
+            return Err(Mem0ConfigError::NoApiKey);
+        }
+        if !(0.0..=1.0).contains(&self.threshold) {
+            return Err(Mem0ConfigError::Threshold { threshold: self.threshold });
+        }
+        Ok(())
+    }
+}
+
+/// Why a [`Mem0Config`] cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mem0ConfigError {
+    /// The base URL is none.
+    #[error("the base URL of Mem0 {problem}; write it like `http://localhost:8888`")]
+    BaseUrl {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The key cannot stand in a header.
+    #[error("the Mem0 key has characters that cannot stand in a header; copy it again, without line breaks")]
+    ApiKey,
+    /// There is no key.
+    #[error("the hosted form of Mem0 needs a key; make one in its dashboard")]
+    NoApiKey,
+    /// The threshold is no score.
+    #[error("the threshold {threshold} of Mem0 is no score; choose one from 0 to 1")]
+    Threshold {
+        /// Which it is.
+        threshold: f64,
+    },
+    /// The HTTP client cannot be made.
+    #[error("the HTTP client for Mem0 cannot be made")]
+    Client(#[source] reqwest::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mem0;
+
+    fn problem(config: Mem0Config) -> String {
+        Mem0::new(config).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_work_is_refused_at_construction() {
+        let hosted = || Mem0Config::hosted(ApiKey::new("m0-1"));
+        assert!(Mem0::new(hosted()).is_ok());
+        assert!(Mem0::new(Mem0Config::self_hosted("http://localhost:8888", ApiKey::default())).is_ok());
+        assert_eq!(
+            problem(Mem0Config { base_url: "mem0".into(), ..hosted() }),
+            "the base URL of Mem0 `mem0` cannot be read (relative URL without a base); write it like `http://localhost:8888`"
+        );
+        assert_eq!(
+            problem(Mem0Config::hosted(ApiKey::new("m0-\n1"))),
+            "the Mem0 key has characters that cannot stand in a header; copy it again, without line breaks"
+        );
+        assert_eq!(
+            problem(Mem0Config::hosted(ApiKey::default())),
+            "the hosted form of Mem0 needs a key; make one in its dashboard"
+        );
+        assert_eq!(
+            problem(Mem0Config { threshold: f64::NAN, ..hosted() }),
+            "the threshold NaN of Mem0 is no score; choose one from 0 to 1"
+        );
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let config = Mem0Config::hosted(ApiKey::new("m0-secret"));
+        let memory = Mem0::new(config.clone()).unwrap();
+        assert!(!format!("{config:?} {memory:?}").contains("m0-secret"));
+    }
+}
