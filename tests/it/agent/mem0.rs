@@ -11,8 +11,10 @@ use std::{
 };
 
 use superstep::{
-    RunConfig, State, Status,
-    agent::{Agent, AgentState, LongTermMemory, Mem0, Mem0Config, Mem0Form, MemoryTrigger},
+    MemoryCheckpointer, RunConfig, State, Status,
+    agent::{
+        Agent, AgentState, LongTermMemory, Mem0, Mem0Config, Mem0Form, MemoryTrigger, ReactConfig, Retrieve,
+    },
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
 };
 use superstep_testing::{
@@ -165,34 +167,64 @@ fn a_long_list_is_read_page_by_page_up_to_its_limit() {
 }
 
 /// Plays one turn on a thread of its own, and waits for what it does in the background.
-async fn turn(model: Arc<dyn ChatModel>, memory: &Mem0, text: &str) -> AgentState {
+async fn turn(model: Arc<dyn ChatModel>, memory: &Mem0, thread: &str, text: &str) -> AgentState {
     let trigger = MemoryTrigger::new(Arc::new(memory.clone()));
-    let agent = Agent::builder(model).memory(trigger).build().unwrap();
+    let config = ReactConfig { retrieve: Some(Retrieve::default()), ..ReactConfig::default() };
+    let agent = Agent::builder(model).config(config).memory(trigger);
+    let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
     let input = AgentState::update().messages(says(text)).user_id("ada");
-    let outcome = agent.graph().invoke(input, RunConfig::default()).await.unwrap();
+    let outcome = agent.graph().invoke(input, RunConfig::thread(thread)).await.unwrap();
     assert_eq!(outcome.status, Status::Completed);
     outcome.state
 }
 
+/// Tells one thread something and asks another one for it, and gives what the model was shown there.
+async fn told_and_asked(memory: &Mem0, models: [Arc<dyn ChatModel>; 2]) -> String {
+    let [told, asked] = models;
+    let state = turn(told, memory, "t1", "Remember that my tea is oolong").await;
+    assert_eq!(state.final_reply, "noted");
+    let state = turn(asked, memory, "t2", "Which tea is my favourite?").await;
+    assert_eq!(state.final_reply, "oolong");
+    assert!(!format!("{state:?}").contains(KEY));
+    let shown = state.messages.iter().find(|message| message.synthetic).expect("something was found");
+    shown.content.clone()
+}
+
 #[test]
-fn x2_an_agent_stores_what_its_user_wants_remembered() {
+fn x2_an_agent_stores_what_its_user_wants_remembered_and_finds_it_on_another_thread() {
+    let found = "<long_term_memory>\n- Remember that my tea is oolong\n</long_term_memory>";
+    let script = || Script::new([txt("noted"), txt("oolong")]);
     real(async {
         for kind in BOTH {
             let (server, memory) = serve(kind).await;
-            let here = ScriptedModel::new(Script::new([txt("noted")]));
-            let wire = WireServer::start(Script::new([txt("noted")])).await.unwrap();
-            let wired =
-                OpenAiModel::new(OpenAiConfig::new(wire.base_url(), ApiKey::new("sk-test"), "m")).unwrap();
-            let models: [Arc<dyn ChatModel>; 2] = [Arc::new(here), Arc::new(wired)];
-            for (at, model) in models.into_iter().enumerate() {
-                let state = turn(model, &memory, "remember that I like tea").await;
-                assert_eq!(state.final_reply, "noted");
-                assert!(!format!("{state:?}").contains(KEY));
-                let remembered = server.memories();
-                assert_eq!(remembered.len(), at + 1, "{kind:?}");
-                assert_eq!(remembered[at], ("ada".to_owned(), "remember that I like tea".to_owned()));
-            }
+            let model: Arc<dyn ChatModel> = Arc::new(ScriptedModel::new(script()));
+            let shown = told_and_asked(&memory, [model.clone(), model]).await;
+            assert!(shown.ends_with(found), "{kind:?}: {shown}");
+            assert_eq!(server.memories().len(), 1);
+
+            let (server, memory) = serve(kind).await;
+            let wire = WireServer::start(script()).await.unwrap();
+            let config = OpenAiConfig::new(wire.base_url(), ApiKey::new("sk-test"), "m");
+            let model: Arc<dyn ChatModel> = Arc::new(OpenAiModel::new(config).unwrap());
+            let shown = told_and_asked(&memory, [model.clone(), model]).await;
+            assert!(shown.ends_with(found), "{kind:?}: {shown}");
+            assert_eq!(server.memories().len(), 1);
             wire.check().unwrap();
+            assert!(wire.requests()[1].to_string().contains("- Remember that my tea is oolong"));
+        }
+    });
+}
+
+#[test]
+fn x2_a_server_that_is_not_there_does_not_reach_the_run() {
+    real(async {
+        for kind in BOTH {
+            let (server, memory) = serve(kind).await;
+            drop(server);
+            let model = Arc::new(ScriptedModel::new(Script::new([txt("noted")])));
+            let state = turn(model, &memory, "t", "Remember that my tea is oolong").await;
+            assert_eq!(state.final_reply, "noted");
+            assert!(state.messages.iter().all(|message| !message.synthetic));
         }
     });
 }
