@@ -21,31 +21,31 @@ use superstep_testing::{
 use super::{kit::Kit, paused, real};
 
 /// What a facade was asked through.
-struct Asked {
+pub(super) struct Asked {
     /// An agent without a configuration, with the tools of the scenarios.
-    agent: AgentBuilder,
-    kit: Kit,
+    pub(super) agent: AgentBuilder,
+    pub(super) kit: Kit,
 }
 
 /// What was sent, and what was executed.
 #[derive(Debug, PartialEq)]
-struct Sent {
-    requests: usize,
+pub(super) struct Sent {
+    pub(super) requests: usize,
     /// The texts of the last request, with its roles.
-    last: Vec<String>,
-    offered_tools: bool,
-    echoed: usize,
+    pub(super) last: Vec<String>,
+    pub(super) offered_tools: bool,
+    pub(super) echoed: usize,
 }
 
 /// Plays the same at both levels, which must agree, and tells what came of it.
-fn both<T, F>(answers: &[Answer], play: impl Fn(Asked) -> F) -> (T, Sent)
+pub(super) fn both<T, F>(answers: &[Answer], play: impl Fn(Asked) -> F) -> (T, Sent)
 where
     T: PartialEq + std::fmt::Debug,
     F: Future<Output = T>,
 {
     let script = || Script::new(answers.to_vec());
     let asked = |agent: AgentBuilder, kit: &Kit| {
-        let tools = kit.tools(&["echo", "slow", "hang"]);
+        let tools = kit.tools(&["echo", "slow", "hang", "send"]);
         Asked { agent: agent.tools(tools), kit: kit.clone() }
     };
     let wire = super::WireConfig { model: "m".to_owned(), ..Default::default() };

@@ -225,20 +225,37 @@ pub(crate) struct Person {
 impl Approver for Person {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a> {
         Box::pin(async move {
-            {
-                let mut seen = self.kit.0.lock().unwrap();
-                seen.asked.push(request.clone());
-                seen.asking += 1;
-                assert_eq!(seen.asking, 1, "a person is asked two things at once");
-            }
+            let asking = Asking::begin(&self.kit, request);
             tokio::time::sleep(Duration::from_millis(1)).await;
             let decision = (self.decide)(request);
-            self.kit.0.lock().unwrap().asking -= 1;
+            drop(asking);
             match decision {
                 Some(decision) => decision,
                 None => std::future::pending().await,
             }
         })
+    }
+}
+
+/// A question that is asked, until it is answered or dropped, as by a crash.
+struct Asking(Kit);
+
+impl Asking {
+    fn begin(kit: &Kit, request: &ApprovalRequest) -> Self {
+        let mut seen = kit.0.lock().unwrap();
+        seen.asked.push(request.clone());
+        seen.asking += 1;
+        let asking = seen.asking;
+        drop(seen);
+        let this = Self(kit.clone());
+        assert_eq!(asking, 1, "a person is asked two things at once");
+        this
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().asking -= 1;
     }
 }
 
