@@ -237,6 +237,14 @@ impl AgentBuilder {
         Self { jitter, ..self }
     }
 
+    /// The same models for something else: with these tools and this configuration, and nobody to ask, remember or watch.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn dreaming(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
+        let Self { models, fallbacks, counter, checkpointer, jitter, .. } = self;
+        let bare = Agent::builder(models.main.clone());
+        Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
+    }
+
     /// Makes the agent.
     ///
     /// # Errors

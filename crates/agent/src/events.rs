@@ -141,6 +141,18 @@ pub(crate) fn snapshot_failed(cx: &Cx, reason: &str) {
     cx.emit("snapshot_failed", json!({ "reason": reason }));
 }
 
+/// A dream begins, of so many turns.
+#[cfg(feature = "workspace-tools")]
+pub(crate) fn dream_begun(cx: &Cx, why: crate::Due, turns: usize) {
+    cx.emit("dream_begun", json!({ "why": why, "turns": turns }));
+}
+
+/// A dream is over; whether its turns count as read.
+#[cfg(feature = "workspace-tools")]
+pub(crate) fn dream_ended(cx: &Cx, outcome: &str, turns: usize, settled: bool) {
+    cx.emit("dream_ended", json!({ "outcome": outcome, "turns": turns, "settled": settled }));
+}
+
 /// The turn is a line of its user's history.
 pub(crate) fn turn_recorded(cx: &Cx, id: &str) {
     cx.emit("turn_recorded", json!({ "id": id }));

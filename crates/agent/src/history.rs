@@ -104,11 +104,23 @@ impl TurnHistory {
     ///
     /// # Errors    What the file system says; or there is a link where the user's folder should be.
     pub fn forget(&self, user: &str) -> io::Result<()> {
-        self.folders.forget(user)
+        self.folders.remove(&self.folders.of_user(user)?)
     }
 
     fn file(&self, user: &str) -> HistoryFile {
         HistoryFile { folders: self.folders.clone(), user: user.to_owned() }
+    }
+
+    /// The folder of a user, which is made if it is not there.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn folder(&self, user: &str) -> io::Result<std::path::PathBuf> {
+        self.folders.make(&self.folders.of_user(user)?)
+    }
+
+    /// Where the folders of the users are.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn folders(&self) -> &ThreadFolders {
+        &self.folders
     }
 
     /// Adds a turn, once: if the node runs again, it looks whether its line is among those written since the first time.
@@ -144,14 +156,6 @@ impl TurnRecord {
             outcome,
             tools_used: state.metadata.tools_used.iter().take(100).cloned().collect(),
         }
-    }
-}
-
-/// Whose turn it is: the user of the state, or the thread's own.
-pub(crate) fn user_of(state: &AgentState, cx: &Cx) -> String {
-    match state.user_id.as_str() {
-        "" => cx.thread().map(ThreadId::as_str).unwrap_or_default().to_owned(),
-        user => user.to_owned(),
     }
 }
 

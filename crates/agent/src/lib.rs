@@ -16,6 +16,8 @@ mod agent;
 mod approval;
 mod config;
 mod context;
+#[cfg(feature = "workspace-tools")]
+mod dream;
 mod events;
 mod extract;
 mod facades;
@@ -50,6 +52,10 @@ pub use config::{
     ResultOrder, Retrieve, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
+#[cfg(feature = "workspace-tools")]
+pub use dream::{
+    Dream, DreamConfig, DreamCursor, DreamError, DreamState, DreamStateUpdate, Dreams, Dreamt, Due, LastDream,
+};
 pub use extract::ExtractError;
 pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
 pub use graph::{

@@ -10,6 +10,9 @@ use std::{
 /// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
 const LONGEST_NAME: usize = 100;
 
+/// So long may a user's be.
+const LONGEST_USER: usize = 240;
+
 /// A folder with a folder for each thread, for their owner only and out of sight of git. No part of a path is a link.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadFolders {
@@ -34,15 +37,32 @@ impl ThreadFolders {
         self.folder.join(plain(thread))
     }
 
-    /// The folder of this name, which is plain already, relative to the root.
-    pub(crate) fn named(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    /// The folder of a user, relative to the root.
+    ///
+    /// # Errors    The name is too long.
+    pub(crate) fn of_user(&self, user: &str) -> io::Result<PathBuf> {
+        let name = user_name(user);
+        if name.len() > LONGEST_USER {
+            let what = format!("the name of the user is too long for a folder: {} bytes", user.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(self.folder.join(name))
+    }
+
+    /// Whether all of it is in another one's folder.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.root.join(&self.folder).starts_with(other.root.join(&other.folder))
     }
 
     /// Deletes what was kept of a thread; nothing if there is nothing.
     pub(crate) fn forget(&self, thread: &str) -> io::Result<()> {
-        let folder = self.below(thread);
-        match self.check(&folder) {
+        self.remove(&self.below(thread))
+    }
+
+    /// Deletes a folder; nothing if there is none.
+    pub(crate) fn remove(&self, below: &Path) -> io::Result<()> {
+        match self.check(below) {
             Ok(folder) => fs::remove_dir_all(folder),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -79,6 +99,20 @@ impl ThreadFolders {
         }
         Ok(path)
     }
+}
+
+/// A name for the folder of a user, different for different users, also where capital letters are none of their own.
+pub(crate) fn user_name(user_id: &str) -> String {
+    let mut name = String::new();
+    for (at, byte) in user_id.bytes().enumerate() {
+        let is_last = at + 1 == user_id.len();
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'@' => name.push(char::from(byte)),
+            b'.' if at > 0 && !is_last => name.push('.'),
+            byte => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if name.is_empty() { "%".to_owned() } else { name }
 }
 
 /// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.

@@ -71,6 +71,10 @@ pub mod extending {}
 #[doc = include_str!("../../../docs/snapshots.md")]
 pub mod snapshots {}
 
+#[cfg(feature = "workspace-tools")]
+#[doc = include_str!("../../../docs/dreams.md")]
+pub mod dreams {}
+
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/subagents.md")]
 pub mod subagents {}

@@ -16,6 +16,7 @@ mod cancel;
 mod cancel_everywhere;
 mod context;
 mod decided;
+mod dreams;
 mod extension;
 mod facades;
 mod fallback;

@@ -8,6 +8,8 @@ use superstep_llm::Message;
 
 use super::{Facade, FacadeError};
 use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
+#[cfg(feature = "workspace-tools")]
+use crate::{Dreams, memory::owner};
 
 /// Answers prompts, each of them a conversation of its own.
 ///
@@ -25,6 +27,8 @@ use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
 #[derive(Clone)]
 pub struct AgentLoop {
     facade: Facade,
+    #[cfg(feature = "workspace-tools")]
+    dreams: Option<Dreams>,
 }
 
 /// What [`AgentLoop::run`] returns.
@@ -42,7 +46,22 @@ impl AgentLoop {
     /// # Errors
     /// Those of [`AgentBuilder::build`].
     pub fn new(agent: AgentBuilder) -> Result<Self, AgentError> {
-        Ok(Self { facade: Facade::new(agent, ReactConfig::cococat)? })
+        Ok(Self {
+            facade: Facade::new(agent, ReactConfig::cococat)?,
+            #[cfg(feature = "workspace-tools")]
+            dreams: None,
+        })
+    }
+
+    /// The same, which writes each turn down in the history of `dreams`, and then dreams if it is time, before it returns. What
+    /// becomes of a dream does not reach the reply: [`Dreams::listener`] hears it, and the cursor keeps how it ended.
+    ///
+    /// # Errors
+    /// Those of [`AgentBuilder::build`].
+    #[cfg(feature = "workspace-tools")]
+    pub fn with_dreams(agent: AgentBuilder, dreams: Dreams) -> Result<Self, AgentError> {
+        let agent = agent.history(dreams.history().clone());
+        Ok(Self { dreams: Some(dreams), ..Self::new(agent)? })
     }
 
     /// The agent inside.
@@ -69,7 +88,14 @@ impl AgentLoop {
         config: RunConfig,
     ) -> Result<CococatReply, FacadeError> {
         let input = AgentState::update().messages([Message::user(prompt)]).user_id(user_id);
+        #[cfg(feature = "workspace-tools")]
+        let after = config.clone();
         let state = self.facade.run(input, config).await?;
+        #[cfg(feature = "workspace-tools")]
+        if let (Some(dreams), Some(user)) = (&self.dreams, owner(&state, after.thread.as_ref())) {
+            // Told and noted where it failed; the reply is as good without it.
+            let _ = dreams.dream_if_due(&user, after).await;
+        }
         Ok(CococatReply { content: state.final_reply, iterations: state.metadata.steps_taken })
     }
 }

@@ -77,7 +77,7 @@ impl HistoryFile {
     }
 
     pub(super) fn read(&self, from: &HistoryPlace, max: usize, max_bytes: u64) -> io::Result<Unread> {
-        let below = self.folders.below(&self.user);
+        let below = self.folders.of_user(&self.user)?;
         let path = match self.folders.check(&below) {
             Ok(folder) => folder.join(NAME),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Unread::default()),
@@ -106,7 +106,7 @@ impl HistoryFile {
     }
 
     fn mended(&self) -> io::Result<Option<Mended>> {
-        let path = self.folders.make(&self.folders.below(&self.user))?.join(NAME);
+        let path = self.folders.make(&self.folders.of_user(&self.user)?)?.join(NAME);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
         #[cfg(unix)]

@@ -13,7 +13,7 @@ use superstep_llm::Message;
 
 use super::{
     LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
-    bullets::{Bullet, Bullets, plain},
+    bullets::{Bullet, Bullets, EMPTY, plain},
     said,
 };
 use crate::thread_folders::ThreadFolders;
@@ -25,9 +25,6 @@ const NEXT: &str = ".MEMORY.md.next";
 
 /// The longest file, in bytes.
 const MOST: u64 = 1 << 20;
-
-/// The longest name of a folder, in bytes; file systems take 255.
-const LONGEST_NAME: usize = 240;
 
 /// How long another program may hold a file.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,21 +66,30 @@ impl MemoryFiles {
     /// # Errors
     /// What the file system says; or there is a link in the path, or the name is too long.
     pub fn file_of(&self, user_id: &str) -> io::Result<PathBuf> {
-        Ok(self.folders.make(&self.folder_of(user_id)?)?.join(FILE))
+        Ok(self.folders.make(&self.folders.of_user(user_id)?)?.join(FILE))
     }
 
-    fn folder_of(&self, user_id: &str) -> io::Result<PathBuf> {
-        let name = name(user_id);
-        if name.len() > LONGEST_NAME {
-            let what = format!("the name of the user is too long for a folder: {} bytes", user_id.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-        Ok(self.folders.named(&name))
+    /// What whoever changes a user's file locks, once its folder is there.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn lock_of(&self, user_id: &str) -> io::Result<PathBuf> {
+        Ok(self.file_of(user_id)?.with_file_name(LOCK))
+    }
+
+    /// Makes a user's file if there is none, or nothing in it.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn begin(&self, user_id: &str) -> io::Result<()> {
+        self.change(user_id, |before| (before.trim().is_empty().then(|| EMPTY.to_owned()), ()))
+    }
+
+    /// Where the folders of the users are.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn folders(&self) -> &ThreadFolders {
+        &self.folders
     }
 
     /// The file of a user; empty if there is none.
     fn read(&self, user_id: &str) -> io::Result<String> {
-        match self.folders.check(&self.folder_of(user_id)?) {
+        match self.folders.check(&self.folders.of_user(user_id)?) {
             Ok(folder) => read(&folder.join(FILE)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(error),
@@ -236,20 +242,6 @@ fn id_of(text: &str) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
     format!("{hash:016x}")
-}
-
-/// A name for the folder of a user, different for different users, also where capital letters are none of their own.
-fn name(user_id: &str) -> String {
-    let mut name = String::new();
-    for (at, byte) in user_id.bytes().enumerate() {
-        let is_last = at + 1 == user_id.len();
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'@' => name.push(char::from(byte)),
-            b'.' if at > 0 && !is_last => name.push('.'),
-            byte => name.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    if name.is_empty() { "%".to_owned() } else { name }
 }
 
 /// A file; empty if there is none.

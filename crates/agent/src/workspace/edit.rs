@@ -5,15 +5,16 @@ use std::{fs::Metadata, io::Read};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     change, check_stop, grouped,
+    journal::EditJournal,
     question::{changes, safe},
     read::{binary, is_binary},
     root::{Found, Workspace},
-    store::replace,
+    store::{Next, replace},
 };
 
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -56,8 +57,18 @@ impl EditFile {
 /// Permissions are kept; other hard links keep the old content. It never creates files, and refuses to edit a file
 /// that is read-only, not UTF-8, or larger than 4 MiB.
 pub fn edit_file(workspace: &Workspace) -> impl Tool + use<> {
+    tool(workspace, None)
+}
+
+/// The same tool, whose calls change a file once although they are made again after a crash, and under a lock.
+pub(crate) fn edit_file_once(workspace: &Workspace, journal: EditJournal) -> impl Tool + use<> {
+    tool(workspace, Some(journal))
+}
+
+fn tool(workspace: &Workspace, journal: Option<EditJournal>) -> Edit {
     Edit {
         workspace: workspace.clone(),
+        journal,
         spec: ToolSpec::of::<EditFile>(
             "edit_file",
             "Replaces a text in a file of the workspace. `old` must be exactly what stands in the file and occur \
@@ -68,12 +79,17 @@ pub fn edit_file(workspace: &Workspace) -> impl Tool + use<> {
 
 struct Edit {
     workspace: Workspace,
+    journal: Option<EditJournal>,
     spec: ToolSpec,
 }
 
 impl Tool for Edit {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        Behaviour { idempotent: self.journal.is_some(), ..Behaviour::default() }
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
@@ -84,8 +100,18 @@ impl Tool for Edit {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let args = EditFile::parse(&args)?;
-            let workspace = self.workspace.clone();
-            change(cx, move |stop| edit(&workspace, &args, stop)).await.map(Into::into)
+            let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
+            let Some(journal) = journal else {
+                return change(cx, move |stop| edit(&workspace, &args, stop)).await.map(Into::into);
+            };
+            let call = EditJournal::name(&[&cx.idempotency_key, &args.path, &args.old, &args.new]);
+            let alone = journal.lock(&cx.cancel).await?;
+            let edit = move |stop: &CancellationToken| {
+                // Held by what writes, which goes on for a moment if nobody waits for it any more.
+                let _alone = alone;
+                edit_once(&workspace, &args, (&journal, &call), stop)
+            };
+            change(cx, edit).await.map(Into::into)
         })
     }
 }
@@ -93,14 +119,58 @@ impl Tool for Edit {
 fn edit(workspace: &Workspace, args: &EditFile, stop: &CancellationToken) -> Result<String, ToolError> {
     let _turn = workspace.edit_turn();
     check_stop(stop)?;
-    let found = workspace.find(&args.path)?;
-    let (content, metadata) = load(workspace, &found)?;
-    let at = only_place(&content, &args.old, &found)?;
-    let edited = [&content[..at], &args.new, &content[at + args.old.len()..]].concat();
-    replace(workspace, &found, &metadata, &edited, stop)?;
-    let line = line_of(&content, at);
-    let (before, after) = (args.old.lines().count(), args.new.lines().count());
-    Ok(format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after)))
+    let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
+    replace(workspace, &found, &metadata, &content, stop)?;
+    Ok(said)
+}
+
+/// The same for a call that may have been made before.
+fn edit_once(
+    workspace: &Workspace,
+    args: &EditFile,
+    (journal, call): (&EditJournal, &str),
+    stop: &CancellationToken,
+) -> Result<String, ToolError> {
+    let _turn = workspace.edit_turn();
+    check_stop(stop)?;
+    if let Some(said) = journal.made(call)? {
+        return Ok(said);
+    }
+    let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
+    let next = Next::new(&found, &metadata, &content)?;
+    journal.note(call, next.path(), &said)?;
+    match next.take_place(workspace, &metadata, stop) {
+        Ok(()) => Ok(said),
+        Err((next, error)) => {
+            // As long as the new content is there, it has not taken its place: so the note goes first.
+            journal.forget(call)?;
+            drop(next);
+            Err(error)
+        }
+    }
+}
+
+/// What a file is to become.
+struct Edited {
+    found: Found,
+    metadata: Metadata,
+    content: String,
+    /// What the model reads.
+    said: String,
+}
+
+impl Edited {
+    fn new(workspace: &Workspace, args: &EditFile) -> Result<Self, ToolError> {
+        let found = workspace.find(&args.path)?;
+        let (content, metadata) = load(workspace, &found)?;
+        let at = only_place(&content, &args.old, &found)?;
+        let edited = [&content[..at], &args.new, &content[at + args.old.len()..]].concat();
+        let line = line_of(&content, at);
+        let (before, after) = (args.old.lines().count(), args.new.lines().count());
+        let said =
+            format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after));
+        Ok(Self { found, metadata, content: edited, said })
+    }
 }
 
 pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<(String, Metadata), ToolError> {

@@ -10,6 +10,7 @@ mod ends;
 mod fetch;
 mod files;
 mod html;
+mod journal;
 mod question;
 mod reach;
 mod read;
@@ -49,6 +50,7 @@ pub use self::{
     todo::todo,
     write::write_file,
 };
+pub(crate) use self::{edit::edit_file_once, journal::EditJournal};
 
 /// All tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `write_file`, `shell`, `fetch_url`,
 /// `todo`, `calculate`, `current_time`.

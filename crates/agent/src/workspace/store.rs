@@ -26,21 +26,52 @@ pub(super) fn replace(
     content: &str,
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
-    let mut next =
-        tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory(found)).map_err(failed(found))?;
-    fill(&mut next, content).map_err(failed(found))?;
-    next.as_file().set_permissions(read.permissions()).map_err(failed(found))?;
-    // The last look before the rename. Between the two, a change by another program would still be lost.
-    check_stop(stop)?;
-    let (_, now) = workspace.open_file(found)?;
-    let unchanged = now.len() == read.len()
-        && now.modified().ok() == read.modified().ok()
-        && workspace.still_leads_to(found, read);
-    if !unchanged {
-        return Err(replaced(&found.shown));
+    Next::new(found, read, content)?.take_place(workspace, read, stop).map_err(|(_, error)| error)
+}
+
+/// A new content that stands beside the file whose place it is to take; removed if it does not.
+pub(super) struct Next<'a> {
+    file: NamedTempFile,
+    found: &'a Found,
+}
+
+impl<'a> Next<'a> {
+    pub(super) fn new(found: &'a Found, read: &Metadata, content: &str) -> Result<Self, ToolError> {
+        let mut file =
+            tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory(found)).map_err(failed(found))?;
+        fill(&mut file, content).map_err(failed(found))?;
+        file.as_file().set_permissions(read.permissions()).map_err(failed(found))?;
+        Ok(Self { file, found })
     }
-    next.persist(&found.real).map_err(|error| failed(found)(error.error))?;
-    Ok(())
+
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Takes the place of the file, if that still is the one whose metadata was read; else it still stands beside it.
+    pub(super) fn take_place(
+        self,
+        workspace: &Workspace,
+        read: &Metadata,
+        stop: &CancellationToken,
+    ) -> Result<(), (Self, ToolError)> {
+        let Self { file, found } = self;
+        // The last look before the rename. Between the two, a change by another program would still be lost.
+        let looked = check_stop(stop).and_then(|()| {
+            let (_, now) = workspace.open_file(found)?;
+            let unchanged = now.len() == read.len()
+                && now.modified().ok() == read.modified().ok()
+                && workspace.still_leads_to(found, read);
+            if unchanged { Ok(()) } else { Err(replaced(&found.shown)) }
+        });
+        if let Err(error) = looked {
+            return Err((Self { file, found }, error));
+        }
+        match file.persist(&found.real) {
+            Ok(_) => Ok(()),
+            Err(error) => Err((Self { file: error.file, found }, failed(found)(error.error))),
+        }
+    }
 }
 
 /// Makes a file where nothing is, and the directories that are missing on the way to it.

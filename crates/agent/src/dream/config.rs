@@ -1,0 +1,174 @@
+//! What can be chosen about dreams.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AtLimit, Budget, ContextConfig, ContextLayer, HistoryPlace, Limit, LimitUnit, PermissionRule, Permit,
+    ReactConfig, ToolMode, TurnRecord, texts,
+};
+
+use super::cursor::DreamCursor;
+
+/// When an agent dreams, and how much.
+///
+/// ```
+/// # use superstep_agent::DreamConfig;
+/// let config: DreamConfig = serde_json::from_str(r#"{ "turns": 10 }"#)?;
+/// assert_eq!((config.turns, config.after.as_secs()), (10, 30 * 60));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DreamConfig {
+    /// A dream is due when so many turns wait for it.
+    pub turns: usize,
+    /// A dream is due when the oldest turn that waits for it ended longer ago than this, in milliseconds. A dream that failed is
+    /// not tried again before as much time is over.
+    #[serde(rename = "after_ms", with = "crate::config::ms")]
+    pub after: Duration,
+    /// Most turns of one dream. The others wait for the next one.
+    pub most_turns: usize,
+    /// Most bytes of their lines, but for a single line that is longer.
+    pub most_bytes: u64,
+    /// Rounds of tool calls.
+    pub steps: u32,
+    /// What one dream may cost.
+    pub budget: Budget,
+    /// What the model is told to do. `MEMORY.md` is the file that it changes.
+    pub prompt: String,
+}
+
+impl Default for DreamConfig {
+    /// Three turns, or more than half an hour; 50 turns and 64 KiB at the most, in 20 rounds and 200,000 tokens.
+    fn default() -> Self {
+        Self {
+            turns: 3,
+            after: Duration::from_secs(30 * 60),
+            most_turns: 50,
+            most_bytes: 64 << 10,
+            steps: 20,
+            budget: Budget { tokens: Some(200_000), ..Budget::default() },
+            prompt: texts::DREAM.to_owned(),
+        }
+    }
+}
+
+/// Why a dream is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Due {
+    /// Enough turns wait.
+    Turns,
+    /// One waits for long enough.
+    Time,
+    /// Somebody asked for it.
+    Asked,
+}
+
+impl DreamConfig {
+    /// Whether a dream is due, with these turns behind what was read.
+    pub(super) fn due(&self, waiting: &[TurnRecord], cursor: &DreamCursor, now_ms: i64) -> Option<Due> {
+        let oldest = waiting.first()?;
+        if self.rests(cursor, now_ms) {
+            return None;
+        }
+        if waiting.len() >= self.turns {
+            return Some(Due::Turns);
+        }
+        self.is_over(oldest.at_ms, now_ms).then_some(Due::Time)
+    }
+
+    /// Whether the last dream failed, and not long enough ago.
+    pub(super) fn rests(&self, cursor: &DreamCursor, now_ms: i64) -> bool {
+        cursor.last.as_ref().is_some_and(|last| last.is_to_rest() && !self.is_over(last.at_ms, now_ms))
+    }
+
+    fn is_over(&self, since_ms: i64, now_ms: i64) -> bool {
+        u128::try_from(now_ms.saturating_sub(since_ms)).is_ok_and(|passed| passed > self.after.as_millis())
+    }
+
+    /// How many turns are read, which are enough to tell whether a dream is due.
+    pub(super) fn most_turns(&self) -> usize {
+        self.most_turns.max(1)
+    }
+
+    /// The configuration of the agent inside: what is about its model is `base`'s, everything else its own.
+    pub(super) fn agent(&self, base: &ReactConfig) -> ReactConfig {
+        let own = ReactConfig::default();
+        let keeps = |layer: &ContextLayer| !matches!(layer, ContextLayer::Consolidate { .. });
+        let allow = |tool| PermissionRule::new(tool, Permit::Allow);
+        ReactConfig {
+            system_prompt: self.prompt.clone(),
+            limit: Limit { max: self.steps, unit: LimitUnit::ToolRounds, at: AtLimit::LastMessage },
+            // Of edits of one file, each finds what the one before left.
+            tool_mode: ToolMode::Sequential,
+            permissions: vec![allow("read_file"), allow("edit_file")],
+            budget: self.budget.clone(),
+            context: ContextConfig {
+                window: base.context.window,
+                layers: own.context.layers.iter().filter(|layer| keeps(layer)).cloned().collect(),
+                ..own.context
+            },
+            retry: base.retry,
+            tool_timeout: base.tool_timeout,
+            cancel_grace: base.cancel_grace,
+            text_calls: base.text_calls,
+            ..own
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AgentOutcome, dream::cursor::LastDream};
+
+    const MINUTE: i64 = 60_000;
+
+    fn turn(at_ms: i64) -> TurnRecord {
+        TurnRecord {
+            id: "x".into(),
+            thread: String::new(),
+            user_id: String::new(),
+            at_ms,
+            user: String::new(),
+            reply: String::new(),
+            outcome: AgentOutcome::Completed,
+            tools_used: Vec::new(),
+        }
+    }
+
+    fn due(ended: &[i64], last: Option<LastDream>, now_ms: i64) -> Option<Due> {
+        let waiting: Vec<_> = ended.iter().map(|at| turn(*at)).collect();
+        let cursor = DreamCursor { read: HistoryPlace::default(), last };
+        DreamConfig::default().due(&waiting, &cursor, now_ms)
+    }
+
+    #[test]
+    fn s0_31_a_dream_is_due_after_more_than_half_an_hour_or_with_three_turns() {
+        assert_eq!(due(&[], None, 90 * MINUTE), None);
+        assert_eq!(due(&[5], None, 30 * MINUTE + 5), None);
+        assert_eq!(due(&[5], None, 30 * MINUTE + 6), Some(Due::Time));
+        assert_eq!(due(&[5, 7], None, 8), None);
+        assert_eq!(due(&[5, 7, 7], None, 8), Some(Due::Turns));
+        // The oldest one counts, also for a clock that was put back.
+        assert_eq!(due(&[5, 29 * MINUTE], None, 30 * MINUTE + 6), Some(Due::Time));
+        assert_eq!(due(&[i64::MAX], None, i64::MIN), None);
+        assert_eq!(due(&[i64::MIN], None, i64::MAX), Some(Due::Time));
+    }
+
+    #[test]
+    fn a_dream_that_failed_is_not_tried_again_at_once() {
+        let last = |end: &str| Some(LastDream { at_ms: 10, end: end.to_owned() });
+        let three = [1, 2, 3];
+        for end in ["limit", "llm_error", "failed: the disk is full"] {
+            assert_eq!(due(&three, last(end), 30 * MINUTE + 10), None, "{end}");
+            assert_eq!(due(&three, last(end), 30 * MINUTE + 11), Some(Due::Turns), "{end}");
+        }
+        for end in ["completed", "cancelled"] {
+            assert_eq!(due(&three, last(end), 11), Some(Due::Turns), "{end}");
+        }
+    }
+}

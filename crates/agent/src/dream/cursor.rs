@@ -1,0 +1,144 @@
+//! How far dreams have come, as a file beside the history.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use crate::HistoryPlace;
+
+/// In the folder of the history: the cursor, what is locked while somebody dreams, and the notes of edits.
+const NAME: &str = "dream.json";
+const LOCK: &str = "dream.lock";
+const EDITS: &str = "edits";
+
+/// How far a user's history has become memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DreamCursor {
+    /// The turns before this place have.
+    pub read: HistoryPlace,
+    /// How the last dream ended; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastDream>,
+}
+
+/// A dream that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastDream {
+    /// When: UTC milliseconds, by the clock of its run.
+    pub at_ms: i64,
+    /// How: the name of its outcome, or `failed: ` and why it broke off.
+    pub end: String,
+}
+
+impl LastDream {
+    /// Whether it is better not to try again at once.
+    pub(super) fn is_to_rest(&self) -> bool {
+        !matches!(self.end.as_str(), "completed" | "cancelled")
+    }
+}
+
+/// What is kept of one user's dreams, in a folder that is there.
+#[derive(Clone, Debug)]
+pub(super) struct DreamFiles {
+    folder: PathBuf,
+}
+
+impl DreamFiles {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Where edits are noted.
+    pub(super) fn edits(&self) -> PathBuf {
+        self.folder.join(EDITS)
+    }
+
+    /// Makes the caller the only one who dreams for this user, until the file is dropped; `None` if another one does.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(self.folder.join(LOCK))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn cursor(&self) -> io::Result<DreamCursor> {
+        let path = self.folder.join(NAME);
+        match fs::read(&path) {
+            Ok(json) => serde_json::from_slice(&json).map_err(|error| unreadable(&path, &error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DreamCursor::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that a dream broke off, unless another one goes on.
+    pub(super) fn note_failure(&self, at_ms: i64, reason: &str) -> io::Result<()> {
+        let Some(_alone) = self.lock()? else { return Ok(()) };
+        let last = LastDream { at_ms, end: format!("failed: {reason}") };
+        self.set(&DreamCursor { last: Some(last), ..self.cursor()? })
+    }
+
+    /// Puts another cursor in its place, as a whole.
+    pub(super) fn set(&self, cursor: &DreamCursor) -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&serde_json::to_vec(cursor)?)?;
+        file.as_file().sync_all()?;
+        file.persist(self.folder.join(NAME))?;
+        Ok(())
+    }
+}
+
+fn unreadable(path: &Path, error: &serde_json::Error) -> io::Error {
+    let message = format!("`{}` is not what was written there: {error}", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cursor_is_stored_as_it_always_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = DreamFiles::new(dir.path().to_owned());
+        assert_eq!(files.cursor().unwrap(), DreamCursor::default());
+        let read = HistoryPlace { offset: 120, last: "t/3@7/4.0".into() };
+        let last = LastDream { at_ms: 9, end: "completed".into() };
+        let cursor = DreamCursor { read, last: Some(last) };
+        files.set(&cursor).unwrap();
+        let stored = r#"{"read":{"offset":120,"last":"t/3@7/4.0"},"last":{"at_ms":9,"end":"completed"}}"#;
+        assert_eq!(fs::read_to_string(dir.path().join("dream.json")).unwrap(), stored);
+        assert_eq!(files.cursor().unwrap(), cursor);
+        fs::write(dir.path().join("dream.json"), r#"{"read":{"offset":1,"last":"x"},"more":2}"#).unwrap();
+        assert_eq!(files.cursor().unwrap().read.offset, 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_cursor_that_cannot_be_read_is_no_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(NAME), r#"{"read":"#).unwrap();
+        let error = DreamFiles::new(dir.path().to_owned()).cursor().unwrap_err().to_string();
+        assert!(error.contains("dream.json` is not what was written there: EOF"), "{error}");
+    }
+
+    #[test]
+    fn one_dreams_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = DreamFiles::new(dir.path().to_owned());
+        let lock = files.lock().unwrap().unwrap();
+        assert!(files.lock().unwrap().is_none());
+        drop(lock);
+        assert!(files.lock().unwrap().is_some());
+    }
+}

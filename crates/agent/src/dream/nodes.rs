@@ -1,0 +1,100 @@
+//! The nodes before and behind the agent: what a dream is about, and what becomes of it.
+
+use std::{fs::File, sync::Arc};
+
+use superstep_graph::{Cx, NodeError, Route, State};
+use superstep_llm::Message;
+
+use super::{
+    DreamConfig, DreamState, DreamStateUpdate, Due,
+    cursor::{DreamFiles, LastDream},
+    entries,
+};
+use crate::{
+    AgentOutcome, AgentState, ContextView, MemoryFiles, RequestSize, TurnHistory, events, history::blocking,
+    workspace::EditJournal,
+};
+
+/// What the nodes work with, for one user.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub(super) user: String,
+    pub(super) history: TurnHistory,
+    pub(super) files: DreamFiles,
+    pub(super) memory: MemoryFiles,
+    pub(super) journal: EditJournal,
+    pub(super) config: DreamConfig,
+    /// What makes it the only one; held by all that goes on with the files, also if nobody waits for that any more.
+    pub(super) alone: Option<Arc<File>>,
+}
+
+/// Where a dream goes from `gather`.
+#[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gathered {
+    /// There is something to dream of.
+    Dream,
+    /// It is not time yet.
+    Nothing,
+}
+
+pub(super) fn gathered(state: &DreamState) -> Gathered {
+    if state.due.is_some() { Gathered::Dream } else { Gathered::Nothing }
+}
+
+/// Reads the turns behind the cursor, and says whether it is time to dream of them. If so, the agent's conversation is what
+/// was said in them, and the memory is there.
+pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
+    let files = desk.files.clone();
+    let cursor = blocking(move || files.cursor()).await?;
+    let DreamConfig { most_bytes, .. } = desk.config;
+    let most = desk.config.most_turns();
+    let unread = desk.history.read(&desk.user, cursor.read.clone(), most, most_bytes).await?;
+    let asked = state.asked.then_some(Due::Asked).filter(|_| !unread.turns.is_empty());
+    let due = asked.or_else(|| desk.config.due(&unread.turns, &cursor, cx.now_ms()));
+    let update = DreamState::update().due(due).settled(false).from(cursor.read);
+    let Some(due) = due else {
+        return Ok(update.entries(Vec::new()));
+    };
+    let (user, memory, journal, alone) = (desk.user, desk.memory, desk.journal, desk.alone);
+    blocking(move || {
+        let _alone = alone;
+        memory.begin(&user)?;
+        journal.clear()
+    })
+    .await?;
+    events::dream_begun(&cx, due, unread.turns.len());
+    let told = Message::user(entries::told(&unread.turns)).with_id(cx.id("entries"));
+    let agent = AgentState::update()
+        .set_messages([told])
+        .clear_hints()
+        .clear_permissions()
+        .clear_parts()
+        .context(ContextView::default())
+        .request_size(RequestSize::default());
+    let ids = unread.turns.into_iter().map(|turn| turn.id).collect::<Vec<_>>();
+    Ok(update.entries(ids).to(unread.to).agent(agent))
+}
+
+/// Moves the cursor behind the turns of a dream that was completed, and notes how any other one ended.
+pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
+    let outcome = state.agent.outcome;
+    let is_completed = outcome == Some(AgentOutcome::Completed);
+    let end = outcome.map_or("unfinished", AgentOutcome::as_str);
+    let last = LastDream { at_ms: cx.now_ms(), end: end.to_owned() };
+    let (from, to) = (state.from.clone(), state.to.clone());
+    let (files, alone) = (desk.files, desk.alone);
+    let settled = blocking(move || {
+        let _alone = alone;
+        let mut cursor = files.cursor()?;
+        if is_completed && cursor.read == from {
+            cursor.read.clone_from(&to);
+        }
+        cursor.last = Some(last);
+        files.set(&cursor)?;
+        // Another one may have been here, with another store of threads.
+        Ok(is_completed && cursor.read == to)
+    });
+    let settled = settled.await?;
+    events::dream_ended(&cx, end, state.entries.len(), settled);
+    Ok(DreamState::update().settled(settled))
+}

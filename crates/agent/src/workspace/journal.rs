@@ -1,0 +1,256 @@
+//! Edits that are made once, although a process that stopped is followed by another one that makes them again.
+//!
+//! Before a new content takes the place of a file, a note says which call it is of, and where it stands. So whoever makes the call
+//! again knows: without a note nothing happened; with one, the new content either still stands there, and nothing happened
+//! either, or has taken its place.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use superstep_llm::ToolError;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::store::PREFIX;
+
+/// How long to wait before the lock is tried again.
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
+/// Notes in a folder that the tools cannot reach. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct EditJournal {
+    folder: Arc<Path>,
+    /// What everybody locks who changes the files.
+    lock: Arc<Path>,
+}
+
+/// An edit that was about to be made.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    /// Where the new content stood.
+    next: PathBuf,
+    /// What the model reads of it.
+    said: String,
+}
+
+impl EditJournal {
+    /// Keeps notes in `folder`, which is made with the first one.
+    pub(crate) fn new(folder: &Path, lock: &Path) -> Self {
+        Self { folder: folder.into(), lock: lock.into() }
+    }
+
+    /// The name of a call: of its key, and of what it is to do, for a model may give two calls one id.
+    pub(super) fn name(parts: &[&str]) -> String {
+        let mut hash = blake3::Hasher::new();
+        for part in parts {
+            hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+        }
+        hash.finalize().to_hex().to_string()
+    }
+
+    /// Waits until nobody else changes the files, or the call is cancelled. Held until it is dropped.
+    pub(super) async fn lock(&self, cancel: &CancellationToken) -> Result<File, ToolError> {
+        loop {
+            match self.try_lock().map_err(failed)? {
+                Some(lock) => return Ok(lock),
+                None => tokio::select! {
+                    () = cancel.cancelled() => return Err(super::cancelled()),
+                    () = sleep(BETWEEN_TRIES) => {}
+                },
+            }
+        }
+    }
+
+    fn try_lock(&self) -> io::Result<Option<File>> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&self.lock)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// What was said of a call, if it has changed its file already.
+    pub(super) fn made(&self, call: &str) -> Result<Option<String>, ToolError> {
+        let note = match fs::read(self.path(call)) {
+            Ok(note) => note,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let Note { next, said } = serde_json::from_slice(&note).map_err(|error| failed(error.into()))?;
+        if fs::symlink_metadata(&next).is_err() {
+            return Ok(Some(said));
+        }
+        self.forget(call)?;
+        fs::remove_file(&next).map_err(failed)?;
+        Ok(None)
+    }
+
+    /// Notes that a file is about to change.
+    pub(super) fn note(&self, call: &str, next: &Path, said: &str) -> Result<(), ToolError> {
+        let note = Note { next: next.to_owned(), said: said.to_owned() };
+        let write = || {
+            fs::create_dir_all(&self.folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            file.write_all(&serde_json::to_vec(&note)?)?;
+            file.as_file().sync_all()?;
+            file.persist(self.path(call))?;
+            io::Result::Ok(())
+        };
+        write().map_err(failed)
+    }
+
+    pub(super) fn forget(&self, call: &str) -> Result<(), ToolError> {
+        fs::remove_file(self.path(call)).map_err(failed)
+    }
+
+    /// Forgets all calls, and removes what those that were cut off left beside the lock.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let Some(folder) = self.lock.parent() else { return Ok(()) };
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, call: &str) -> PathBuf {
+        self.folder.join(format!("{call}.json"))
+    }
+}
+
+fn failed(error: io::Error) -> ToolError {
+    ToolError::Failed(format!("the edit cannot be noted, so it was not made: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::{Value, json};
+    use superstep_llm::{Tool, ToolCx};
+
+    use super::*;
+    use crate::workspace::{edit::edit_file_once, testing::Place};
+
+    /// An edit that could be made twice: what it looks for is still there afterwards.
+    fn args() -> Value {
+        json!({"path": "a", "old": "- tea", "new": "- tea\n- milk"})
+    }
+
+    const BEFORE: &str = "- tea\n";
+    const AFTER: &str = "- tea\n- milk\n";
+
+    struct Desk {
+        place: Place,
+        journal: EditJournal,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let place = Place::new();
+            place.file("a", BEFORE);
+            let journal = EditJournal::new(&place.dir.path().join("notes"), &place.at("lock"));
+            Self { place, journal }
+        }
+
+        async fn call(&self, key: &str, args: Value) -> Result<String, ToolError> {
+            let tool = edit_file_once(&self.place.workspace, self.journal.clone());
+            let mut cx = ToolCx::new("c1");
+            cx.idempotency_key = key.into();
+            tool.call(args, cx).await.map(|reply| reply.text)
+        }
+
+        fn read(&self) -> String {
+            fs::read_to_string(self.place.at("a")).unwrap()
+        }
+
+        /// How many files there are, with the lock.
+        fn names(&self) -> usize {
+            fs::read_dir(self.place.at(".")).unwrap().count()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_made_again_changes_nothing_and_says_the_same() {
+        let desk = Desk::new();
+        let said = desk.call("k", args()).await;
+        assert_eq!(said.as_deref(), Ok("edited 'a' at line 1: 1 line became 2 lines"));
+        assert_eq!(desk.call("k", args()).await, said);
+        assert_eq!(desk.read(), AFTER);
+        // Another call is another edit, also one with the same id.
+        desk.call("l", args()).await.unwrap();
+        desk.call("k", json!({"path": "a", "old": "- tea\n", "new": ""})).await.unwrap();
+        assert_eq!(desk.read(), "- milk\n- milk\n");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_stopped_between_note_and_change_has_changed_nothing() {
+        let desk = Desk::new();
+        let call = EditJournal::name(&["k", "a", "- tea", "- tea\n- milk"]);
+        let next = desk.place.at(&format!("{PREFIX}x"));
+        fs::write(&next, AFTER).unwrap();
+        desk.journal.note(&call, &next, "made").unwrap();
+        desk.call("k", args()).await.unwrap();
+        assert_eq!((desk.read().as_str(), desk.names()), (AFTER, 2));
+        // What stopped behind the change has made it, whatever else became of the file.
+        fs::write(desk.place.at("a"), "something else").unwrap();
+        assert!(desk.call("k", args()).await.unwrap().starts_with("edited"));
+        assert_eq!(desk.read(), "something else");
+    }
+
+    #[tokio::test]
+    async fn an_edit_that_cannot_be_made_leaves_no_note() {
+        let desk = Desk::new();
+        let refused = desk.call("k", json!({"path": "a", "old": "x", "new": "y"})).await.unwrap_err();
+        assert!(refused.to_string().starts_with("`old` does not occur in 'a'"), "{refused}");
+        fs::write(desk.place.dir.path().join("notes"), "no folder").unwrap();
+        let refused = desk.call("k", args()).await.unwrap_err().to_string();
+        assert!(refused.starts_with("the edit cannot be noted, so it was not made: "), "{refused}");
+        assert_eq!((desk.read().as_str(), desk.names()), (BEFORE, 2));
+        fs::remove_file(desk.place.dir.path().join("notes")).unwrap();
+        desk.call("k", args()).await.unwrap();
+        assert_eq!(desk.read(), AFTER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_changes_the_file_is_waited_for() {
+        let desk = Desk::new();
+        let other = desk.journal.try_lock().unwrap().unwrap();
+        let waits = desk.call("k", args());
+        tokio::pin!(waits);
+        let timeout = tokio::time::timeout(Duration::from_secs(1), &mut waits).await;
+        assert!(timeout.is_err());
+        assert_eq!(desk.read(), BEFORE);
+        drop(other);
+        waits.await.unwrap();
+        assert_eq!(desk.read(), AFTER);
+    }
+
+    #[tokio::test]
+    async fn what_was_left_behind_is_cleared_away() {
+        let desk = Desk::new();
+        desk.call("k", args()).await.unwrap();
+        desk.place.file(&format!("{PREFIX}x"), "half");
+        desk.journal.clear().unwrap();
+        desk.journal.clear().unwrap();
+        assert_eq!((desk.read().as_str(), desk.names()), (AFTER, 2));
+        assert!(!desk.place.dir.path().join("notes").exists());
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of the cursor, however a dream ends, and who dreams after that.
+
+use std::sync::Arc;
+
+use superstep::{
+    Checkpointer, MemoryCheckpointer, ThreadId,
+    agent::{AgentOutcome, Budget, DreamConfig, Dreamt},
+};
+use superstep_testing::script::{Answer, call, http, txt};
+use tokio::sync::Notify;
+
+use super::{
+    super::writes::{At, watched},
+    Bed, Dreamer, at, dreamt, scripted,
+};
+
+/// How a dream ends whose model gives these answers.
+async fn ends(bed: &Bed, config: DreamConfig, answers: Vec<Answer>) -> Option<AgentOutcome> {
+    let dreams = bed.dreams_on(bed.store.clone(), scripted(answers), config);
+    let dream = dreamt(dreams.dream_now("ada", at(1)).await.unwrap());
+    assert_eq!(dream.settled, dream.outcome == Some(AgentOutcome::Completed));
+    dream.outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
+    let read = |n: usize| call(&format!("c{n}"), "read_file", r#"{"path":"MEMORY.md"}"#);
+    let usual = DreamConfig::default;
+    let poor = DreamConfig { budget: Budget { tokens: Some(1), ..Budget::default() }, ..usual() };
+    let costly = Answer::stream().text(["I "]).call(0, "c", "read_file", [r#"{"path":"MEMORY.md"}"#]);
+    let costly = costly.end("tool_calls").usage(10, 10).done();
+    let empty = || Answer::stream().end("stop").done();
+    for (config, answers, outcome) in [
+        (usual(), vec![http(500, &[], "{}"); 3], AgentOutcome::LlmError),
+        (DreamConfig { steps: 1, ..usual() }, vec![read(1)], AgentOutcome::Limit),
+        (poor, vec![costly], AgentOutcome::Budget),
+        (usual(), vec![empty(), empty(), empty(), empty()], AgentOutcome::Empty),
+        (usual(), (0..5).map(read).collect(), AgentOutcome::LoopDetected),
+    ] {
+        let bed = Bed::new();
+        bed.say("ada", 0, &["one", "two", "three"]).await;
+        assert_eq!(ends(&bed, config, answers).await, Some(outcome));
+        let cursor = bed.cursor("ada");
+        assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, outcome.as_str()));
+        // Nothing is lost.
+        let dream = dreamt(bed.dreams(Dreamer::default()).dream_now("ada", at(2)).await.unwrap());
+        assert_eq!((dream.outcome, dream.turns), (Some(AgentOutcome::Completed), 3));
+        assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
+        assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
+    }
+}
+
+/// A dream that stops at its `n`-th write, as if its process did.
+async fn crash(bed: &Bed, n: usize) {
+    let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(&bed.store, At::HangsAfter, n);
+    let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
+    tokio::select! {
+        end = dreams.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
+        () = now.notified() => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dream_that_a_crash_ended_is_gone_on_with_whether_it_is_due_or_not() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    crash(&bed, 6).await;
+    // What was said since belongs to the next one.
+    bed.say("ada", 5, &["four"]).await;
+    let model = Dreamer::default();
+    let dream = dreamt(bed.dreams(model.clone()).dream_if_due("ada", at(6)).await.unwrap());
+    assert_eq!((dream.turns, dream.settled), (3, true));
+    assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
+    let end = bed.dreams(model).dream_if_due("ada", at(6)).await.unwrap();
+    assert_eq!(end, Dreamt::NotDue { waiting: 1 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_store_of_threads_dreamt_meanwhile_is_not_dreamt_again() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    crash(&bed, 6).await;
+    let other =
+        bed.dreams_on(Arc::new(MemoryCheckpointer::new()), Dreamer::default(), DreamConfig::default());
+    dreamt(other.dream_if_due("ada", at(2)).await.unwrap());
+    bed.say("ada", 3, &["four", "five", "six"]).await;
+    dreamt(other.dream_if_due("ada", at(3)).await.unwrap());
+    bed.say("ada", 4, &["seven"]).await;
+    let (model, before) = (Dreamer::default(), bed.read("ada"));
+    let dreams = bed.dreams(model.clone());
+    assert_eq!(dreams.dream_if_due("ada", at(5)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!((model.requests().len(), bed.read("ada")), (0, before));
+    assert_eq!(dreamt(dreams.dream_now("ada", at(5)).await.unwrap()).turns, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_dreams_while_somebody_does() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    bed.say("bob", 0, &["one", "two", "three"]).await;
+    let (holds, now) = watched(&bed.store, At::HangsAfter, 6);
+    let first = bed.dreams_on(holds, Dreamer::default(), DreamConfig::default());
+    let dreams = bed.dreams(Dreamer::default());
+    let others = async {
+        now.notified().await;
+        assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), Dreamt::Busy);
+        assert_eq!(dreamt(dreams.dream_now("bob", at(1)).await.unwrap()).turns, 3);
+    };
+    tokio::select! {
+        end = first.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
+        () = others => {}
+    }
+    // Who has the thread and not the lock of the file is another program as well.
+    let lease = bed.store.lease(&ThreadId::from("dream:ada")).await.unwrap();
+    assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), Dreamt::Busy);
+    drop(lease);
+    assert_eq!(dreamt(dreams.dream_now("ada", at(1)).await.unwrap()).turns, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    // Its memory is no text, so that it cannot begin.
+    let memory = bed.memory.file_of("ada").unwrap();
+    std::fs::write(&memory, b"\xff").unwrap();
+    let (model, minute) = (scripted([txt("ok")]), 60_000);
+    let dreams = bed.dreams(model.clone());
+    let error = dreams.dream_if_due("ada", at(1)).await.unwrap_err();
+    assert_eq!(error.to_string(), "the dream broke off");
+    let end = bed.cursor("ada").last.unwrap().end;
+    assert!(
+        end.starts_with("failed: the dream broke off: SS101: ")
+            && end.ends_with("`MEMORY.md` is no UTF-8 text"),
+        "{end}"
+    );
+    std::fs::write(&memory, "# Mine\n").unwrap();
+    assert!(matches!(dreams.dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { .. }));
+    dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
+    assert_eq!((bed.read("ada").as_str(), model.requests().len()), ("# Mine\n", 1));
+}

@@ -1,0 +1,142 @@
+//! A dream that is stopped at any place is gone on with: the file is whole, no edit is made twice, and no turn is lost.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
+
+use superstep::{
+    Checkpointer, RunConfig,
+    agent::{AgentOutcome, DreamConfig, Dreamt},
+};
+
+use super::{
+    super::{
+        check,
+        writes::{At, watched},
+    },
+    Bed, Dreamer, at, dreamt,
+};
+
+const MEMORY: &str = "# Memory\n- three\n- two\n- one\n";
+
+async fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    bed
+}
+
+/// Another process dreams to the end, in at most so many dreams.
+async fn goes_on(bed: &Bed, most: usize) {
+    let file = bed.read("ada");
+    assert!(file.is_empty() || (file.starts_with("# Memory\n") && file.ends_with('\n')), "{file}");
+    let dreams = bed.dreams(Dreamer::default());
+    for _ in 0..most {
+        let mut dreamt = dreams.dream_if_due("ada", at(2)).await.unwrap();
+        // What was still at work on the files when nobody waited for it any more.
+        while dreamt == Dreamt::Busy {
+            tokio::task::yield_now().await;
+            dreamt = dreams.dream_if_due("ada", at(2)).await.unwrap();
+        }
+        match dreamt {
+            Dreamt::Ended(dream) if dream.settled => break,
+            Dreamt::Ended(dream) => assert_eq!(dream.outcome, Some(AgentOutcome::Cancelled)),
+            Dreamt::NotDue { waiting: 0 } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(bed.read("ada"), MEMORY);
+    assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
+    assert_eq!(dreams.dream_now("ada", at(3)).await.unwrap(), Dreamt::NotDue { waiting: 0 });
+    let head = dreams.graph("ada").unwrap().get_state(&"dream:ada".into(), None).await.unwrap();
+    assert!(head.next.is_empty());
+    check::calls_are_answered(head.values.agent.messages.iter());
+    let left = std::fs::read_dir(bed.path("memory", "ada", ".")).unwrap();
+    let names: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let own = |name: &String| name.starts_with("MEMORY.md") || name.ends_with(".next");
+    assert!(names.iter().all(own), "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_makes_no_edit_twice() {
+    for point in [At::HangsBefore, At::HangsAfter] {
+        for n in 1.. {
+            let bed = bed().await;
+            let (stops, now) = watched(&bed.store, point, n);
+            let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
+            let ended = tokio::select! {
+                end = dreams.dream_if_due("ada", at(1)) => Some(dreamt(end.unwrap())),
+                () = now.notified() => None,
+            };
+            goes_on(&bed, 1).await;
+            if ended.is_some() {
+                assert!(n > 15, "there were writes of every node: {n}");
+                break;
+            }
+        }
+    }
+}
+
+/// Polls a future so often and drops it; its output if it was done by then.
+async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = times;
+    poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// What is about files goes on for a moment in another thread, as it would until the process is really gone.
+#[tokio::test]
+async fn a_crash_while_it_waits_for_anything_makes_no_edit_twice() {
+    for times in 1.. {
+        let bed = bed().await;
+        let dreams = bed.dreams(Dreamer::default());
+        let ended = polled(times, dreams.dream_if_due("ada", at(1))).await;
+        let is_over = ended.is_some();
+        drop((ended, dreams));
+        goes_on(&bed, 1).await;
+        if is_over {
+            assert!(times > 8, "it waited for many things: {times}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_at_any_write_leaves_a_dream_that_another_one_completes() {
+    for n in 1.. {
+        let bed = bed().await;
+        let (tells, now): (Arc<dyn Checkpointer>, _) = watched(&bed.store, At::Tells, n);
+        let dreams = bed.dreams_on(tells, Dreamer::default(), DreamConfig::default());
+        let config: RunConfig = at(1);
+        let cancel = config.cancel.clone();
+        let run = dreams.dream_if_due("ada", config);
+        tokio::pin!(run);
+        let told = tokio::select! {
+            biased;
+            end = &mut run => { end.unwrap(); false }
+            () = now.notified() => { cancel.cancel(); true }
+        };
+        if !told {
+            assert!(n > 15, "there were writes of every node: {n}");
+            break;
+        }
+        let dream = dreamt(run.await.unwrap());
+        let is_completed = dream.outcome == Some(AgentOutcome::Completed);
+        assert!(
+            is_completed || matches!(dream.outcome, Some(AgentOutcome::Cancelled) | None),
+            "{n}: {dream:?}"
+        );
+        assert_eq!(dream.settled, is_completed, "{n}");
+        assert_eq!(bed.cursor("ada").read.offset, if is_completed { bed.length("ada") } else { 0 }, "{n}");
+        // One that was stopped between two nodes may still have to say that it was cancelled.
+        goes_on(&bed, 2).await;
+    }
+}

@@ -1,0 +1,151 @@
+//! When there is a dream, and of what.
+
+use std::time::Duration;
+
+use serde_json::json;
+use superstep::{
+    RunConfig,
+    agent::{Agent, AgentOutcome, DreamConfig, Dreamt, HistoryPlace, cococat::AgentLoop},
+};
+use superstep_testing::script::{http, txt};
+
+use super::{super::preset, Bed, Dreamer, at, dreamt, scripted};
+
+const HALF_AN_HOUR: i64 = 30 * 60_000;
+
+#[tokio::test(start_paused = true)]
+async fn s0_31_it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
+    let bed = Bed::new();
+    let (model, said) = (Dreamer::default(), 1_000);
+    let dreams = bed.dreams(model.clone());
+    let if_due = async |ms| dreams.dream_if_due("ada", at(ms)).await.unwrap();
+    assert_eq!(if_due(said).await, Dreamt::NotDue { waiting: 0 });
+    bed.say("ada", said, &["one"]).await;
+    assert_eq!(if_due(said + HALF_AN_HOUR).await, Dreamt::NotDue { waiting: 1 });
+    assert_eq!(model.requests().len(), 0);
+    assert!(!bed.path("memory", "ada", "MEMORY.md").exists());
+    assert_eq!(dreamt(if_due(said + HALF_AN_HOUR + 1).await).turns, 1);
+
+    let said = said + 2 * HALF_AN_HOUR;
+    bed.say("ada", said, &["two", "three"]).await;
+    assert_eq!(if_due(said).await, Dreamt::NotDue { waiting: 2 });
+    bed.say("ada", said, &["four"]).await;
+    assert_eq!(dreamt(if_due(said).await).turns, 3);
+    assert_eq!(if_due(said + 9 * HALF_AN_HOUR).await, Dreamt::NotDue { waiting: 0 });
+    assert_eq!(bed.read("ada"), "# Memory\n- four\n- three\n- two\n- one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_is_configured_and_somebody_may_ask() {
+    let bed = Bed::new();
+    let config = DreamConfig { turns: 2, after: Duration::from_millis(10), ..DreamConfig::default() };
+    let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
+    bed.say("ada", 0, &["one"]).await;
+    assert_eq!(dreams.dream_if_due("ada", at(10)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!(dreamt(dreams.dream_now("ada", at(10)).await.unwrap()).turns, 1);
+    assert_eq!(dreams.dream_now("ada", at(10)).await.unwrap(), Dreamt::NotDue { waiting: 0 });
+    bed.say("ada", 10, &["two", "three"]).await;
+    assert_eq!(dreamt(dreams.dream_if_due("ada", at(10)).await.unwrap()).turns, 2);
+    bed.say("ada", 20, &["four"]).await;
+    assert_eq!(dreamt(dreams.dream_if_due("ada", at(31)).await.unwrap()).turns, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
+    let bed = Bed::new();
+    let config = DreamConfig { most_turns: 2, turns: 2, ..DreamConfig::default() };
+    let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
+    bed.say("ada", 0, &["one", "two", "three", "four", "five"]).await;
+    for (turns, lines) in [(2, "two\n- one"), (2, "four\n- three\n- two\n- one")] {
+        assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, turns);
+        assert_eq!(bed.read("ada"), format!("# Memory\n- {lines}\n"));
+    }
+    assert_eq!(dreams.dream_if_due("ada", at(1)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    // A line is longer than a dream may be.
+    let config = DreamConfig { most_bytes: 1, turns: 1, ..DreamConfig::default() };
+    let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
+    assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, 1);
+    assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
+    let (bed, model) = (Bed::new(), Dreamer::default());
+    let (dreams, config) = (bed.dreams(model.clone()), || preset());
+    let agent = Agent::builder(std::sync::Arc::new(scripted(["a", "b", "c"].map(txt)))).config(config());
+    let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+    for (said, asked) in [("one", 0), ("two", 0), ("three", 5)] {
+        let reply = agent.run_with(said, "ada", at(7)).await.unwrap();
+        assert_eq!(reply.iterations, 0);
+        assert_eq!(model.requests().len(), asked, "{said}");
+    }
+    assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s0_29_a_dream_that_fails_does_not_reach_the_reply() {
+    let bed = Bed::new();
+    let down = http(500, &[], "{}");
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let dreams = bed.dreams(scripted(vec![down; 3])).listener(move |name, data| {
+        if name.starts_with("dream") {
+            heard.lock().unwrap().push(format!("{name} {data}"));
+        }
+    });
+    let agent =
+        Agent::builder(std::sync::Arc::new(scripted(["a", "b", "c", "d", "e"].map(txt)))).config(preset());
+    let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+    for content in ["a", "b", "c"] {
+        assert_eq!(agent.run_with("hi", "ada", at(7)).await.unwrap().content, content);
+    }
+    assert_eq!(
+        std::mem::take(&mut *told.lock().unwrap()),
+        [
+            r#"dream_begun {"turns":3,"why":"turns"}"#,
+            r#"dream_ended {"outcome":"llm_error","settled":false,"turns":3}"#
+        ]
+    );
+    assert_eq!(bed.cursor("ada").last.unwrap().end, "llm_error");
+    // It is not tried with each turn.
+    assert_eq!(agent.run_with("hi", "ada", at(8)).await.unwrap().content, "d");
+    // The cursor cannot be read.
+    std::fs::write(bed.path("history", "ada", "dream.json"), "{").unwrap();
+    assert_eq!(agent.run_with("hi", "ada", at(9)).await.unwrap().content, "e");
+    let told = told.lock().unwrap().join("\n");
+    assert!(
+        told.starts_with(r#"dream_failed {"reason":"the files of `ada` cannot be used for a dream: "#),
+        "{told}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_caller_begins_no_dream() {
+    let (bed, model) = (Bed::new(), Dreamer::default());
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let config = RunConfig { ..at(1) };
+    config.cancel.cancel();
+    let end = bed.dreams(model.clone()).dream_if_due("ada", config).await.unwrap();
+    assert_eq!((end, model.requests().len()), (Dreamt::NotDue { waiting: 3 }, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_without_a_store_dreams_as_well() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let agent = Agent::builder(std::sync::Arc::new(Dreamer::default()));
+    let config = DreamConfig::default();
+    let dreams =
+        superstep::agent::Dreams::new(agent, bed.history.clone(), bed.memory.clone(), config).unwrap();
+    let dream = dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap());
+    assert_eq!((dream.outcome, dream.settled, dream.checkpoint), (Some(AgentOutcome::Completed), true, None));
+    let all = bed.history.read("ada", HistoryPlace::default(), 9, 9_999).await.unwrap();
+    assert_eq!(bed.cursor("ada").read, all.to);
+    assert_eq!(
+        serde_json::to_value(Dreamt::Ended(dream)).unwrap(),
+        json!({
+            "dream": "ended", "outcome": "completed", "turns": 3, "settled": true, "reply": "Done.",
+            "usage": { "input_tokens": 200, "output_tokens": 50 },
+        })
+    );
+}
