@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AtLimit, Budget, ContextConfig, ContextLayer, HistoryPlace, Limit, LimitUnit, PermissionRule, Permit,
-    ReactConfig, ToolMode, TurnRecord, texts,
+    AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ReactConfig,
+    ToolMode, TurnRecord, texts,
 };
 
 use super::cursor::DreamCursor;
