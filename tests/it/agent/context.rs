@@ -38,17 +38,17 @@ fn hundred(message: &Message) -> u64 {
     if message.content.contains("LONG") { 900 } else { 100 }
 }
 
-fn echo(id: &str) -> Answer {
+pub(super) fn echo(id: &str) -> Answer {
     call(id, "echo", &format!(r#"{{"x":"{id}"}}"#))
 }
 
-fn context(budget: u64, layers: impl IntoIterator<Item = ContextLayer>) -> ContextConfig {
+pub(super) fn context(budget: u64, layers: impl IntoIterator<Item = ContextLayer>) -> ContextConfig {
     let layers = layers.into_iter().collect();
     ContextConfig { budget: ContextBudget::Tokens(budget), layers, ..ContextConfig::default() }
 }
 
 /// F36 with these answers, of which the first calls `c3`.
-fn f36(answers: impl IntoIterator<Item = Answer>) -> Scenario {
+pub(super) fn f36(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     let scenario = Scenario { history: history(), tokens: Some(hundred), ..Scenario::new(answers) };
     scenario.turns(&["u2"]).config(|config| ReactConfig {
         system_prompt: "sys".into(),
@@ -59,7 +59,7 @@ fn f36(answers: impl IntoIterator<Item = Answer>) -> Scenario {
 }
 
 /// A request as its roles and texts; calls by their ids.
-fn sent(request: &Value) -> String {
+pub(super) fn sent(request: &Value) -> String {
     let messages = request["messages"].as_array().unwrap().iter();
     let shown = messages.map(|message| {
         let calls = message["tool_calls"].as_array().map(|calls| {
@@ -72,11 +72,11 @@ fn sent(request: &Value) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-fn count(ran: &Ran, event: &str) -> usize {
+pub(super) fn count(ran: &Ran, event: &str) -> usize {
     ran.turns.iter().flat_map(|turn| &turn.told).filter(|told| told.name == event).count()
 }
 
-fn compacted(ran: &Ran) -> Vec<String> {
+pub(super) fn compacted(ran: &Ran) -> Vec<String> {
     let shown = ran.turns.iter().map(super::Turn::shown).collect::<Vec<_>>().join(" ");
     shown.split(' ').filter(|event| event.starts_with("+compacted")).map(str::to_owned).collect()
 }

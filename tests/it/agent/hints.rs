@@ -1,19 +1,25 @@
 //! X11: what the model is told once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer, RunConfig, State,
-    agent::{AgentState, EmptyPolicy, ReactConfig},
-    llm::Message,
+    agent::{AfterEmpty, AgentState, EmptyPolicy, ReactConfig},
+    llm::ModelRetry,
 };
 use superstep_testing::{
     script::{Answer, Script, call, http, txt},
     scripted::ScriptedModel,
 };
 
-use super::{Scenario, kit::Kit, paused};
+use super::{
+    Ran, Scenario,
+    facades::{Asked, both},
+    kit::Kit,
+    paused,
+};
+use crate::support::{head, t};
 
 /// How often each request says the hint, and whether it is the last thing it says.
 fn hinted(requests: &[Value]) -> Vec<(usize, bool)> {
@@ -25,58 +31,77 @@ fn hinted(requests: &[Value]) -> Vec<(usize, bool)> {
     requests.iter().map(of).collect()
 }
 
-/// Plays a turn whose input queues a hint; gives what was asked and the state in the end.
-fn hint(answers: Vec<Answer>, config: impl Fn(ReactConfig) -> ReactConfig) -> (Vec<Value>, AgentState) {
-    paused(async {
-        let scenario = Scenario::new([]).config(config);
-        let model = ScriptedModel::new(Script::new(answers));
-        let agent = scenario.agent(Arc::new(model.clone()), &Kit::default());
-        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        let input = AgentState::update().messages([Message::user("go")]).hints(["be brief".to_owned()]);
-        agent.graph().invoke(input, RunConfig::thread("t")).await.unwrap();
-        // Whatever happened, the thread can go on.
-        let reply = agent.resume(RunConfig::thread("t")).await.unwrap();
-        assert_eq!(reply.final_reply, "ok");
-        model.check().unwrap();
-        let requests: Vec<Value> = model
-            .requests()
-            .iter()
-            .map(|request| serde_json::to_value(scenario.wire.body(request)).unwrap())
-            .collect();
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
-        (requests, state)
+fn hinting(answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    let scenario = Scenario { hints: vec!["be brief"], ..Scenario::new(answers) };
+    scenario.config(|config| ReactConfig {
+        retry: ModelRetry { base: Duration::from_millis(1), ..config.retry },
+        ..config
     })
+}
+
+/// A hint is nothing that was said.
+fn is_not_stored(ran: &Ran) {
+    assert!(ran.state().hints.is_empty());
+    assert!(ran.state().messages.iter().all(|message| message.content != "be brief"));
 }
 
 #[test]
 fn x11_a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
-    let (requests, state) = hint(vec![call("c1", "echo", r#"{"x":"1"}"#), txt("ok")], |config| config);
-    assert_eq!(hinted(&requests), [(1, true), (0, false)]);
-    assert!(state.hints.is_empty());
-    assert!(state.messages.iter().all(|message| message.content != "be brief"));
+    let ran = hinting([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]).play();
+    assert_eq!(hinted(&ran.requests), [(1, true), (0, false)]);
+    is_not_stored(&ran);
+    let ran = hinting([txt("one"), txt("two")]).turns(&["go", "on"]).play();
+    assert_eq!(hinted(&ran.requests), [(1, true), (0, false)]);
+    is_not_stored(&ran);
+}
+
+#[test]
+fn x11_several_hints_are_told_in_their_order() {
+    let hinting = Scenario { hints: vec!["be kind", "be brief"], ..hinting([txt("ok")]) };
+    let ran = hinting.play();
+    let said: Vec<_> = ran.requests[0]["messages"].as_array().unwrap().iter().collect();
+    let told = ["go", "be kind", "be brief"].map(|text| json!({"role": "user", "content": text}));
+    assert!(said.into_iter().eq(&told), "{:?}", ran.requests[0]);
 }
 
 #[test]
 fn x11_a_hint_stays_until_its_request_is_answered() {
     let cut = Answer::stream().text(["o"]).cut();
-    let (requests, _) = hint(vec![http(503, &[], ""), cut, txt("ok")], |config| config);
-    assert_eq!(hinted(&requests), [(1, true); 3]);
+    let ran = hinting([http(503, &[], ""), cut, txt("ok")]).play();
+    assert_eq!(hinted(&ran.requests), [(1, true); 3]);
+    is_not_stored(&ran);
 
-    let empty = Answer::stream().end("stop").done();
-    let retried = |config| ReactConfig {
-        empty: EmptyPolicy::Retry { max: 2, nudge: None, then: superstep::agent::AfterEmpty::Stop },
-        ..config
+    let empty = || Answer::stream().end("stop").done();
+    let retried = |nudge: Option<&str>| {
+        let nudge = nudge.map(str::to_owned);
+        hinting([empty(), empty(), txt("ok")]).config(|config| ReactConfig {
+            empty: EmptyPolicy::Retry { max: 2, nudge, then: AfterEmpty::Stop },
+            ..config
+        })
     };
-    let (requests, _) = hint(vec![empty, txt("ok")], retried);
-    assert_eq!(hinted(&requests), [(1, true); 2]);
+    assert_eq!(hinted(&retried(None).play().requests), [(1, true); 3]);
+    // It comes last, whatever else only this request says.
+    assert_eq!(hinted(&retried(Some("say something")).play().requests), [(1, true); 3]);
+}
+
+#[test]
+fn x11_a_hint_stays_when_another_model_is_asked() {
+    let ran = hinting([http(401, &[], "{}")]).fallback([txt("ok")]).play();
+    assert_eq!((hinted(&ran.requests), hinted(&ran.fell_back[0])), (vec![(1, true)], vec![(1, true)]));
+    is_not_stored(&ran);
 }
 
 #[test]
 fn x11_a_hint_stays_for_a_turn_that_is_resumed() {
-    let refused = http(401, &[], "{}");
-    let (requests, state) = hint(vec![refused, txt("ok")], |config| config);
-    assert_eq!(hinted(&requests), [(1, true); 2]);
-    assert!(state.hints.is_empty());
+    let (asked, sent) = both(&[http(401, &[], "{}"), txt("ok")], async |asked: Asked| {
+        let agent = asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        let input = agent.input("go").hints(["be brief".to_owned()]);
+        let failed = agent.process_input(input, t()).await.unwrap();
+        let reply = agent.resume(t()).await.unwrap();
+        (failed.state.hints.len(), reply.final_reply, head(agent.graph()).await.values.hints.len())
+    });
+    assert_eq!(asked, (1, "ok".to_owned(), 0));
+    assert_eq!(sent.last, ["user: go", "user: be brief"]);
 }
 
 #[test]

@@ -46,6 +46,7 @@ mod steer;
 mod stream;
 mod structured;
 mod sub_agents;
+mod summaries;
 mod tool_cx;
 mod tools;
 mod transcripts;
@@ -60,7 +61,9 @@ use serde_json::Value;
 use show::Told;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
-    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Hooks, MemoryTrigger, ReactConfig},
+    agent::{
+        Agent, AgentBuilder, AgentOutcome, AgentState, AgentStateUpdate, Hooks, MemoryTrigger, ReactConfig,
+    },
     llm::{
         ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Request, ResponseStream,
         Role, WireConfig, WirePolicy, split_thinking,
@@ -97,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) tokens: Option<fn(&Message) -> u64>,
     /// What the user says, turn by turn.
     pub(crate) turns: Vec<&'static str>,
+    /// What the model is told once, in the first turn.
+    pub(crate) hints: Vec<&'static str>,
     pub(crate) user_id: &'static str,
     pub(crate) cancel: Cancel,
     pub(crate) decide: Option<Decide>,
@@ -153,6 +158,7 @@ impl Scenario {
             history: Vec::new(),
             tokens: None,
             turns: vec!["go"],
+            hints: Vec::new(),
             user_id: "",
             cancel: Cancel::Never,
             decide: None,
@@ -303,15 +309,28 @@ impl Scenario {
         let mut turns = Vec::new();
         for (at, text) in self.turns.iter().enumerate() {
             let cancel = if at == 0 { self.cancel } else { Cancel::Never };
-            let history = if at == 0 { self.history.as_slice() } else { &[] };
-            let turn = self.turn(&agent, history, text, cancel).await;
+            let turn = self.turn(&agent, self.input(at == 0, text), cancel).await;
             check::turn(&turn);
             turns.push(turn);
         }
         (turns, kit)
     }
 
-    async fn turn(&self, agent: &Agent, history: &[Message], text: &str, cancel: Cancel) -> Turn {
+    /// What the user says, and what the program adds to it.
+    fn input(&self, is_first: bool, text: &str) -> AgentStateUpdate {
+        let before = if is_first { self.history.as_slice() } else { &[] };
+        let messages: Vec<_> = before.iter().cloned().chain([Message::user(text)]).collect();
+        let mut input = AgentState::update().messages(messages);
+        if !self.user_id.is_empty() {
+            input = input.user_id(self.user_id);
+        }
+        if is_first && !self.hints.is_empty() {
+            input = input.hints(self.hints.iter().map(|hint| hint.to_string()).collect::<Vec<_>>());
+        }
+        input
+    }
+
+    async fn turn(&self, agent: &Agent, input: AgentStateUpdate, cancel: Cancel) -> Turn {
         let config = RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") };
         let (token, began) = (config.cancel.clone(), Instant::now());
         if let Cancel::At(ms) = cancel {
@@ -322,13 +341,7 @@ impl Scenario {
             });
         }
         let modes = [StreamMode::Custom, StreamMode::Updates];
-        let mut stream = if self.user_id.is_empty() && history.is_empty() {
-            agent.process_message_stream(text, config, modes)
-        } else {
-            let messages = history.iter().cloned().chain([Message::user(text)]).collect::<Vec<_>>();
-            let input = AgentState::update().messages(messages).user_id(self.user_id);
-            agent.graph().stream(input, config, modes)
-        };
+        let mut stream = agent.process_input_stream(input, config, modes);
         let (mut told, mut events) = (Vec::new(), Vec::new());
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = &event {

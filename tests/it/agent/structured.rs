@@ -125,6 +125,47 @@ fn g39_the_call_at_the_step_limit_carries_the_schema() {
 }
 
 #[test]
+fn g39_a_summary_at_the_limit_carries_the_schema_and_its_hint() {
+    let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
+    let ran = Scenario::new(script).config(|_| {
+        let config = ReactConfig::agentscope();
+        let finish = Finish { schema: Some(schema()), ..config.finish };
+        ReactConfig { finish, limit: Limit { max: 1, ..config.limit }, ..config }
+    });
+    let ran = ran.play();
+    assert_eq!(ran.requests[0]["tools"].as_array().map(Vec::len), Some(3));
+    for request in &ran.requests[1..] {
+        assert_eq!(request.get("tools"), None);
+        let messages = request["messages"].to_string();
+        assert!(
+            messages.contains("You have failed to generate response within the maximum iterations"),
+            "{messages}"
+        );
+        assert!(messages.contains("JSON Schema") && messages.contains("integer"), "{messages}");
+    }
+    assert_eq!(
+        (ran.state().output.as_ref(), ran.outcome()),
+        (Some(&json!({"answer": 42})), AgentOutcome::Limit)
+    );
+}
+
+#[test]
+fn g39_as_many_retries_as_there_may_be() {
+    for retries in [0, 1, 3] {
+        let wrong = (0..=retries).map(|n| finish(&format!("c{n}"), &format!(r#"{{"answer":"{n}"}}"#)));
+        let tolerant =
+            |config: ReactConfig| ReactConfig { finish: Finish { retries, ..config.finish }, ..config };
+        let ran = asked(OutputMode::Tool, wrong).config(tolerant).play();
+        assert_eq!((ran.requests.len(), ran.outcome()), (retries as usize + 1, AgentOutcome::InvalidOutput));
+        assert_eq!(ran.state().output_problem, "`answer`: expected integer, got a string");
+        assert_eq!(
+            (ran.state().stop_reason.as_str(), ran.state().output.as_ref()),
+            ("structured_output_invalid", None)
+        );
+    }
+}
+
+#[test]
 fn what_has_come_of_the_output_is_told_while_it_is_written() {
     let list = json!({"type": "array", "items": {"type": "string"}});
     let finish = Finish { schema: Some(list), ..Finish::default() };

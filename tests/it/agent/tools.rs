@@ -1,15 +1,24 @@
 //! B: calls that go wrong, take too long, or say too much.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::json;
 use superstep::{
     agent::{AgentOutcome, ReactConfig, ToolMode, Truncate},
-    llm::WirePolicy,
+    llm::{Tool, ToolSpec, WirePolicy, tool_fn},
 };
 use superstep_testing::script::{Script, call, calls, txt};
 
-use super::Scenario;
+use super::{
+    Scenario,
+    facades::{Asked, both},
+};
 
 #[test]
 fn b10_an_unknown_tool_is_answered_and_the_run_goes_on() {
@@ -87,6 +96,31 @@ fn b12_arguments_of_the_wrong_type_are_not_executed() {
 fn b12_fields_that_the_schema_does_not_know_are_ignored() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":2,"b":3,"c":4}"#), txt("ok")]).play();
     assert_eq!(ran.result("c1"), "5");
+}
+
+#[test]
+fn b12_fields_that_a_schema_forbids_are_not_ignored() {
+    #[derive(schemars::JsonSchema, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its schema counts")]
+    struct Strict {
+        x: String,
+    }
+    let ((result, ran), _) =
+        both(&[call("c1", "strict", r#"{"x":"1","y":2}"#), txt("ok")], async |asked: Asked| {
+            let ran = Arc::new(AtomicUsize::new(0));
+            let counts = ran.clone();
+            let strict = tool_fn(ToolSpec::of::<Strict>("strict", ""), move |_: Strict, _| {
+                counts.fetch_add(1, Ordering::Relaxed);
+                std::future::ready(Ok("ran"))
+            });
+            let agent = asked.agent.tools([Arc::new(strict) as Arc<dyn Tool>]).build().unwrap();
+            let end = agent.process_input(agent.input("go"), Default::default()).await.unwrap();
+            (end.state.tool_result_history.iter().next().cloned(), ran.load(Ordering::Relaxed))
+        });
+    let result = result.unwrap();
+    assert!(result.starts_with("Error: invalid args for 'strict': ") && result.contains("'y'"), "{result}");
+    assert_eq!(ran, 0);
 }
 
 #[test]

@@ -9,10 +9,12 @@ use std::{
 use serde_json::json;
 use superstep::{
     RunConfig,
-    agent::{Acting, AgentBuilder, FacadeError, Hooks, Msg, Printed, ReactConfig, agentscope::ReActAgent},
+    agent::{
+        Acting, AgentBuilder, FacadeError, Finish, Hooks, Msg, Printed, ReactConfig, agentscope::ReActAgent,
+    },
     llm::Role,
 };
-use superstep_testing::script::{Answer, calls, http, txt};
+use superstep_testing::script::{Answer, call, calls, http, txt};
 
 use super::{Asked, at_once, both, echo};
 use crate::agent::{check, show};
@@ -49,6 +51,27 @@ fn s4_03_a_reply_has_a_name_a_role_content_and_metadata() {
     let metadata = json!({"steps_taken": 1, "tools_used": ["echo"], "stop_reason": "", "llm_calls": 2});
     assert_eq!(made, json!({"name": "Friday", "role": "assistant", "content": "done", "metadata": metadata}));
     assert_eq!(memory, format!(r#"u:"go", a:[c1 echo{{"x":"1"}}], t(c1):"r:1", {}"#, finished("done", 5)));
+}
+
+#[test]
+fn g39_the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
+    let schema =
+        json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});
+    let finish = |id: &str, answer: &str| {
+        call(id, "generate_response", &format!(r#"{{"response":"x","answer":{answer}}}"#))
+    };
+    let (made, sent) = both(&[finish("c1", "\"many\""), finish("c2", "42")], async |asked: Asked| {
+        let config = plain();
+        let config =
+            ReactConfig { finish: Finish { schema: Some(schema.clone()), ..config.finish }, ..config };
+        let reply = ReActAgent::new("Friday", asked.agent.config(config)).unwrap().reply("go").await.unwrap();
+        (reply.content, reply.metadata["answer"].clone())
+    });
+    assert_eq!((made, sent.requests), (("x".to_owned(), json!(42)), 2));
+    assert_eq!(
+        sent.last.last().unwrap(),
+        "tool: Arguments Validation Error: `answer`: expected integer, got a string"
+    );
 }
 
 #[test]

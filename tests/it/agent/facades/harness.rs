@@ -18,7 +18,7 @@ use superstep::{
 use superstep_testing::script::{Answer, call, calls, http, txt};
 
 use super::{Asked, at_once, both, echo};
-use crate::support::t;
+use crate::support::{head, t};
 
 fn context(msg: &String, history: &[Value]) -> Vec<Value> {
     let system = json!({"role": "system", "content": "Be helpful."});
@@ -182,6 +182,23 @@ fn a_thread_has_the_conversation_that_was_built_last() {
     });
     assert_eq!((made.messages.len(), made.new_messages_start), (5, 4));
     assert_eq!(sent.last, ["system: Be helpful.", "user: 1", "assistant: one", "user: 2"]);
+}
+
+#[test]
+fn x4_what_is_done_to_a_result_does_not_reach_the_agent() {
+    let (made, sent) = both(&[echo(1), txt("one"), txt("two")], async |asked: Asked| {
+        let agent = agent(asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())));
+        let mut first = agent.run_with(&"1".to_owned(), &[], t()).await.unwrap();
+        let before = head(agent.agent().graph()).await.values;
+        first.messages.clear();
+        first.tools_used.clear();
+        first.final_content = Some("?".to_owned());
+        let same = head(agent.agent().graph()).await.values == before;
+        let second = agent.run_with(&"2".to_owned(), &[], t()).await.unwrap();
+        (same, second.tools_used.len(), second.final_content)
+    });
+    assert_eq!(made, (true, 0, Some("two".to_owned())));
+    assert_eq!(sent.last, ["system: Be helpful.", "user: 2"]);
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! F36 at its edges: summaries that gain just enough, or are just too long, and what is done when nobody writes any.
+
+use std::time::Duration;
+
+use superstep::{
+    agent::{AgentOutcome, ContextLayer, ReactConfig},
+    llm::{Jitter, Message, ModelErrorKind, ModelRetry},
+};
+use superstep_testing::script::{http, txt};
+
+use super::{
+    Ran, Scenario,
+    context::{compacted, context, count, echo, f36, sent},
+};
+
+/// Every message has 100 tokens, but a summary has as many as it says.
+fn as_it_says(message: &Message) -> u64 {
+    let summary = message.content.strip_prefix("<conversation_summary>");
+    summary.and_then(|rest| rest.split('<').next()?.parse().ok()).unwrap_or(100)
+}
+
+/// F36 with summaries of so many tokens, of which what they stand for has 400, and the request before 900.
+fn summed_up(summaries: &[&str]) -> Ran {
+    let answers = [echo("c3")].into_iter().chain(summaries.iter().map(|text| txt(text))).chain([txt("done")]);
+    let ran = Scenario { tokens: Some(as_it_says), ..f36(answers) }.play();
+    assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
+    let last = sent(ran.requests.last().unwrap());
+    assert!(last.contains("user:u2") && last.ends_with("assistant:[c3] tool:r:c3"), "{last}");
+    ran
+}
+
+#[test]
+fn f36_a_tenth_is_a_gain_and_less_is_none() {
+    let ran = summed_up(&["200"]);
+    assert_eq!(
+        (compacted(&ran), count(&ran, "compaction_paused")),
+        (vec!["+compacted{900,700,4}".into()], 0)
+    );
+    // Enough of a gain, and still too large: less is sent beside it, or nothing stands for the rest.
+    for (tokens, compacted_to, stands_for) in
+        [("201", 601, "user:<conversation_summary>201</conversation_summary> "), ("310", 400, "")]
+    {
+        let ran = summed_up(&[tokens]);
+        assert_eq!(
+            (compacted(&ran), count(&ran, "compaction_paused")),
+            (vec![format!("+compacted{{900,{compacted_to},5}}")], 0)
+        );
+        assert_eq!(
+            sent(&ran.requests[2]),
+            format!("system:sys {stands_for}user:u2 assistant:[c3] tool:r:c3")
+        );
+        assert_eq!(ran.state().context.ineffective, 0);
+    }
+    let ran = summed_up(&["311", "311"]);
+    assert_eq!(
+        (compacted(&ran), count(&ran, "compaction_paused")),
+        (vec!["+compacted{900,500,4}".into()], 1)
+    );
+}
+
+#[test]
+fn f36_a_second_summary_that_gains_is_used_and_the_first_is_forgiven() {
+    let ran = summed_up(&["400", "100"]);
+    assert_eq!(
+        (compacted(&ran), count(&ran, "compaction_paused")),
+        (vec!["+compacted{900,600,4}".into()], 0)
+    );
+    assert!(sent(&ran.requests[3]).contains("<conversation_summary>100</conversation_summary>"));
+    assert_eq!((ran.state().context.ineffective, ran.state().context.paused), (0, false));
+}
+
+#[test]
+fn f36_a_summary_is_asked_for_as_often_as_any_answer_and_then_done_without() {
+    let down = http(500, &[], "{}");
+    let answers = [echo("c3"), down.clone(), down.clone(), down, txt("done")];
+    let retry = ModelRetry {
+        max_attempts: 3,
+        base: Duration::from_millis(1),
+        jitter: Jitter::None,
+        ..ModelRetry::default()
+    };
+    let ran = f36(answers).config(|config| ReactConfig { retry, ..config }).play();
+    assert_eq!((ran.requests.len(), ran.reply(), ran.outcome()), (5, "done", AgentOutcome::Completed));
+    assert_eq!((count(&ran, "retry"), compacted(&ran)), (2, vec!["+compacted{900,500,4}".into()]));
+    assert_eq!((ran.state().model_requests, ran.state().llm_calls), (5, 2));
+    assert!(ran.requests[1] == ran.requests[2] && ran.requests[2] == ran.requests[3]);
+    assert_eq!(sent(&ran.requests[4]), "system:sys assistant:x user:u2 assistant:[c3] tool:r:c3");
+}
+
+#[test]
+fn f36_tools_alone_may_leave_no_room_for_any_conversation() {
+    let scenario = Scenario::new([]).config(|config| ReactConfig {
+        context: context(40, [ContextLayer::consolidate(5), ContextLayer::Snip { keep_last: 4 }]),
+        ..config
+    });
+    let ran = scenario.play();
+    assert_eq!((ran.requests.len(), ran.outcome()), (0, AgentOutcome::LlmError));
+    assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::ContextOverflow);
+    assert_eq!(ran.messages(), r#"u:"go""#);
+}
+
+#[test]
+fn f36_what_is_too_long_although_only_the_newest_is_left_is_for_the_provider_to_refuse() {
+    let too_long = || http(400, &[], r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#);
+    let tight = |config: ReactConfig| ReactConfig { context: context(150, config.context.layers), ..config };
+    // It counts otherwise, and may take it.
+    let ran = f36([txt("S"), txt("done")]).config(tight).play();
+    assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
+    assert_eq!(sent(&ran.requests[1]), "system:sys user:u2");
+    // If not, nobody asks for ever.
+    let ran = f36([txt("S"), too_long(), too_long()]).config(tight).play();
+    assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::LlmError));
+    assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::ContextOverflow);
+}
