@@ -10,6 +10,7 @@ mod keep;
 mod kill;
 #[cfg(unix)]
 mod mcp;
+mod memory;
 mod models;
 mod modes;
 mod real_model;

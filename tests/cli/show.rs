@@ -105,9 +105,10 @@ async fn the_way_of_a_thread_is_drawn() {
     memory_trigger ──▶ agent  ×1
     agent          ┄┄▶ tools  (Tools)  ×1
     agent          ┄┄▶ agent  (Agent)
-    agent          ┄┄▶ agent  (Compact)
+    agent          ┄┄▶ compact  (Compact)
     agent          ┄┄▶ finalize  (Finalize)  ×1
     tools          ──▶ agent  ×1
+    compact        ──▶ agent
     finalize       ──▶ END  ×1
     ");
     let unknown = place.run(&["draw", "--thread", "nobody"]).await;

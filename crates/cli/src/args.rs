@@ -8,7 +8,11 @@ use clap::{
 };
 use superstep::{agent::PRESETS, llm::ApiKey};
 
-use crate::{approve::DecisionArgs, exit::Exit};
+use crate::{
+    approve::DecisionArgs,
+    exit::Exit,
+    memory::{commands::MemoryCommand, user_name},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +35,7 @@ Exit codes:
     1  the run failed, or the output could not be written
     2  wrong command line, prompt or setting
     3  the model could not be asked
-    4  the database cannot be opened, read or written
+    4  the database, or the memory, cannot be opened, read or written
     5  the thread is unknown, busy or unfinished
     6  calls wait for a decision; the message says how to make it
    70  a bug in superstep
@@ -79,6 +83,18 @@ The checkpoints are listed by `superstep history`. The thread itself stays where
 Examples:
   superstep revert t-20261121-223015-3f2a --to 4")]
     Revert(RevertArgs),
+    /// Look at what is remembered of a user across threads, or change it.
+    #[command(
+        subcommand,
+        after_help = "\
+Without a configuration it is in the database of the threads, and that of the user `me`; see `docs/memory.md`.
+
+Examples:
+  superstep memory add \"I like tea\"
+  superstep memory search tea
+  superstep memory list --user ada --json"
+    )]
+    Memory(MemoryCommand),
     /// Show the state of a thread.
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
@@ -109,6 +125,9 @@ pub(crate) struct RunArgs {
     /// The thread to go on with, or a name for a new one [default: a new name].
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
+    /// Whose memory is used; see `superstep memory` [default: the thread's, then that of the configuration, or `me`].
+    #[arg(long, value_name = "NAME", value_parser = user_name)]
+    pub(crate) user: Option<String>,
     /// Drop what an unfinished thread has still to do, instead of refusing.
     #[arg(long)]
     pub(crate) discard: bool,

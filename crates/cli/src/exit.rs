@@ -20,7 +20,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// The model could not be asked.
     Model = 3,
-    /// The database cannot be opened, read or written.
+    /// The database, or the memory, cannot be opened, read or written.
     Database = 4,
     /// The thread is unknown, busy or unfinished, or there is one of that name.
     Thread = 5,

@@ -6,6 +6,7 @@
 //!                      ├─▶ show (threads, state, history, draw)
 //!                      ├─▶ keep (delete, copy, prune)
 //!                      ├─▶ revert (files)
+//!                      ├─▶ memory (what is remembered across threads)
 //!                      └─▶ steer
 //! ```
 //!
@@ -24,6 +25,7 @@ mod approve;
 mod follow;
 mod keep;
 mod mcp;
+mod memory;
 mod output;
 mod results;
 mod revert;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,
+                args::Command::Memory(command) => memory::commands::memory(command).await,
                 args::Command::Presets(args) => settings::presets(&args),
                 args::Command::Tools(args) => tools::list(&args).await,
                 args::Command::Completions { shell } => show::completions(shell),

@@ -41,6 +41,9 @@ pub(crate) struct Remembered {
     pub(crate) config: Chosen,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
+    /// Whose memory is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
 }
 
 impl Remembered {
@@ -76,7 +79,12 @@ impl Remembered {
     /// The same, with what a run adds.
     pub(crate) fn new(choice: &Choice, config: Chosen, cwd: Option<String>) -> Self {
         let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
-        Self { model, base_url, max_steps: None, config, cwd }
+        Self { model, base_url, max_steps: None, config, cwd, user: None }
+    }
+
+    /// The same, with whose memory it uses.
+    pub(crate) fn of_user(self, user: Option<String>) -> Self {
+        Self { user, ..self }
     }
 
     /// As it is stored.
@@ -448,11 +456,12 @@ mod tests {
             max_steps: None,
             config: Map::from_iter([("preset".to_owned(), "graph".into())]),
             cwd: Some("/w".into()),
+            user: Some("ada".into()),
         };
         let stored = Value::Object(remembered.clone().into_metadata());
         assert_eq!(
             stored.to_string(),
-            r#"{"base_url":"http://h/v1","config":{"preset":"graph"},"cwd":"/w","model":"m"}"#
+            r#"{"base_url":"http://h/v1","config":{"preset":"graph"},"cwd":"/w","model":"m","user":"ada"}"#
         );
         assert_eq!(serde_json::from_value::<Remembered>(stored).unwrap(), remembered);
     }

@@ -55,6 +55,11 @@ impl Place {
 
     /// Opens the database, and makes it if there is none.
     pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
+        Ok(Arc::new(SqliteCheckpointer::open(self.database()?)?))
+    }
+
+    /// The file of the database, whose folder is there then.
+    pub(crate) fn database(&self) -> Result<&Path, Failure> {
         if !self.has_own_db()
             && let Some(folder) = self.db.parent()
         {
@@ -66,7 +71,7 @@ impl Place {
                 Failure::new(Exit::Database, message)
             })?;
         }
-        Ok(Arc::new(SqliteCheckpointer::open(&self.db)?))
+        Ok(&self.db)
     }
 
     /// Opens the database to look at it; `None` if the folder has none yet.

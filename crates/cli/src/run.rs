@@ -21,6 +21,7 @@ use crate::{
     args::{ResumeArgs, RunArgs, TurnArgs},
     exit::{Exit, Failure},
     mcp,
+    memory::Memory,
     model::{Choice, Environment, OFFLINE, Remembered, Wish},
     output::{Human, Json, Output},
     place::Place,
@@ -35,7 +36,7 @@ const MOST_PROMPT: u64 = 1 << 20;
 
 /// Answers a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, thread, discard, place, turn } = args;
+    let RunArgs { prompt, thread, user, discard, place, turn } = args;
     let prompt = read_prompt(prompt)?;
     let place = Place::new(place)?;
     let store = place.open()?;
@@ -44,10 +45,14 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
-    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, &turn).await? };
+    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, user, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
-    let exit = setup.follow(setup.agent.process_message_stream(&prompt, config, streaming())).await;
+    let mut input = setup.agent.input(&prompt);
+    if let Some(user) = &setup.user {
+        input = input.user_id(user.as_str());
+    }
+    let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
     setup.close().await;
     exit
 }
@@ -64,7 +69,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
         return Err(unknown);
     }
     drop(store);
-    let setup = Setup::new(&place, place.open()?, thread, &turn).await?;
+    let setup = Setup::new(&place, place.open()?, thread, None, &turn).await?;
     let head = setup.agent.graph().get_state(&setup.thread, None).await?;
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
@@ -137,7 +142,7 @@ fn thread_name(now_ms: i64, chance: u16) -> String {
     format!("t-{}-{chance:04x}", now.strftime("%Y%m%d-%H%M%S"))
 }
 
-fn chance() -> Result<StdRng, Failure> {
+pub(crate) fn chance() -> Result<StdRng, Failure> {
     StdRng::try_from_rng(&mut rand::rngs::SysRng)
         .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
 }
@@ -148,6 +153,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) thread: ThreadId,
     /// Whether the user has not heard of the thread's name yet.
     pub(crate) is_fresh: bool,
+    /// Whose memory is used, if it is anybody's.
+    user: Option<String>,
     pub(crate) turn: &'a TurnArgs,
     pub(crate) choice: Choice,
     chosen: Chosen,
@@ -162,6 +169,7 @@ impl<'a> Setup<'a> {
         place: &'a Place,
         store: Arc<dyn Checkpointer>,
         thread: ThreadId,
+        user: Option<String>,
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         let remembered = Remembered::load(&*store, &thread).await?;
@@ -170,6 +178,17 @@ impl<'a> Setup<'a> {
         let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
         };
+        let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
+        if let (Some(memory), None) = (&memory, &turn.config)
+            && memory.is_elsewhere()
+        {
+            return Err(Failure::usage(format!(
+                "thread `{thread}` remembers a memory outside of its folder, which is not opened unless you name it: repeat \
+                 `--config FILE`"
+            )));
+        }
+        let user = user.or(remembered.user.clone());
+        let user = user.or_else(|| memory.as_ref().map(|memory| memory.user().to_owned()));
         let wish = Wish {
             flags: turn,
             thread: remembered,
@@ -177,7 +196,12 @@ impl<'a> Setup<'a> {
             profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
             text_calls: chosen.get("text_calls").and_then(Value::as_bool),
         };
-        let choice = wish.settle().await?;
+        let mut choice = wish.settle().await?;
+        if let (Some(true), Some(file)) = (memory.as_ref().map(Memory::is_elsewhere), &turn.config)
+            && !choice.again.iter().any(|word| word == "--config")
+        {
+            choice.again.extend(["--config".to_owned(), file.display().to_string()]);
+        }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let tools = tools::chosen(&cwd, &chosen)?;
         let servers = mcp::connect(&chosen).await?;
@@ -187,6 +211,10 @@ impl<'a> Setup<'a> {
         let models = match chosen.get(revert::KEY) {
             Some(Value::Bool(false)) => models,
             _ => models.snapshots(Arc::new(revert::kept(&cwd)?)),
+        };
+        let models = match &memory {
+            Some(memory) => memory.give(models, memory.open(place, &cwd)?),
+            None => models,
         };
         let agent = models
             .tools(tools)
@@ -199,7 +227,7 @@ impl<'a> Setup<'a> {
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { place, thread, is_fresh, turn, choice, chosen, cwd, agent, servers, cancel })
+        Ok(Self { place, thread, is_fresh, user, turn, choice, chosen, cwd, agent, servers, cancel })
     }
 
     /// Ends the servers, and waits for that.
@@ -209,7 +237,8 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
-        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd);
+        let user = self.user.clone();
+        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd).of_user(user);
         Ok(RunConfig {
             cancel: self.cancel.clone(),
             seed: chance()?.random(),

@@ -9,6 +9,7 @@ use crate::{
     args::{Mode, PresetsArgs, TurnArgs},
     exit::{Exit, Failure},
     mcp,
+    memory::{self, Memory},
     profile::{MODELS, Profiles},
     revert, show, tools,
 };
@@ -28,7 +29,7 @@ const SINGLE: &str = "single";
 const REACT: &str = "react";
 
 /// The entries of a configuration that are the program's own, and kept if another preset is chosen.
-const OWN: [&str; 4] = [MODELS, tools::KEY, mcp::KEY, revert::KEY];
+const OWN: [&str; 5] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, revert::KEY];
 
 /// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
@@ -77,6 +78,9 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
     if let (Some(window), None) = (Profiles::of(chosen)?.context_window(), own_window) {
         config.context.window = window;
     }
+    if let Ok(Some(memory)) = Memory::of(chosen) {
+        memory.configure(chosen, &mut config);
+    }
     if is_offline {
         // It never repeats itself, and two of its searches may look alike.
         config.loops.clear();
@@ -112,6 +116,7 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
         return Err(failed(format!("does not fit: `models`: {error}")));
     }
     mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    Memory::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }

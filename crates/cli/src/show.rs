@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, ThreadId,
-    agent::{AgentDeps, AgentState, ReactConfig, react_graph},
+    agent::{AgentDeps, AgentState, MemoryTrigger, ReactConfig, react_graph},
     llm::{Role, ToolRegistry},
 };
 
@@ -19,10 +19,12 @@ use crate::{
     approve::Waiting,
     args::{self, DrawArgs, Format, HistoryArgs, StateArgs, ThreadsArgs},
     exit::{self, Exit, Failure},
+    memory::{self, Memory},
+    model::Remembered,
     offline::Offline,
     output::{brief, printable},
     place::Place,
-    revert,
+    revert, settings,
 };
 
 /// Lists the threads.
@@ -122,9 +124,8 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
 
 /// Draws the agent's graph.
 pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
-    let graph = graph()?;
     let drawing = match &args.thread {
-        None => graph.drawing(),
+        None => graph()?.drawing(),
         Some(thread) => {
             let place = Place::new(args.place)?;
             let Some(store) = place.look()? else { return Err(place.unknown(thread)) };
@@ -132,6 +133,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             if store.load(&id, None).await?.is_none() {
                 return Err(place.unknown(thread));
             }
+            let graph = graph_of(&Remembered::load(&*store, &id).await?)?;
             let drawing = graph.with_checkpointer(store).drawing_of(&id, None).await;
             drawing.map_err(|error| Failure::caused(Exit::Failed, &error))?
         }
@@ -152,6 +154,18 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> 
 /// The graph of the agent, which is the same with any model and tools.
 pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
+    react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
+}
+
+/// The graph of a thread, with the nodes that are there only if they are configured.
+fn graph_of(remembered: &Remembered) -> Result<CompiledGraph<AgentState>, Failure> {
+    let chosen = remembered.chosen().unwrap_or_default();
+    let misfit =
+        |error| Failure::usage(format!("the thread remembers a configuration that does not fit: {error}"));
+    let config = settings::config(&chosen, false).map_err(|error| misfit(error.to_string()))?;
+    let memory = Memory::of(&chosen).map_err(misfit)?;
+    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), config);
+    let deps = AgentDeps { memory: memory.map(|_| MemoryTrigger::new(memory::to_look_at())), ..deps };
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
@@ -199,7 +213,8 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     if !files.is_empty() {
         text.push_str(&format!("files       {}\n", files.join("\n            ")));
     }
-    for message in state.messages.iter() {
+    // What the agent told its model is not what anybody said.
+    for message in state.messages.iter().filter(|message| !message.synthetic) {
         let who = match message.role {
             Role::System => "system",
             Role::User => "user",

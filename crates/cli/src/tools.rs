@@ -10,6 +10,7 @@ use crate::{
     args::{PlaceArgs, ToolsArgs},
     exit::{Exit, Failure},
     mcp,
+    memory::{self, Memory},
     place::Place,
     settings::{self, Chosen},
     show,
@@ -70,10 +71,9 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let place = Place::new(PlaceArgs { db: None, cwd: None })?;
     let mut tools = all(&place.cwd)?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
-    let servers = match &args.config {
-        Some(file) => mcp::connect(&settings::read(file)?).await?,
-        None => Vec::new(),
-    };
+    let chosen = args.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
+    let servers = mcp::connect(&chosen).await?;
+    let memory = Memory::of(&chosen).map_err(Failure::usage)?.map(|memory| memory.tools());
     let own = tools.into_iter().map(|tool| {
         let (group, asks) = group(&tool.spec().name);
         (group.to_owned(), asks, tool)
@@ -83,7 +83,8 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
         server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
     };
-    let tools: Vec<_> = own.chain(servers.iter().flat_map(of_server)).collect();
+    let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
+    let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
     join_all(servers.iter().map(McpServer::close)).await;
     if args.json {
         return show::print(&show::lines(tools.iter().map(|(group, asks, tool)| {

@@ -232,6 +232,17 @@ impl<W: Write> Output for Human<W> {
             }
             "args_repaired" => self.tell(DIM, &format!("  unwrapped the arguments of {}", text("tool"))),
             "loop" => self.tell(BAD, &format!("the model repeats itself with {}", text("tool"))),
+            "retrieved" => {
+                let (memories, passages) = (&data["memories"], &data["passages"]);
+                self.tell(
+                    DIM,
+                    &format!("looked up {memories} of what is remembered, {passages} of what is known"),
+                )
+            }
+            "retrieval_failed" => {
+                self.tell(BAD, &format!("{} could not be searched: {}", text("in"), text("reason")))
+            }
+            "memory_stored" => self.tell(DIM, "that is remembered"),
             "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
             _ => {}
         }

@@ -1,0 +1,231 @@
+//! The memory of a configuration: `[memory]`, and whose it is.
+//!
+//! `superstep memory` is in [`commands`].
+
+pub(crate) mod commands;
+
+use std::{
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use superstep::{
+    agent::{
+        AgentBuilder, LongTermMemory, MEMORY_PHRASES, MemoryFiles, MemoryTrigger, ReactConfig, Retrieve,
+        StoreMemory, memory_tools,
+    },
+    checkpoint::SqliteStore,
+    llm::Tool,
+    store::MemoryStore,
+};
+
+use crate::{
+    exit::{Exit, Failure},
+    place::Place,
+    settings::Chosen,
+};
+
+/// Under which name it stands in a configuration.
+pub(crate) const KEY: &str = "memory";
+
+/// The entry about what is looked up, which may be more than [`Memory::retrieve`] says.
+const RETRIEVE: &str = "retrieve";
+
+/// Whose memory is meant if nobody is named.
+const ME: &str = "me";
+
+/// Where memories in files are, under the folder of the tools, which see nothing of it.
+const FILES: &str = ".superstep/memory";
+
+/// What a configuration says of the memory. A promise: threads remember it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Memory {
+    store: Kind,
+    /// The file or folder; without, the database of the threads, or [`FILES`].
+    path: Option<PathBuf>,
+    user: Option<String>,
+    /// How many entries are looked up for each message.
+    retrieve: usize,
+    /// Whether the model has tools for it.
+    tools: bool,
+    /// What a message says that is to be remembered.
+    phrases: Option<Vec<String>>,
+}
+
+/// Where entries are kept. What is not in a file of this machine has its own settings beside `path`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// In a database.
+    #[default]
+    Sqlite,
+    /// In a `MEMORY.md` for each user.
+    File,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let retrieve = Retrieve::default().memories;
+        Self { store: Kind::default(), path: None, user: None, retrieve, tools: true, phrases: None }
+    }
+}
+
+impl Memory {
+    /// Reads that of a configuration, if it has one.
+    ///
+    /// # Errors    What is wrong with it.
+    pub(crate) fn of(chosen: &Chosen) -> Result<Option<Self>, String> {
+        let Some(memory) = chosen.get(KEY) else { return Ok(None) };
+        let memory = Self::deserialize(memory).map_err(|error| format!("`memory`: {error}"))?;
+        if let Some(user) = &memory.user {
+            user_name(user).map_err(|wrong| format!("`memory.user`: {wrong}"))?;
+        }
+        if let Some(path) = &memory.path
+            && !path.is_absolute()
+            && !is_plain(path)
+        {
+            return Err(format!(
+                "`memory.path`: `{}` is neither a plain path below the folder nor an absolute one",
+                path.display()
+            ));
+        }
+        Ok(Some(memory))
+    }
+
+    /// Whose memory is used, if no flag and no thread says so.
+    pub(crate) fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(ME)
+    }
+
+    /// Whether it is somewhere that only a file which was named just now may say: a database may come from someone else.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.is_absolute())
+    }
+
+    /// Opens it, and makes it if there is none.
+    pub(crate) fn open(&self, place: &Place, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+        let path = self.path.as_ref().map(|path| cwd.join(path));
+        match self.store {
+            Kind::Sqlite => {
+                let path = match path {
+                    Some(path) => path,
+                    None => place.database()?.to_owned(),
+                };
+                let store =
+                    SqliteStore::open(path).map_err(|error| Failure::caused(Exit::Database, &error))?;
+                Ok(Arc::new(StoreMemory::new(Arc::new(store))))
+            }
+            Kind::File => {
+                let files = match &self.path {
+                    Some(path) if path.is_absolute() => files_in(path),
+                    below => MemoryFiles::new(cwd, below.as_deref().unwrap_or(Path::new(FILES))),
+                };
+                let files = files.map_err(|cause| {
+                    Failure::new(Exit::Database, format!("cannot use the folder of the memory: {cause}"))
+                })?;
+                Ok(Arc::new(files))
+            }
+        }
+    }
+
+    /// Gives it to an agent.
+    pub(crate) fn give(&self, agent: AgentBuilder, memory: Arc<dyn LongTermMemory>) -> AgentBuilder {
+        let usual = || MEMORY_PHRASES.map(str::to_owned).to_vec();
+        let phrases = self.phrases.clone().unwrap_or_else(usual);
+        let agent = agent.memory(MemoryTrigger::with_phrases(memory.clone(), phrases));
+        if self.tools { agent.tools(memory_tools(memory)) } else { agent }
+    }
+
+    /// The tools that the model has for it.
+    pub(crate) fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        if self.tools { memory_tools(to_look_at()).into() } else { Vec::new() }
+    }
+
+    /// Says what is looked up, unless the configuration itself says that.
+    pub(crate) fn configure(&self, chosen: &Chosen, config: &mut ReactConfig) {
+        if !chosen.contains_key(RETRIEVE) {
+            let retrieve = Retrieve { memories: self.retrieve, ..config.retrieve.unwrap_or_default() };
+            config.retrieve = (self.retrieve > 0).then_some(retrieve);
+        }
+    }
+}
+
+/// A memory for what is only shown.
+pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
+    Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())))
+}
+
+/// The name of a user, as it can be shown and typed.
+pub(crate) fn user_name(name: &str) -> Result<String, String> {
+    if name.trim().is_empty() {
+        return Err("a user needs a name".into());
+    }
+    if name.len() > 200 || name.chars().any(char::is_control) {
+        return Err("a user's name has at most 200 bytes and no control characters".into());
+    }
+    Ok(name.to_owned())
+}
+
+/// The files in a folder that may be anywhere; the one that it is in has to be there.
+fn files_in(folder: &Path) -> io::Result<MemoryFiles> {
+    match (folder.parent(), folder.file_name()) {
+        (Some(root), Some(name)) => MemoryFiles::new(root, name),
+        _ => Err(io::Error::other(format!("`{}` cannot be one", folder.display()))),
+    }
+}
+
+fn is_plain(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_))) && path.components().next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(toml: &str) -> Result<Option<Memory>, String> {
+        Memory::of(&toml::from_str(toml).unwrap())
+    }
+
+    #[test]
+    fn what_is_left_out_is_usual_and_what_is_unknown_is_refused() {
+        assert_eq!(read("").unwrap(), None);
+        assert_eq!(read("[memory]").unwrap().unwrap(), Memory::default());
+        let given = read("memory = { store = \"file\", path = \"notes\", retrieve = 0, tools = false }");
+        let wanted = Memory {
+            store: Kind::File,
+            path: Some("notes".into()),
+            retrieve: 0,
+            tools: false,
+            ..Memory::default()
+        };
+        assert_eq!(given.unwrap().unwrap(), wanted);
+        for (given, wanted) in [
+            ("[memory]\nstor = \"file\"", "`memory`: unknown field `stor`"),
+            ("[memory]\nstore = \"cloud\"", "`memory`: unknown variant `cloud`"),
+            ("[memory]\npath = \"../x\"", "`memory.path`: `../x` is neither"),
+            ("[memory]\npath = \"\"", "`memory.path`: `` is neither"),
+            ("[memory]\nuser = \" \"", "`memory.user`: a user needs a name"),
+            ("memory = true", "`memory`: invalid type: boolean `true`"),
+        ] {
+            let error = read(given).unwrap_err();
+            assert!(error.starts_with(wanted), "{given}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_up_is_said_once() {
+        let config = |toml: &str| {
+            let chosen: Chosen = toml::from_str(toml).unwrap();
+            let mut config = ReactConfig::default();
+            Memory::of(&chosen).unwrap().unwrap().configure(&chosen, &mut config);
+            config.retrieve
+        };
+        assert_eq!(config("[memory]"), Some(Retrieve::default()));
+        assert_eq!(config("[memory]\nretrieve = 2").unwrap().memories, 2);
+        assert_eq!(config("[memory]\nretrieve = 0"), None);
+        assert_eq!(config("[memory]\nretrieve = 2\n[retrieve]\nmemories = 9"), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! `superstep memory`: what is remembered, looked at and changed by hand.
+
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
+use rand::RngExt;
+use serde_json::json;
+use superstep::{
+    Clock, SystemClock,
+    agent::{LongTermMemory, MemoryEntry, MemoryError},
+    llm::Message,
+};
+
+use super::{Memory, user_name};
+use crate::{
+    args::PlaceArgs,
+    exit::{Exit, Failure},
+    output::brief,
+    place::Place,
+    run::chance,
+    settings,
+    show::{lines, new_table, print},
+};
+
+/// The most characters of an entry in a table.
+const MOST_SHOWN: usize = 100;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum MemoryCommand {
+    /// List what is remembered of a user.
+    List {
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        of: MemoryArgs,
+    },
+    /// Search what is remembered of a user, the best first.
+    Search {
+        /// What to look for.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        query: String,
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        limit: usize,
+        #[command(flatten)]
+        of: MemoryArgs,
+    },
+    /// Remember something of a user.
+    Add {
+        /// What to remember.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        text: String,
+        #[command(flatten)]
+        of: MemoryArgs,
+    },
+    /// Forget entries, by the ids that `list` and `search` show.
+    Forget {
+        /// The entries.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        #[command(flatten)]
+        of: MemoryArgs,
+    },
+}
+
+/// Whose memory, and where it is.
+#[derive(Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// Whose memory [default: that of the configuration, or `me`].
+    #[arg(long, value_name = "NAME", value_parser = user_name)]
+    user: Option<String>,
+    /// A TOML file whose table `memory` says where it is [default: the database].
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// One JSON object an entry.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One user's memory.
+struct Opened {
+    memory: Arc<dyn LongTermMemory>,
+    user: String,
+    place: Place,
+    json: bool,
+}
+
+/// Does what is asked with a memory.
+pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
+    match command {
+        MemoryCommand::List { limit, of } => {
+            let of = Opened::open(of)?;
+            let entries = of.memory.list(&of.user, limit).await.map_err(failed)?;
+            of.show(&entries)
+        }
+        MemoryCommand::Search { query, limit, of } => {
+            let of = Opened::open(of)?;
+            let entries = of.memory.search(&query, &of.user, limit).await.map_err(failed)?;
+            of.show(&entries)
+        }
+        MemoryCommand::Add { text, of } => {
+            let of = Opened::open(of)?;
+            let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), chance()?.random::<u16>());
+            let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
+            of.show(&added)
+        }
+        MemoryCommand::Forget { ids, of } => Opened::open(of)?.forget(&ids).await,
+    }
+}
+
+impl Opened {
+    fn open(args: MemoryArgs) -> Result<Self, Failure> {
+        let MemoryArgs { user, config, place, json } = args;
+        let place = Place::new(place)?;
+        let memory = match &config {
+            Some(file) => Memory::of(&settings::read(file)?).map_err(Failure::usage)?,
+            None => None,
+        };
+        let memory = memory.unwrap_or_default();
+        let user = user.unwrap_or_else(|| memory.user().to_owned());
+        let memory = memory.open(&place, &place.cwd)?;
+        Ok(Self { memory, user, place, json })
+    }
+
+    async fn forget(&self, ids: &[String]) -> Result<Exit, Failure> {
+        let mut forgotten = String::new();
+        for id in ids {
+            if !self.memory.forget(id, &self.user).await.map_err(failed)? {
+                print(&forgotten)?;
+                let list = self.place.command("memory", &["list", "--user", &self.user]);
+                let message = format!("`{}` remembers no entry `{id}`; see `{list}`", self.user);
+                return Err(Failure::new(Exit::Failed, message));
+            }
+            forgotten.push_str(&match self.json {
+                true => lines([json!({ "forgotten": id })]),
+                false => format!("forgot {id}\n"),
+            });
+        }
+        print(&forgotten)
+    }
+
+    fn show(&self, entries: &[MemoryEntry]) -> Result<Exit, Failure> {
+        if self.json {
+            return print(&lines(entries));
+        }
+        if entries.is_empty() {
+            return print("nothing\n");
+        }
+        let has_scores = entries.iter().any(|entry| entry.score.is_some());
+        let mut table = new_table(if has_scores { &["SCORE", "ID", "TEXT"][..] } else { &["ID", "TEXT"] });
+        for entry in entries {
+            let score = entry.score.map(|score| format!("{score:.2}"));
+            let row = [brief(&entry.id, MOST_SHOWN), brief(&entry.text, MOST_SHOWN)];
+            table.add_row(score.into_iter().chain(row));
+        }
+        print(&format!("{}\n", table.trim_fmt()))
+    }
+}
+
+fn failed(error: MemoryError) -> Failure {
+    Failure::caused(Exit::Database, &error)
+}

@@ -1,0 +1,148 @@
+//! What is remembered across threads: `[memory]`, `--user`, and `superstep memory`.
+
+use serde_json::Value;
+use superstep_testing::{
+    script::{call, txt},
+    wire::WireServer,
+};
+
+use crate::support::{Place, serve};
+
+/// What was looked up for a request.
+fn looked_up(server: &WireServer, request: usize) -> Vec<String> {
+    let requests = server.requests();
+    let messages = requests[request]["messages"].as_array().unwrap().iter();
+    let texts = messages.filter_map(|message| message["content"].as_str());
+    let found = texts.filter_map(|text| text.split_once("<long_term_memory>\n"));
+    found.map(|(_, found)| found.trim_end_matches("</long_term_memory>").to_owned()).collect()
+}
+
+fn tools(server: &WireServer) -> Vec<String> {
+    let tools = server.requests()[0]["tools"].as_array().cloned().unwrap_or_default();
+    let names = tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.ends_with("memory")).collect()
+}
+
+#[tokio::test]
+async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
+    for toml in ["[memory]\n", "[memory]\nstore = \"file\"\n", "[memory]\npath = \"mine.db\"\n"] {
+        let place = Place::new();
+        place.file("agent.toml", toml);
+        let record = call("c1", "record_to_memory", r#"{"content":["Mia is my cat"]}"#);
+        let server = serve([txt("noted"), record, txt("1"), txt("2"), txt("3"), txt("4")]).await;
+        let url = server.base_url();
+        let run = ["--base-url", &url, "--model", "m", "-q"];
+        let config = [&run[..], &["--config", "agent.toml"]].concat();
+        place.run(&[&["run", "remember that I like tea"], &config[..]].concat()).await.ok();
+        place.run(&[&["run", "Which tea?", "--thread", "two"], &config[..]].concat()).await.ok();
+        // The thread remembers its memory, and a user of its own.
+        place.run(&[&["run", "Which tea?", "--thread", "two"], &run[..]].concat()).await.ok();
+        place
+            .run(&[&["run", "Which tea?", "--thread", "ada", "--user", "ada"], &config[..]].concat())
+            .await
+            .ok();
+        place.run(&[&["run", "Which tea?", "--thread", "ada"], &run[..]].concat()).await.ok();
+        assert_eq!(tools(&server), ["record_to_memory", "retrieve_from_memory"]);
+        assert!(looked_up(&server, 0).is_empty());
+        assert_eq!(looked_up(&server, 1), ["- remember that I like tea\n"], "{toml}");
+        assert_eq!(looked_up(&server, 3).len(), 2, "{toml}");
+        assert!(looked_up(&server, 4).is_empty() && looked_up(&server, 5).is_empty(), "{toml}");
+        assert_eq!(place.state("ada").await["values"]["user_id"], "ada");
+
+        let list = ["memory", "list", "--json", "--config", "agent.toml"];
+        let texts = |lines: Vec<Value>| {
+            let mut texts: Vec<_> =
+                lines.iter().map(|line| line["text"].as_str().unwrap().to_owned()).collect();
+            texts.sort();
+            texts
+        };
+        let listed = texts(place.run(&list).await.ok().lines());
+        assert_eq!(listed, ["Mia is my cat", "remember that I like tea"], "{toml}");
+        let others = place.run(&[&list[..], &["--user", "ada"]].concat()).await.ok().lines();
+        assert!(others.is_empty(), "{toml}");
+        // What is looked up is shown to the model, and is nothing that anybody said.
+        let shown = place.run(&["state", "two"]).await.ok().stdout;
+        assert!(shown.contains("user: Which tea?") && !shown.contains("long_term_memory"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_memory_is_looked_at_and_changed_by_hand() {
+    let place = Place::new();
+    assert_eq!(place.run(&["memory", "list"]).await.ok().stdout, "nothing\n");
+    let added = place.run(&["memory", "add", "I like\ngreen tea", "--json"]).await.ok().lines();
+    let id = added[0]["id"].as_str().unwrap().to_owned();
+    place.run(&["memory", "add", "I like coffee"]).await.ok();
+    place.run(&["memory", "add", "tea \u{1b}[2J", "--user", "ada"]).await.ok();
+    let found = place.run(&["memory", "search", "tea OR (", "--json"]).await.ok().lines();
+    assert_eq!((found.len(), &found[0]["id"], &found[0]["text"]), (1, &added[0]["id"], &added[0]["text"]));
+    let shown = place.run(&["memory", "search", "tea"]).await.ok().stdout;
+    assert!(shown.contains("SCORE") && shown.contains("I like…") && shown.contains(&id), "{shown}");
+    let shown = place.run(&["memory", "list", "--user", "ada"]).await.ok().stdout;
+    assert!(shown.contains(r"tea \u{1b}[2J") && shown.lines().count() == 2, "{shown}");
+    assert_eq!(place.run(&["memory", "list", "--limit", "1"]).await.ok().stdout.lines().count(), 2);
+
+    let refused = format!("`ada` remembers no entry `{id}`; see `superstep memory list --user ada`");
+    place.run(&["memory", "forget", &id, "--user", "ada"]).await.refused(1, &refused);
+    assert_eq!(place.run(&["memory", "forget", &id]).await.ok().stdout, format!("forgot {id}\n"));
+    let left = place.run(&["memory", "list", "--json"]).await.ok().lines();
+    assert_eq!((left.len(), &left[0]["text"]), (1, &Value::from("I like coffee")));
+}
+
+#[tokio::test]
+async fn the_memory_is_configured_and_its_tools_are_listed() {
+    let place = Place::new();
+    place.file("agent.toml", "[memory]\ntools = false\nretrieve = 0\nuser = \"ada\"\nphrases = [\"NB\"]\n");
+    let server = serve([txt("noted"), txt("ok")]).await;
+    let url = server.base_url();
+    let run = ["--thread", "t", "-q", "--base-url", &url, "--model", "m", "--config", "agent.toml"];
+    place.run(&[&["run", "nb: tea"], &run[..]].concat()).await.ok();
+    place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok();
+    assert!(tools(&server).is_empty() && looked_up(&server, 1).is_empty());
+    let listed = place.run(&["memory", "list", "--json", "--user", "ada"]).await.ok().lines();
+    assert_eq!((listed.len(), &listed[0]["text"]), (1, &Value::from("nb: tea")));
+    place.file("tools.toml", "[memory]\n");
+    let tools = place.run(&["tools", "--config", "tools.toml"]).await.ok().stdout;
+    assert_eq!(tools.lines().filter(|line| line.starts_with(" memory")).count(), 2, "{tools}");
+    place.file("bad.toml", "[memory]\nstore = \"file\"\nfolder = \"x\"\n");
+    let ran = place.run(&["run", "go", "--config", "bad.toml"]).await;
+    assert_eq!(ran.code, Some(2));
+    let wanted = "the configuration `bad.toml` does not fit: `memory`: unknown field `folder`";
+    assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_memory_elsewhere_is_opened_only_if_a_file_says_so() {
+    let place = Place::new();
+    let elsewhere = place.beside("elsewhere.db");
+    place.file("agent.toml", &format!("[memory]\npath = \"{}\"\n", elsewhere.display()));
+    let server = serve([txt("noted"), txt("ok")]).await;
+    let url = server.base_url();
+    let run = ["run", "remember this", "--thread", "t", "--base-url", &url, "--model", "m"];
+    place.run(&[&run[..], &["--config", "agent.toml"]].concat()).await.ok();
+    assert!(elsewhere.exists());
+    place.run(&run).await.refused(
+        2,
+        "thread `t` remembers a memory outside of its folder, which is not opened unless you name it: repeat `--config FILE`",
+    );
+    place.run(&[&run[..], &["--config", "agent.toml"]].concat()).await.ok();
+}
+
+#[tokio::test]
+async fn a_thread_that_stands_before_the_search_can_be_looked_at_and_resumed() {
+    let place = Place::new();
+    place.file("agent.toml", "[memory]\n");
+    let server = serve([superstep_testing::script::http(401, &[], "{}"), txt("ok")]).await;
+    let url = server.base_url();
+    let run = ["run", "Which tea?", "--thread", "t", "--base-url", &url, "--model", "m"];
+    assert_eq!(place.run(&[&run[..], &["--config", "agent.toml"]].concat()).await.code, Some(3));
+    place.run(&["memory", "add", "I like tea"]).await.ok();
+    let drawn = place.run(&["draw", "--thread", "t"]).await.ok().stdout;
+    assert!(drawn.contains("retrieve"), "{drawn}");
+    let history = place.run(&["history", "t", "--json"]).await.ok().lines();
+    let before = history.iter().find(|meta| meta["control"]["next"][0] == "retrieve").unwrap();
+    let at = before["id"].to_string();
+    let state = place.run(&["state", "t", "--at", &at]).await.ok().stdout;
+    assert!(state.contains("next        retrieve"), "{state}");
+    assert_eq!(place.run(&["resume", "t", "-q", "--base-url", &url]).await.ok().stdout, "ok\n");
+}
