@@ -36,6 +36,7 @@ mod parts;
 mod presets;
 mod property;
 mod react;
+mod remembers;
 mod resume;
 mod retrieve;
 mod second_opinion;
