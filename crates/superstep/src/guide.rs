@@ -67,6 +67,10 @@ pub mod mcp {}
 #[doc = include_str!("../../../docs/extending.md")]
 pub mod extending {}
 
+#[cfg(all(feature = "agent", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/memory.md")]
+pub mod memory {}
+
 #[cfg(feature = "workspace-tools")]
 #[doc = include_str!("../../../docs/snapshots.md")]
 pub mod snapshots {}
