@@ -6,6 +6,7 @@ mod support;
 
 mod answers;
 mod approvals;
+mod dream;
 mod keep;
 mod kill;
 #[cfg(unix)]

@@ -190,8 +190,13 @@ impl Dreams {
     }
 
     /// The thread of a user's dreams.
-    pub fn thread(&self, user: &str) -> ThreadId {
+    pub fn thread(user: &str) -> ThreadId {
         format!("{THREADS}{}", user_name(user)).into()
+    }
+
+    /// Whether a thread is one of dreams by its name. No other graph should run on it.
+    pub fn is_thread(thread: &ThreadId) -> bool {
+        thread.as_str().starts_with(THREADS)
     }
 
     /// The graph of a user's dreams, as it runs. The folders of the user's history and memory are made.
@@ -261,7 +266,7 @@ impl Dreams {
         let Inner { history, config: settings, agent: builder, .. } = &*self.inner;
         let cursor = self.kept(user).and_then(|kept| kept.cursor()).map_err(files)?;
         let now_ms = config.clock.now_ms();
-        let thread = builder.checkpointer.is_some().then(|| self.thread(user));
+        let thread = builder.checkpointer.is_some().then(|| Self::thread(user));
         let mut config = RunConfig {
             thread: thread.clone(),
             checkpoint: None,

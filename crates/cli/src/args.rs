@@ -95,6 +95,14 @@ Examples:
   superstep memory list --user ada --json"
     )]
     Memory(MemoryCommand),
+    /// Make memory of what was said: bring a user's MEMORY.md up to date, if it is time.
+    #[command(after_help = "\
+For a configuration with `[dream]`, whose turns are written down. `superstep run` dreams by itself after a turn, if it is time.
+
+Examples:
+  superstep dream --config mine.toml
+  superstep dream --user ada --now")]
+    Dream(DreamArgs),
     /// Show the state of a thread.
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
@@ -177,7 +185,7 @@ pub(crate) struct PlaceArgs {
 }
 
 /// How a turn is answered and shown.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct TurnArgs {
     /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
@@ -300,6 +308,33 @@ pub(crate) struct RevertArgs {
     /// Do not ask at the terminal.
     #[arg(long, short)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DreamArgs {
+    /// Whose memory [default: that of the configuration, or `me`].
+    #[arg(long, value_name = "NAME", value_parser = user_name)]
+    pub(crate) user: Option<String>,
+    /// Do not wait until it is time.
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// The model [default: that of the last dream, then OPENAI_MODEL].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server [default: that of the last dream, then OPENAI_BASE_URL].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
+    #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
+    pub(crate) api_key: Option<ApiKey>,
+    /// A TOML file with the tables `dream` and `memory` [default: that of the last dream].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// One JSON object.

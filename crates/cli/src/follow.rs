@@ -22,7 +22,7 @@ impl Setup<'_> {
     pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
         let began = Instant::now();
         let mut output = self.output();
-        if let Some(note) = &self.choice.note {
+        if let Some(note) = &self.choice().note {
             output.note(note);
         }
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
@@ -52,7 +52,7 @@ impl Setup<'_> {
             _ => AgentOutcome::AwaitingApproval,
         };
         let took = began.elapsed();
-        let shown = End { thread: self.thread.as_str(), state: &outcome.state, outcome: end, took };
+        let shown = End { thread: self.thread().as_str(), state: &outcome.state, outcome: end, took };
         let written = written.and_then(|()| output.end(&shown));
         self.conclude(&mut *output, &shown, &waiting, written)
     }
@@ -68,7 +68,7 @@ impl Setup<'_> {
         while let Some(event) = stream.next().await {
             if std::mem::take(untold) {
                 // From here on there is something to resume, should the program be killed.
-                output.note(&format!("thread {}", self.thread));
+                output.note(&format!("thread {}", self.thread()));
             }
             if written.is_ok() {
                 written = match &event {
@@ -93,7 +93,7 @@ impl Setup<'_> {
         waiting: &[Waiting],
         written: io::Result<()>,
     ) -> Result<Exit, Failure> {
-        let resume = format!("resume with: {}", self.command("resume", &[self.thread.as_str()]));
+        let resume = format!("resume with: {}", self.command("resume", &[self.thread().as_str()]));
         // Some of it is said even to those who want to hear nothing but the reply.
         let say = |text: &str| drop(writeln!(anstream::stderr(), "{text}"));
         match (end.outcome, &written) {
@@ -108,7 +108,7 @@ impl Setup<'_> {
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => say(&format!("interrupted; {resume}")),
             (AgentOutcome::AwaitingApproval, _) => say(&self.waits(waiting)),
             (_, Ok(())) => {
-                let more = self.command("run", &["--thread", self.thread.as_str()]);
+                let more = self.command("run", &["--thread", self.thread().as_str()]);
                 output.note(&format!("ask more with: {more} \"...\""));
             }
             (_, Err(_)) => {}
@@ -133,7 +133,7 @@ impl Setup<'_> {
                 printable(&call.request.tool)
             ));
         }
-        let approve = self.command("resume", &[self.thread.as_str(), "--approve"]);
+        let approve = self.command("resume", &[self.thread().as_str(), "--approve"]);
         text + &format!(
             "decide with: {approve}\nor with --deny REASON, --always, --edit ID=JSON, --respond ID=TEXT"
         )
@@ -142,15 +142,15 @@ impl Setup<'_> {
     /// A command on this thread, with what cannot be remembered.
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
-        words.extend(self.choice.again.iter().map(String::as_str));
+        words.extend(self.choice().again.iter().map(String::as_str));
         self.place.command(command, &words)
     }
 
     /// What became of a run that failed, and how to go on if there is something to go on with.
     async fn refused(&self, error: RunError) -> Failure {
-        let thread = self.thread.as_str();
+        let thread = self.thread().as_str();
         let resume = self.command("resume", &[thread]);
-        let head = self.agent.graph().get_state(&self.thread, None).await;
+        let head = self.agent.graph().get_state(self.thread(), None).await;
         if let RunError::Unfinished { next, .. } = error {
             let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
             let message = match Waiting::of(asked) {

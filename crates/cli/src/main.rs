@@ -6,7 +6,7 @@
 //!                      ├─▶ show (threads, state, history, draw)
 //!                      ├─▶ keep (delete, copy, prune)
 //!                      ├─▶ revert (files)
-//!                      ├─▶ memory (what is remembered across threads)
+//!                      ├─▶ memory (what is remembered across threads), dream (how it comes to be)
 //!                      └─▶ steer
 //! ```
 //!
@@ -22,6 +22,7 @@ mod offline;
 mod profile;
 
 mod approve;
+mod dream;
 mod follow;
 mod keep;
 mod mcp;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
                 args::Command::Draw(args) => show::draw(args).await,
+                args::Command::Dream(args) => dream::dream(args).await,
                 args::Command::Memory(command) => memory::commands::memory(command).await,
                 args::Command::Presets(args) => settings::presets(&args),
                 args::Command::Tools(args) => tools::list(&args).await,

@@ -118,17 +118,24 @@ impl Memory {
                     SqliteStore::open(path).map_err(|error| Failure::caused(Exit::Database, &error))?;
                 Ok(Arc::new(StoreMemory::new(Arc::new(store))))
             }
-            Kind::File => {
-                let files = match &self.path {
-                    Some(path) if path.is_absolute() => files_in(path),
-                    below => MemoryFiles::new(cwd, below.as_deref().unwrap_or(Path::new(FILES))),
-                };
-                let files = files.map_err(|cause| {
-                    Failure::new(Exit::Database, format!("cannot use the folder of the memory: {cause}"))
-                })?;
-                Ok(Arc::new(files))
-            }
+            Kind::File => Ok(Arc::new(self.files(cwd)?)),
         }
+    }
+
+    /// Whether it is files that can be edited.
+    pub(crate) fn is_files(&self) -> bool {
+        self.store == Kind::File
+    }
+
+    /// The files that it is, if it is files.
+    pub(crate) fn files(&self, cwd: &Path) -> Result<MemoryFiles, Failure> {
+        let files = match &self.path {
+            Some(path) if path.is_absolute() => files_in(path),
+            below => MemoryFiles::new(cwd, below.as_deref().unwrap_or(Path::new(FILES))),
+        };
+        files.map_err(|cause| {
+            Failure::new(Exit::Database, format!("cannot use the folder of the memory: {cause}"))
+        })
     }
 
     /// Gives it to an agent.

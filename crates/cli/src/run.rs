@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep::{
     Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming, SystemClock, ThreadId,
-    agent::{Agent, AgentBuilder, AgentError, AgentOutcome},
+    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, ReactConfig},
     mcp::McpServer,
 };
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     approve::Waiting,
     args::{ResumeArgs, RunArgs, TurnArgs},
+    dream,
     exit::{Exit, Failure},
     mcp,
     memory::Memory,
@@ -49,12 +50,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
     let mut input = setup.agent.input(&prompt);
-    if let Some(user) = &setup.user {
+    if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());
     }
     let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
-    setup.close().await;
-    exit
+    setup.close(exit).await
 }
 
 /// Goes on with a stopped turn.
@@ -70,17 +70,16 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     }
     drop(store);
     let setup = Setup::new(&place, place.open()?, thread, None, &turn).await?;
-    let head = setup.agent.graph().get_state(&setup.thread, None).await?;
+    let head = setup.agent.graph().get_state(setup.thread(), None).await?;
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
-        setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
+        setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
     }
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
-    let answers = decisions.answers(setup.thread.as_str(), &Waiting::of(asked)?)?;
+    let answers = decisions.answers(setup.thread().as_str(), &Waiting::of(asked)?)?;
     let config = RunConfig { answers, ..setup.config()? };
     let stream = setup.agent.resume_stream(config, streaming()).await?;
     let exit = setup.follow(stream).await;
-    setup.close().await;
-    exit
+    setup.close(exit).await
 }
 
 /// The agent's events. Stdout may be a pager that nobody reads for a while.
@@ -147,38 +146,34 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
         .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
 }
 
-/// Everything a run needs.
-pub(crate) struct Setup<'a> {
-    pub(crate) place: &'a Place,
+/// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
+pub(crate) struct Basis {
     pub(crate) thread: ThreadId,
-    /// Whether the user has not heard of the thread's name yet.
-    pub(crate) is_fresh: bool,
     /// Whose memory is used, if it is anybody's.
-    user: Option<String>,
-    pub(crate) turn: &'a TurnArgs,
+    pub(crate) user: Option<String>,
     pub(crate) choice: Choice,
     chosen: Chosen,
     cwd: PathBuf,
-    pub(crate) agent: Agent,
-    servers: Vec<McpServer>,
-    pub(crate) cancel: CancellationToken,
+    memory: Option<Memory>,
+    config: ReactConfig,
 }
 
-impl<'a> Setup<'a> {
-    async fn new(
-        place: &'a Place,
-        store: Arc<dyn Checkpointer>,
+impl Basis {
+    pub(crate) async fn new(
+        store: &dyn Checkpointer,
         thread: ThreadId,
         user: Option<String>,
-        turn: &'a TurnArgs,
+        place: &Place,
+        turn: &TurnArgs,
     ) -> Result<Self, Failure> {
-        let remembered = Remembered::load(&*store, &thread).await?;
+        let remembered = Remembered::load(store, &thread).await?;
         let cwd = place.cwd_of(&remembered)?;
         let chosen = settings::chosen(turn, remembered.chosen())?;
         let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
         };
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
+        dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         if let (Some(memory), None) = (&memory, &turn.config)
             && memory.is_elsewhere()
         {
@@ -203,48 +198,112 @@ impl<'a> Setup<'a> {
             choice.again.extend(["--config".to_owned(), file.display().to_string()]);
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
-        let tools = tools::chosen(&cwd, &chosen)?;
-        let servers = mcp::connect(&chosen).await?;
-        let models = choice.fallbacks.iter().cloned();
-        let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
-        let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+        Ok(Self { thread, user, choice, chosen, cwd, memory, config })
+    }
+
+    /// An agent with its models and settings, and where its threads are kept.
+    pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
+        let models = self.choice.fallbacks.iter().cloned();
+        let models = models.fold(Agent::builder(self.choice.model.clone()), AgentBuilder::fallback);
+        let models = self.choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+        let jitter = superstep::llm::seeded_jitter(chance()?.random());
+        Ok(models.config(self.config.clone()).jitter(jitter).checkpointer(store))
+    }
+
+    /// What makes memory of what is said, if that is wanted and there is a model that could.
+    pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
+        match (&self.memory, dream::of(&self.chosen)) {
+            (Some(memory), Ok(Some(config))) => {
+                let (history, files) = (dream::history(&self.cwd)?, memory.files(&self.cwd)?);
+                Ok(Some(Dreams::new(agent, history, files, config).map_err(dream::failed)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A run on a thread, which remembers all of this.
+    pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
+        let cwd = self.cwd.to_str().map(str::to_owned);
+        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd).of_user(self.user.clone());
+        Ok(RunConfig {
+            cancel: cancel.clone(),
+            seed: chance()?.random(),
+            metadata: remembered.into_metadata(),
+            ..RunConfig::thread(thread.as_str())
+        })
+    }
+}
+
+/// Everything a run needs.
+pub(crate) struct Setup<'a> {
+    pub(crate) place: &'a Place,
+    basis: Basis,
+    /// Whether the user has not heard of the thread's name yet.
+    pub(crate) is_fresh: bool,
+    pub(crate) turn: &'a TurnArgs,
+    pub(crate) agent: Agent,
+    dreams: Option<Dreams>,
+    servers: Vec<McpServer>,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl<'a> Setup<'a> {
+    async fn new(
+        place: &'a Place,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        user: Option<String>,
+        turn: &'a TurnArgs,
+    ) -> Result<Self, Failure> {
+        dream::refuse(place, &thread)?;
+        let basis = Basis::new(&*store, thread, user, place, turn).await?;
+        let Basis { chosen, cwd, .. } = &basis;
+        let tools = tools::chosen(cwd, chosen)?;
+        let servers = mcp::connect(chosen).await?;
+        let models = basis.agent(store)?;
+        let dreams = basis.dreams(models.clone())?;
         let models = match chosen.get(revert::KEY) {
             Some(Value::Bool(false)) => models,
-            _ => models.snapshots(Arc::new(revert::kept(&cwd)?)),
+            _ => models.snapshots(Arc::new(revert::kept(cwd)?)),
         };
-        let models = match &memory {
-            Some(memory) => memory.give(models, memory.open(place, &cwd)?),
+        let models = match &basis.memory {
+            Some(memory) => memory.give(models, memory.open(place, cwd)?),
+            None => models,
+        };
+        let models = match &dreams {
+            Some(dreams) => models.history(dreams.history().clone()),
             None => models,
         };
         let agent = models
             .tools(tools)
             .tools(servers.iter().flat_map(McpServer::tools))
-            .spill(Arc::new(results::kept(&cwd)?))
+            .spill(Arc::new(results::kept(cwd)?))
             .approve_by_interrupt()
-            .config(config)
-            .jitter(superstep::llm::seeded_jitter(chance()?.random()))
-            .checkpointer(store)
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { place, thread, is_fresh, user, turn, choice, chosen, cwd, agent, servers, cancel })
+        Ok(Self { place, basis, is_fresh, turn, agent, dreams, servers, cancel })
     }
 
-    /// Ends the servers, and waits for that.
-    async fn close(&self) {
+    pub(crate) fn thread(&self) -> &ThreadId {
+        &self.basis.thread
+    }
+
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.basis.choice
+    }
+
+    /// Dreams if the turn is done and it is time, and ends the servers.
+    async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
+        if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
+            dream::after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
+        }
         join_all(self.servers.iter().map(McpServer::close)).await;
+        exit
     }
 
     pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
-        let cwd = self.cwd.to_str().map(str::to_owned);
-        let user = self.user.clone();
-        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd).of_user(user);
-        Ok(RunConfig {
-            cancel: self.cancel.clone(),
-            seed: chance()?.random(),
-            metadata: remembered.into_metadata(),
-            ..RunConfig::thread(self.thread.as_str())
-        })
+        self.basis.run_on(&self.basis.thread, &self.cancel)
     }
 
     pub(crate) fn output(&self) -> Box<dyn Output> {
@@ -259,7 +318,7 @@ impl<'a> Setup<'a> {
 }
 
 /// What is wrong with an agent is wrong with its configuration, unless it is ours.
-fn exit_of(error: &AgentError) -> Exit {
+pub(crate) fn exit_of(error: &AgentError) -> Exit {
     match error {
         AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,
         _ => Exit::Usage,

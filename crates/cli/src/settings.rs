@@ -7,6 +7,7 @@ use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 
 use crate::{
     args::{Mode, PresetsArgs, TurnArgs},
+    dream,
     exit::{Exit, Failure},
     mcp,
     memory::{self, Memory},
@@ -29,7 +30,7 @@ const SINGLE: &str = "single";
 const REACT: &str = "react";
 
 /// The entries of a configuration that are the program's own, and kept if another preset is chosen.
-const OWN: [&str; 5] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, revert::KEY];
+const OWN: [&str; 6] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY];
 
 /// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
@@ -117,6 +118,7 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     }
     mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     Memory::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    dream::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }

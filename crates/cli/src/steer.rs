@@ -16,6 +16,7 @@ use crate::{
 /// Puts a message where the turn finds it.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
+    crate::dream::refuse(&place, &args.thread.as_str().into())?;
     let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
     let number = match say(&graph, &args.text, RunConfig::thread(args.thread.as_str())).await {
         Ok(number) => number,

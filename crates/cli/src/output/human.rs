@@ -242,6 +242,9 @@ impl<W: Write> Output for Human<W> {
             "retrieval_failed" => {
                 self.tell(BAD, &format!("{} could not be searched: {}", text("in"), text("reason")))
             }
+            "turn_not_recorded" => {
+                self.tell(BAD, &format!("the turn could not be written down: {}", text("reason")))
+            }
             "memory_stored" => self.tell(DIM, "that is remembered"),
             "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
             _ => {}

@@ -1,0 +1,223 @@
+//! What was said becomes memory: `[dream]` in a configuration, after a turn, and `superstep dream`.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use superstep::{
+    ThreadId,
+    agent::{AgentOutcome, Dream, DreamConfig, DreamError, Dreams, Dreamt, TurnHistory},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::{DreamArgs, TurnArgs},
+    exit::{Exit, Failure},
+    memory::Memory,
+    model::OFFLINE,
+    output::{Output, printable},
+    place::Place,
+    run::{Basis, exit_of},
+    settings::{self, Chosen},
+    show::{lines, print},
+    signals,
+};
+
+/// Under which name it stands in a configuration.
+pub(crate) const KEY: &str = "dream";
+
+/// Where turns are written down, under the folder of the tools, which see nothing of it.
+const HISTORY: &str = ".superstep/history";
+
+/// Reads that of a configuration, if it has one; `true` is the usual one.
+///
+/// # Errors    What is wrong with it, or with the memory that it is to change.
+pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
+    let config = match chosen.get(KEY) {
+        None | Some(Value::Bool(false)) => return Ok(None),
+        Some(Value::Bool(true)) => DreamConfig::default(),
+        Some(config) => DreamConfig::deserialize(config).map_err(|error| format!("`dream`: {error}"))?,
+    };
+    match Memory::of(chosen)? {
+        Some(memory) if memory.is_files() => Ok(Some(config)),
+        _ => {
+            Err("`dream`: it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`"
+                .to_owned())
+        }
+    }
+}
+
+/// Where turns are written down.
+pub(crate) fn history(cwd: &Path) -> Result<TurnHistory, Failure> {
+    TurnHistory::new(cwd, HISTORY)
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Refuses threads of dreams to the agent, which has more tools than a dream may have.
+pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
+    if !Dreams::is_thread(thread) {
+        return Ok(());
+    }
+    let dream = place.command("dream", &[]);
+    Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
+}
+
+/// Dreams behind a turn, if it is time. What becomes of it is told, and changes nothing about the turn.
+pub(crate) async fn after_turn(
+    dreams: &Dreams,
+    basis: &Basis,
+    cancel: &CancellationToken,
+    output: &mut dyn Output,
+) {
+    let (Some(user), true) = (&basis.user, basis.choice.name != OFFLINE) else { return };
+    let dreamt = match run(dreams, user, false, basis, cancel).await {
+        Ok(Dreamt::NotDue { .. } | Dreamt::Busy) => return,
+        Ok(Dreamt::Ended(dream)) => ended(user, &dream),
+        Err(failure) => Err(failure),
+    };
+    match dreamt {
+        Ok(text) => output.note(&text),
+        Err(Failure { message, .. }) => output.note(&format!("no dream: {message}")),
+    }
+}
+
+/// Dreams, if it is time or wanted at once.
+pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
+    let DreamArgs { user, now, model, base_url, api_key, config, place, json } = args;
+    let memory = match &config {
+        Some(file) => Memory::of(&settings::read(file)?).map_err(Failure::usage)?,
+        None => None,
+    };
+    let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
+    let turn = TurnArgs { model, base_url, api_key, config, json, ..TurnArgs::default() };
+    let place = Place::new(place)?;
+    let thread = Dreams::thread(&user);
+    // Looking first: where nothing was said yet, no database is made.
+    if place.look()?.is_none() {
+        return show(&user, &Dreamt::NotDue { waiting: 0 }, &place, json);
+    }
+    let store = place.open()?;
+    let basis = Basis::new(&*store, thread, Some(user.clone()), &place, &turn).await?;
+    if basis.choice.name == OFFLINE {
+        return Err(Failure::usage(
+            "a dream takes a language model, which `offline` is not; name one with `--model`",
+        ));
+    }
+    let Some(dreams) = basis.dreams(basis.agent(store)?)? else {
+        let what = "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`";
+        return Err(Failure::usage(what));
+    };
+    let cancel = CancellationToken::new();
+    let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
+    show(&user, &dreamt, &place, json)
+}
+
+/// Dreams until it ends, or Ctrl-C ends it.
+async fn run(
+    dreams: &Dreams,
+    user: &str,
+    now: bool,
+    basis: &Basis,
+    cancel: &CancellationToken,
+) -> Result<Dreamt, Failure> {
+    let config = basis.run_on(&Dreams::thread(user), cancel)?;
+    let watch = tokio::spawn(signals::watch(cancel.clone()));
+    let dreamt = match now {
+        true => dreams.dream_now(user, config).await,
+        false => dreams.dream_if_due(user, config).await,
+    };
+    watch.abort();
+    dreamt.map_err(failed)
+}
+
+fn show(user: &str, dreamt: &Dreamt, place: &Place, json: bool) -> Result<Exit, Failure> {
+    if json {
+        let mut line = json!(dreamt);
+        line["user"] = user.into();
+        print(&lines([line]))?;
+    }
+    let name = printable(user);
+    let text = match dreamt {
+        Dreamt::NotDue { waiting: 0 } => format!("nothing new was said by `{name}`"),
+        Dreamt::NotDue { waiting } => {
+            let now = place.command("dream", &["--now", "--user", user]);
+            format!("{}; it is not time yet, `{now}` does not wait for that", waits(user, *waiting))
+        }
+        Dreamt::Busy => {
+            return Err(Failure::new(Exit::Thread, format!("another process dreams for `{name}`")));
+        }
+        Dreamt::Ended(dream) => ended(user, dream)?,
+    };
+    if json { Ok(Exit::Ok) } else { print(&format!("{text}\n")) }
+}
+
+/// What is said of a dream, or why it was in vain.
+fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
+    let (name, turns) = (printable(user), turns(dream.turns));
+    let wait = format!("{} for another dream", waits(user, dream.turns));
+    match dream.outcome {
+        Some(AgentOutcome::Completed) => {
+            let reply = printable(dream.reply.trim());
+            Ok(format!("dreamt of {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
+        }
+        Some(AgentOutcome::LlmError) => Err(Failure::new(
+            Exit::Model,
+            format!("the model could not be asked for a dream: {}\n{wait}", dream.reply),
+        )),
+        Some(AgentOutcome::Cancelled) | None => {
+            Err(Failure::new(Exit::Interrupted, format!("the dream was interrupted; {wait}")))
+        }
+        Some(outcome) => {
+            let end = outcome.as_str();
+            Err(Failure::new(Exit::Failed, format!("the dream ended before it was done ({end}); {wait}")))
+        }
+    }
+}
+
+fn turns(number: usize) -> String {
+    format!("{number} turn{}", if number == 1 { "" } else { "s" })
+}
+
+fn waits(user: &str, number: usize) -> String {
+    let wait = if number == 1 { "waits" } else { "wait" };
+    format!("{} of `{}` {wait}", turns(number), printable(user))
+}
+
+pub(crate) fn failed(error: DreamError) -> Failure {
+    let exit = match &error {
+        DreamError::Agent(error) => exit_of(error),
+        DreamError::Files { .. } => Exit::Database,
+        DreamError::OneFolder => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    match error {
+        DreamError::Run(error) => error.into(),
+        error => Failure::caused(exit, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dreams_are_configured_for_a_memory_in_files() {
+        let read = |toml: &str| of(&toml::from_str(toml).unwrap());
+        let files = "memory = { store = \"file\" }\n";
+        assert_eq!((read("").unwrap(), read("dream = false").unwrap()), (None, None));
+        for usual in ["dream = true", "[dream]"] {
+            assert_eq!(read(&format!("{files}{usual}")).unwrap(), Some(DreamConfig::default()));
+        }
+        let given = read(&format!("{files}[dream]\nturns = 10\nafter_ms = 5")).unwrap().unwrap();
+        assert_eq!((given.turns, given.after.as_millis()), (10, 5));
+        for (given, wanted) in [
+            ("dream = true", "`dream`: it edits `MEMORY.md`"),
+            ("[memory]\n[dream]", "`dream`: it edits `MEMORY.md`"),
+            ("[dream]\nturn = 1", "`dream`: unknown field `turn`"),
+            ("dream = 3", "`dream`: invalid type: integer `3`"),
+        ] {
+            let error = read(given).unwrap_err();
+            assert!(error.starts_with(wanted), "{given}: {error}");
+        }
+    }
+}

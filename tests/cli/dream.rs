@@ -1,0 +1,153 @@
+//! Turns that are written down, and what becomes of them: `[dream]`, and `superstep dream`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use superstep_testing::{
+    script::{Answer, call, http, txt},
+    wire::WireServer,
+};
+
+use crate::support::{Place, serve};
+
+const CONFIG: &str = "[memory]\nstore = \"file\"\nretrieve = 0\ntools = false\n[dream]\nturns = 2\n[retry]\nmax_attempts = 1\n";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.file("agent.toml", CONFIG);
+    place
+}
+
+fn edit(old: &str, new: &str) -> Answer {
+    call("c1", "edit_file", &json!({ "path": "MEMORY.md", "old": old, "new": new }).to_string())
+}
+
+fn memory(place: &Place, user: &str) -> String {
+    fs::read_to_string(place.work().join(".superstep/memory").join(user).join("MEMORY.md"))
+        .unwrap_or_default()
+}
+
+fn history(place: &Place, user: &str) -> Vec<Value> {
+    let path = place.work().join(".superstep/history").join(user).join("history.jsonl");
+    let lines = fs::read_to_string(path).unwrap_or_default();
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn flags(server: &WireServer) -> Vec<String> {
+    ["--base-url", &server.base_url(), "--model", "m"].map(str::to_owned).into()
+}
+
+fn with<'a>(words: &[&'a str], flags: &'a [String]) -> Vec<&'a str> {
+    words.iter().copied().chain(flags.iter().map(String::as_str)).collect()
+}
+
+#[tokio::test]
+async fn turns_are_written_down_and_become_memory_after_the_turn_that_makes_it_time() {
+    let place = place();
+    let answers = [
+        txt("I see."),
+        txt("Nice."),
+        edit("# Memory", "# Memory\n- lives in Lisbon"),
+        txt("One line is new."),
+    ];
+    let server = serve(answers).await;
+    let flags = flags(&server);
+    let run = ["run", "I moved to Lisbon", "--config", "agent.toml", "--thread", "one"];
+    let ran = place.run(&with(&run, &flags)).await.ok();
+    assert!(!ran.stderr.contains("dreamt"), "{}", ran.stderr);
+    assert_eq!((history(&place, "me").len(), memory(&place, "me")), (1, String::new()));
+    // The thread remembers that turns are written down.
+    let ran = place.run(&with(&["run", "It is warm", "--thread", "one", "--json"], &flags)).await.ok();
+    assert!(ran.stderr.contains("dreamt of 2 turns of `me`: One line is new."), "{}", ran.stderr);
+    assert_eq!(ran.lines().last().unwrap()["event"], "final");
+    assert_eq!(memory(&place, "me"), "# Memory\n- lives in Lisbon\n");
+    let lines = history(&place, "me");
+    assert_eq!((&lines[1]["user"], &lines[1]["thread"]), (&json!("It is warm"), &json!("one")));
+    let requests = server.requests();
+    let tools = requests[2]["tools"].as_array().unwrap().len();
+    assert_eq!((requests.len(), tools), (4, 2));
+    assert!(requests[0]["tools"].as_array().unwrap().len() > 5);
+}
+
+#[tokio::test]
+async fn a_dream_can_be_asked_for() {
+    let place = place();
+    let server = serve([txt("I see."), edit("# Memory", "# Memory\n- a\n"), txt("Done."), txt("Yes.")]).await;
+    let flags = flags(&server);
+    let dream = ["dream", "--user", "ada", "--config", "agent.toml"];
+    let ran = place.run(&with(&dream, &flags)).await.ok();
+    assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
+    assert!(!place.database().exists());
+    let run = ["run", "hello", "--config", "agent.toml", "--user", "ada", "-q"];
+    place.run(&with(&run, &flags)).await.ok();
+    let ran = place.run(&with(&dream, &flags)).await.ok();
+    assert_eq!(
+        ran.stdout,
+        "1 turn of `ada` waits; it is not time yet, `superstep dream --now --user ada` does not wait for that\n"
+    );
+    let ran = place.run(&with(&[&dream[..], &["--now", "--json"]].concat(), &flags)).await.ok();
+    let line = &ran.lines()[0];
+    assert_eq!(
+        (&line["user"], &line["dream"], &line["outcome"], &line["settled"], &line["turns"]),
+        (&json!("ada"), &json!("ended"), &json!("completed"), &json!(true), &json!(1))
+    );
+    assert_eq!(memory(&place, "ada"), "# Memory\n- a\n\n");
+    // Where the last one was remembers how.
+    let ran = place.run(&["dream", "--user", "ada", "--now"]).await.ok();
+    assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
+    let state = place.state("dream:ada").await;
+    assert_eq!(state["values"]["final_reply"], "Done.");
+    // The agent has more tools than a dream may have.
+    for words in
+        [&["run", "hi", "--thread", "dream:ada"][..], &["resume", "dream:ada"], &["steer", "dream:ada", "x"]]
+    {
+        let refused = place.run(&with(words, if words[0] == "steer" { &[] } else { &flags })).await;
+        refused.refused(5, "thread `dream:ada` is one of dreams; `superstep dream` goes on with it");
+    }
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_dream_in_vain_is_told_and_changes_nothing_about_the_turn() {
+    let place = place();
+    let down = http(500, &[], r#"{"error":{"message":"down for repairs"}}"#);
+    let server = serve([txt("one"), txt("two"), down.clone(), down]).await;
+    let flags = flags(&server);
+    let run = ["run", "hello", "--config", "agent.toml", "--thread", "one"];
+    place.run(&with(&run, &flags)).await.ok();
+    let ran = place.run(&with(&run, &flags)).await.ok();
+    assert_eq!(ran.stdout, "two\n");
+    assert!(ran.stderr.contains("no dream: the model could not be asked for a dream: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 turns of `me` wait for another dream"), "{}", ran.stderr);
+    let asked = place.run(&with(&["dream", "--now", "--config", "agent.toml"], &flags)).await;
+    assert_eq!((asked.code, asked.stdout.as_str()), (Some(3), ""), "{asked:?}");
+    let asked = place.run(&with(&["dream", "--config", "agent.toml"], &flags)).await.ok();
+    assert!(asked.stdout.starts_with("2 turns of `me` wait; it is not time yet"), "{asked:?}");
+    assert_eq!(memory(&place, "me"), "# Memory\n");
+}
+
+#[tokio::test]
+async fn dreams_that_cannot_be_are_refused() {
+    let place = place();
+    place.file("no-files.toml", "[memory]\n[dream]\n");
+    let refused = place.run(&["run", "hi", "--config", "no-files.toml", "--model", "offline"]).await;
+    refused.refused(
+        2,
+        "the configuration `no-files.toml` does not fit: `dream`: it edits `MEMORY.md`, which takes a memory in files; set \
+         `memory.store = \"file\"`",
+    );
+    // Turns are written down without a language model, too.
+    place.run(&["run", "2+2", "--config", "agent.toml", "--model", "offline"]).await.ok();
+    let ran = place.run(&["run", "2+3", "--config", "agent.toml", "--model", "offline"]).await.ok();
+    assert_eq!((history(&place, "me").len(), ran.stderr.contains("dream")), (2, false), "{ran:?}");
+    let dream = ["dream", "--config", "agent.toml", "--model", "offline"];
+    place
+        .run(&dream)
+        .await
+        .refused(2, "a dream takes a language model, which `offline` is not; name one with `--model`");
+    let dream = ["dream", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"];
+    place.run(&dream).await.refused(
+        2,
+        "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`",
+    );
+}
