@@ -123,7 +123,7 @@ impl DreamConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentOutcome, dream::cursor::LastDream};
+    use crate::{AgentOutcome, HistoryPlace, dream::cursor::LastDream};
 
     const MINUTE: i64 = 60_000;
 
