@@ -35,7 +35,7 @@ use crate::{
     Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, HistoryPlace, MemoryFiles, Next,
     ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools,
     has_agent::finishes,
-    should_continue,
+    memory, should_continue,
     thread_folders::user_name,
     workspace::{EditJournal, Workspace, edit_file_once, read_file},
 };
@@ -335,7 +335,7 @@ impl Dreams {
         let lock = memory.lock_of(user).map_err(files)?;
         let workspace = Workspace::open(lock.parent().unwrap_or(&lock)).map_err(files)?;
         let kept = self.kept(user).map_err(files)?;
-        let journal = EditJournal::new(&kept.edits(), &lock);
+        let journal = EditJournal::new(&kept.edits(), &lock, memory::files::MOST);
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(read_file(&workspace)), Arc::new(edit_file_once(&workspace, journal.clone()))];
         let deps = agent.clone().dreaming(tools, config.agent(base)).deps()?;

@@ -3,7 +3,7 @@
 //! Start at [`LongTermMemory`]; [`StoreMemory`] and [`MemoryFiles`] are two, and `Mem0` is one more.
 
 mod bullets;
-mod files;
+pub(crate) mod files;
 #[cfg(feature = "mem0")]
 mod mem0;
 mod stored;

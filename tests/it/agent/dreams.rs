@@ -34,15 +34,19 @@ struct Bed {
     dir: TempDir,
     history: TurnHistory,
     memory: MemoryFiles,
-    store: Arc<MemoryCheckpointer>,
+    store: Arc<dyn Checkpointer>,
 }
 
 impl Bed {
     fn new() -> Self {
+        Self::on(Arc::new(MemoryCheckpointer::new()))
+    }
+
+    fn on(store: Arc<dyn Checkpointer>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let history = TurnHistory::new(dir.path(), "history").unwrap();
         let memory = MemoryFiles::new(dir.path(), "memory").unwrap();
-        Self { dir, history, memory, store: Arc::new(MemoryCheckpointer::new()) }
+        Self { dir, history, memory, store }
     }
 
     /// Lets a user say things, each in a turn that ends at this time.

@@ -170,7 +170,7 @@ async fn a_crash_at_any_write_leaves_one_line_for_each_turn() {
             let (place, store) = (Place::new(), Arc::new(MemoryCheckpointer::new()));
             place.agent(scripted([txt("hi")]), store.clone()).process_message("hello", t()).await.unwrap();
             let before = head(&*store).await;
-            let (stops, now) = watched(&store, at, n);
+            let (stops, now) = watched(store.clone(), at, n);
             let first = place.agent(scripted(a_turn()), stops);
             let ended = tokio::select! {
                 reply = first.process_message("go", t()) => Some(reply.unwrap()),

@@ -215,7 +215,7 @@ fn a_crash_at_any_write_leaves_no_entry_twice_and_nothing_is_looked_up_twice() {
             let is_over = real(async {
                 memory.add(vec![Message::user("I like green tea")], "t", "before").await.unwrap();
                 let store = Arc::new(MemoryCheckpointer::new());
-                let (stops, now) = watched(&store, at, n);
+                let (stops, now) = watched(store.clone(), at, n);
                 let first = agent(scripted(rest(None)), &memory, stops);
                 let ended = tokio::select! {
                     reply = first.process_message("remember that I like tea", t()) => Some(reply.unwrap()),

@@ -261,7 +261,7 @@ async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
         let store = Arc::new(MemoryCheckpointer::new());
-        let (stops, now) = watched(&store, At::HangsBefore, n);
+        let (stops, now) = watched(store.clone(), At::HangsBefore, n);
         let first = office(&kit, &boss, &digger).checkpointer(stops).build().unwrap();
         let ended = tokio::select! {
             reply = first.process_message("go", t()) => Some(reply.unwrap()),
@@ -292,7 +292,7 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
     for n in 1.. {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
-        let (tells, now) = watched(&Arc::new(MemoryCheckpointer::new()), At::Tells, n);
+        let (tells, now) = watched(Arc::new(MemoryCheckpointer::new()), At::Tells, n);
         let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
         let config = t();
         let token = config.cancel.clone();

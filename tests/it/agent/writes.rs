@@ -6,9 +6,7 @@ use std::sync::{
 };
 
 use futures::future::BoxFuture;
-use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, MemoryCheckpointer, TaskKey, TaskRecord, ThreadId,
-};
+use superstep::{CheckpointError, CheckpointId, Checkpointer, Commit, TaskKey, TaskRecord, ThreadId};
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::sync::Notify;
 
@@ -25,7 +23,7 @@ pub(crate) enum At {
 
 /// Does something at the `n`-th write.
 struct Watched {
-    store: Arc<MemoryCheckpointer>,
+    store: Arc<dyn Checkpointer>,
     left: AtomicUsize,
     now: Arc<Notify>,
     at: At,
@@ -76,13 +74,13 @@ impl Wrapper for Watched {
     }
 }
 
-/// A store in memory, watched at its `n`-th write from now on.
+/// A store, watched at its `n`-th write from now on.
 pub(crate) fn watched(
-    store: &Arc<MemoryCheckpointer>,
+    store: Arc<dyn Checkpointer>,
     at: At,
     n: usize,
 ) -> (Arc<dyn Checkpointer>, Arc<Notify>) {
     let now = Arc::new(Notify::new());
-    let watched = Watched { store: store.clone(), left: AtomicUsize::new(n), now: now.clone(), at };
+    let watched = Watched { store, left: AtomicUsize::new(n), now: now.clone(), at };
     (Arc::new(Wrapped(watched)), now)
 }

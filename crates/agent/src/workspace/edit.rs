@@ -137,6 +137,7 @@ fn edit_once(
         return Ok(said);
     }
     let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
+    journal.check(metadata.len(), &content)?;
     let next = Next::new(&found, &metadata, &content)?;
     journal.note(call, next.path(), &said)?;
     match next.take_place(workspace, &metadata, stop) {

@@ -17,7 +17,7 @@ use superstep_llm::ToolError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::store::PREFIX;
+use super::{grouped, store::PREFIX};
 
 /// How long to wait before the lock is tried again.
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
@@ -28,6 +28,8 @@ pub(crate) struct EditJournal {
     folder: Arc<Path>,
     /// What everybody locks who changes the files.
     lock: Arc<Path>,
+    /// How large a file may become, in bytes.
+    most: u64,
 }
 
 /// An edit that was about to be made.
@@ -40,9 +42,9 @@ struct Note {
 }
 
 impl EditJournal {
-    /// Keeps notes in `folder`, which is made with the first one.
-    pub(crate) fn new(folder: &Path, lock: &Path) -> Self {
-        Self { folder: folder.into(), lock: lock.into() }
+    /// Keeps notes in `folder`, which is made with the first one. No file may become larger than `most`.
+    pub(crate) fn new(folder: &Path, lock: &Path, most: u64) -> Self {
+        Self { folder: folder.into(), lock: lock.into(), most }
     }
 
     /// The name of a call: of its key, and of what it is to do, for a model may give two calls one id.
@@ -94,6 +96,18 @@ impl EditJournal {
         self.forget(call)?;
         fs::remove_file(&next).map_err(failed)?;
         Ok(None)
+    }
+
+    /// Refuses what is too large, unless it is smaller than before.
+    pub(super) fn check(&self, before: u64, after: &str) -> Result<(), ToolError> {
+        let after = after.len() as u64;
+        if after <= self.most || after < before {
+            return Ok(());
+        }
+        let most = grouped(self.most);
+        Err(ToolError::Failed(format!(
+            "the file would have more than {most} bytes; remove something from it first"
+        )))
     }
 
     /// Notes that a file is about to change.
@@ -166,7 +180,7 @@ mod tests {
         fn new() -> Self {
             let place = Place::new();
             place.file("a", BEFORE);
-            let journal = EditJournal::new(&place.dir.path().join("notes"), &place.at("lock"));
+            let journal = EditJournal::new(&place.dir.path().join("notes"), &place.at("lock"), 20);
             Self { place, journal }
         }
 
@@ -227,6 +241,18 @@ mod tests {
         fs::remove_file(desk.place.dir.path().join("notes")).unwrap();
         desk.call("k", args()).await.unwrap();
         assert_eq!(desk.read(), AFTER);
+    }
+
+    #[tokio::test]
+    async fn a_file_does_not_become_too_large_and_may_become_smaller() {
+        let desk = Desk::new();
+        let add = |text: &str| json!({"path": "a", "old": "- tea", "new": format!("- tea\n- {text}")});
+        let refused = desk.call("k", add(&"x".repeat(20))).await.unwrap_err().to_string();
+        assert_eq!(refused, "the file would have more than 20 bytes; remove something from it first");
+        desk.call("l", add("12345678901")).await.unwrap();
+        desk.place.file("a", "- tea\n".repeat(9) + "- x");
+        desk.call("m", json!({"path": "a", "old": "- x", "new": ""})).await.unwrap();
+        assert_eq!(desk.names(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
 
 /// A dream that stops at its `n`-th write, as if its process did.
 async fn crash(bed: &Bed, n: usize) {
-    let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(&bed.store, At::HangsAfter, n);
+    let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(bed.store.clone(), At::HangsAfter, n);
     let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
     tokio::select! {
         end = dreams.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
@@ -98,7 +98,7 @@ async fn nobody_dreams_while_somebody_does() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     bed.say("bob", 0, &["one", "two", "three"]).await;
-    let (holds, now) = watched(&bed.store, At::HangsAfter, 6);
+    let (holds, now) = watched(bed.store.clone(), At::HangsAfter, 6);
     let first = bed.dreams_on(holds, Dreamer::default(), DreamConfig::default());
     let dreams = bed.dreams(Dreamer::default());
     let others = async {

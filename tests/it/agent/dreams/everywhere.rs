@@ -18,11 +18,16 @@ use super::{
     },
     Bed, Dreamer, at, dreamt,
 };
+use crate::support::Backend;
 
 const MEMORY: &str = "# Memory\n- three\n- two\n- one\n";
 
 async fn bed() -> Bed {
-    let bed = Bed::new();
+    bed_on(Backend::memory().open()).await
+}
+
+async fn bed_on(store: Arc<dyn Checkpointer>) -> Bed {
+    let bed = Bed::on(store);
     bed.say("ada", 0, &["one", "two", "three"]).await;
     bed
 }
@@ -63,7 +68,7 @@ async fn a_crash_at_any_write_makes_no_edit_twice() {
     for point in [At::HangsBefore, At::HangsAfter] {
         for n in 1.. {
             let bed = bed().await;
-            let (stops, now) = watched(&bed.store, point, n);
+            let (stops, now) = watched(bed.store.clone(), point, n);
             let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
             let ended = tokio::select! {
                 end = dreams.dream_if_due("ada", at(1)) => Some(dreamt(end.unwrap())),
@@ -74,6 +79,28 @@ async fn a_crash_at_any_write_makes_no_edit_twice() {
                 assert!(n > 15, "there were writes of every node: {n}");
                 break;
             }
+        }
+    }
+}
+
+/// Another process opens the database again.
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_to_a_database_makes_no_edit_twice() {
+    for n in (2..).step_by(3) {
+        let backend = Backend::sqlite();
+        let bed = bed_on(backend.open()).await;
+        let (stops, now) = watched(bed.store.clone(), At::HangsAfter, n);
+        let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
+        let ended = tokio::select! {
+            end = dreams.dream_if_due("ada", at(1)) => Some(dreamt(end.unwrap())),
+            () = now.notified() => None,
+        };
+        drop(dreams);
+        let bed = Bed { store: backend.open(), ..bed };
+        goes_on(&bed, 1).await;
+        if ended.is_some() {
+            assert!(n > 15, "there were writes of every node: {n}");
+            break;
         }
     }
 }
@@ -113,7 +140,7 @@ async fn a_crash_while_it_waits_for_anything_makes_no_edit_twice() {
 async fn a_cancel_at_any_write_leaves_a_dream_that_another_one_completes() {
     for n in 1.. {
         let bed = bed().await;
-        let (tells, now): (Arc<dyn Checkpointer>, _) = watched(&bed.store, At::Tells, n);
+        let (tells, now): (Arc<dyn Checkpointer>, _) = watched(bed.store.clone(), At::Tells, n);
         let dreams = bed.dreams_on(tells, Dreamer::default(), DreamConfig::default());
         let config: RunConfig = at(1);
         let cancel = config.cancel.clone();
