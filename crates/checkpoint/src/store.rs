@@ -5,6 +5,7 @@
 mod items;
 mod rows;
 mod tables;
+mod words;
 
 use std::{
     fmt,

@@ -22,7 +22,7 @@ pub use self::{
     memory::MemoryStore,
     namespace::{Namespace, RESERVED_LABEL},
     prepare::{Batch, NewItem, ReadyQuery, Step, StoreOptions},
-    words::{QUERY_WORDS, Scope, Words, bm25, terms, words},
+    words::{LOOKED_AT, QUERY_WORDS, Scope, Words, bm25, finding, having, terms, words},
 };
 
 /// Keeps items that outlive every thread: JSON values under a [`Namespace`] and a key.
@@ -273,6 +273,9 @@ pub struct Search {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// Items with at least one of the words in this text. Any text will do; nothing in it is an operator.
+    ///
+    /// In namespaces with more than [`LOOKED_AT`] items very common words do not find items, they only count in scores: see
+    /// [`finding`].
     ///
     /// The score is [`bm25`], reckoned over the live items of the search's namespaces only, so that nothing shines
     /// through from those of others. It is greater than 0.

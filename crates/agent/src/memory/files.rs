@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use superstep_graph::store::{Scope, Words, bm25, terms};
+use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
 
 use super::{
     LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
-    bullets::{Bullet, Bullets, EMPTY, plain},
+    bullets::{self, Bullet, Bullets, plain},
     said,
 };
 use crate::thread_folders::ThreadFolders;
@@ -78,7 +78,7 @@ impl MemoryFiles {
     /// Makes a user's file if there is none, or nothing in it.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn begin(&self, user_id: &str) -> io::Result<()> {
-        self.change(user_id, |before| (before.trim().is_empty().then(|| EMPTY.to_owned()), ()))
+        self.change(user_id, |before| (before.trim().is_empty().then(|| bullets::EMPTY.to_owned()), ()))
     }
 
     /// Where the folders of the users are.
@@ -148,10 +148,9 @@ impl MemoryFiles {
         let words = counted.iter().map(|words| u64::from(words.len())).sum();
         let scope = Scope { items: entries.len() as u64, words };
         let counts = counted.iter().map(|words| (words.count(&terms), words.len()));
-        let having = entries.into_iter().zip(counts);
-        let having = having.filter(|(_, (counts, _))| counts.iter().any(|count| *count > 0));
-        let (entries, counts): (Vec<_>, Vec<_>) = having.unzip();
-        let mut found: Vec<_> = entries.into_iter().zip(bm25(&counts, scope)).collect();
+        let counts: Vec<_> = counts.collect();
+        let scores = bm25(&counts, &having(&counts, terms.len()), scope);
+        let mut found: Vec<_> = entries.into_iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
         // What was remembered first is first among equals.
         found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         found.truncate(limit);

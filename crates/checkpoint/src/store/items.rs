@@ -2,8 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, params, types::Value as Sql};
 use superstep_graph::store::{
-    Answer, Found, Item, Namespace, NewItem, ReadyQuery, Scope, Search, Step, StoreError, Vector, Words,
-    bm25, words,
+    Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words,
 };
 
 use super::rows::{self, ITEM};
@@ -17,7 +16,8 @@ pub(super) struct Items<'t> {
 
 /// What a search is about: the items from `low` to below `high` that live at `now_ms`, without those whose namespace only
 /// begins with the same letters.
-const IN_SCOPE: &str = "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)
+pub(super) const IN_SCOPE: &str =
+    "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)
     AND (expires_ms IS NULL OR expires_ms > :now)";
 
 /// An item without its value.
@@ -36,7 +36,7 @@ impl Times {
 }
 
 /// The item with this id, and its score.
-type Hit = (i64, Option<f64>);
+pub(super) type Hit = (i64, Option<f64>);
 
 impl Items<'_> {
     pub(super) fn apply(&self, now_ms: i64, step: &Step) -> Result<Answer, StoreError> {
@@ -50,8 +50,7 @@ impl Items<'_> {
             }
             Step::Delete { namespace, key } => {
                 if let Some(Times { id, .. }) = self.find(namespace, key)? {
-                    self.remove_words(id)?;
-                    self.execute("DELETE FROM store_items WHERE id = ?1", [id])?;
+                    self.remove(namespace.as_str(), id)?;
                 }
                 Answer::Done
             }
@@ -77,10 +76,13 @@ impl Items<'_> {
 
     /// Removes what nobody can see any more.
     pub(super) fn sweep(&self, now_ms: i64) -> Result<usize, StoreError> {
-        let words =
-            "DELETE FROM store_words WHERE rowid IN (SELECT id FROM store_items WHERE expires_ms <= ?1)";
-        self.execute(words, [now_ms])?;
-        self.execute("DELETE FROM store_items WHERE expires_ms <= ?1", [now_ms])
+        let over = "SELECT id, namespace FROM store_items WHERE expires_ms <= ?1";
+        let over =
+            self.query(over, [now_ms], |row| Ok((self.column(row, 0)?, self.column::<String>(row, 1)?)))?;
+        for (id, namespace) in &over {
+            self.remove(namespace, *id)?;
+        }
+        Ok(over.len())
     }
 
     fn get(
@@ -108,8 +110,7 @@ impl Items<'_> {
         let text = words(&new.text).collect::<Vec<_>>();
         let count = new.words().len();
         if let Some(Times { id, .. }) = before {
-            self.remove_words(id)?;
-            self.execute("DELETE FROM store_items WHERE id = ?1", [id])?;
+            self.remove(new.namespace.as_str(), id)?;
         }
         self.execute(
             "INSERT INTO store_items
@@ -131,6 +132,7 @@ impl Items<'_> {
         if count > 0 {
             let id = self.connection.last_insert_rowid();
             self.execute("INSERT INTO store_words (rowid, text) VALUES (?1, ?2)", (id, text.join(" ")))?;
+            self.count_words(new.namespace.as_str(), &text, true)?;
         }
         Ok(())
     }
@@ -153,8 +155,13 @@ impl Items<'_> {
         found.map_err(|cause| self.refused(cause))
     }
 
-    fn remove_words(&self, id: i64) -> Result<(), StoreError> {
-        self.execute("DELETE FROM store_words WHERE rowid = ?1", [id]).map(drop)
+    fn remove(&self, namespace: &str, id: i64) -> Result<(), StoreError> {
+        let text = "SELECT text FROM store_words WHERE rowid = ?1";
+        for text in self.query(text, [id], |row| self.column::<String>(row, 0))? {
+            self.count_words(namespace, &words(&text).collect::<Vec<_>>(), false)?;
+            self.execute("DELETE FROM store_words WHERE rowid = ?1", [id])?;
+        }
+        self.execute("DELETE FROM store_items WHERE id = ?1", [id]).map(drop)
     }
 
     fn load(&self, now_ms: i64, id: i64, refresh: bool) -> Result<Item, StoreError> {
@@ -172,7 +179,7 @@ impl Items<'_> {
         let sql = format!("SELECT id, value FROM store_items WHERE {IN_SCOPE} ORDER BY namespace, key");
         let mut hits = Vec::new();
         let mut skipped = 0;
-        self.each(&sql, now_ms, search, None, |row| {
+        self.each(&sql, search, &[(":now", &now_ms)], |row| {
             if hits.len() == search.limit {
                 return Ok(false);
             }
@@ -188,45 +195,13 @@ impl Items<'_> {
         Ok(hits)
     }
 
-    fn with_words(&self, now_ms: i64, search: &Search, terms: &[String]) -> Result<Vec<Hit>, StoreError> {
-        if terms.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut scope = Scope { items: 0, words: 0 };
-        let count = format!("SELECT count(*), coalesce(sum(words), 0) FROM store_items WHERE {IN_SCOPE}");
-        self.each(&count, now_ms, search, None, |row| {
-            let count = |column| Ok::<_, StoreError>(self.column::<i64>(row, column)?.unsigned_abs());
-            scope = Scope { items: count(0)?, words: count(1)? };
-            Ok(true)
-        })?;
-        // The words have nothing but letters and digits; within quotation marks none of them is an operator.
-        let wanted = terms.iter().map(|term| format!("\"{term}\"")).collect::<Vec<_>>().join(" OR ");
-        let sql = format!(
-            "SELECT id, value, text FROM store_words CROSS JOIN store_items ON store_items.id = store_words.rowid
-             WHERE store_words MATCH :wanted AND {IN_SCOPE} ORDER BY namespace, key"
-        );
-        let (mut hits, mut counts) = (Vec::new(), Vec::new());
-        self.each(&sql, now_ms, search, Some(&wanted), |row| {
-            let text = Words::of(&self.column::<String>(row, 2)?);
-            let count = text.count(terms);
-            if count.iter().any(|count| *count > 0) {
-                counts.push((count, text.len()));
-                hits.push((self.column::<i64>(row, 0)?, self.fits(search, row, 1)?));
-            }
-            Ok(true)
-        })?;
-        let scores = bm25(&counts, scope);
-        let fitting = hits.into_iter().zip(scores).filter(|((_, fits), _)| *fits);
-        Ok(best(fitting.map(|((id, _), score)| (id, score)).collect(), search))
-    }
-
     fn with_meaning(&self, now_ms: i64, search: &Search, meant: &Vector) -> Result<Vec<Hit>, StoreError> {
         let sql = format!(
             "SELECT id, value, vector, namespace, key FROM store_items
              WHERE model = :wanted AND {IN_SCOPE} ORDER BY namespace, key"
         );
         let mut hits = Vec::new();
-        self.each(&sql, now_ms, search, Some(&meant.model), |row| {
+        self.each(&sql, search, &[(":wanted", &meant.model), (":now", &now_ms)], |row| {
             if self.fits(search, row, 1)?
                 && let Some(score) = rows::vector(self.place, row, 2, &meant.model)?.cosine(meant)
             {
@@ -237,7 +212,7 @@ impl Items<'_> {
         Ok(best(hits, search))
     }
 
-    fn fits(&self, search: &Search, row: &Row<'_>, column: usize) -> Result<bool, StoreError> {
+    pub(super) fn fits(&self, search: &Search, row: &Row<'_>, column: usize) -> Result<bool, StoreError> {
         if search.filter.is_empty() {
             return Ok(true);
         }
@@ -245,13 +220,12 @@ impl Items<'_> {
         Ok(search.filter.iter().all(|filter| filter.matches(&value)))
     }
 
-    /// Reads the rows of a query about a search until told to stop.
-    fn each(
+    /// Reads the rows of a query about the scope of a search until told to stop.
+    pub(super) fn each(
         &self,
         sql: &str,
-        now_ms: i64,
         search: &Search,
-        wanted: Option<&str>,
+        given: &[(&str, &dyn rusqlite::ToSql)],
         mut read: impl FnMut(&Row<'_>) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let refused = |cause| self.refused(cause);
@@ -262,12 +236,8 @@ impl Items<'_> {
             // Every text comes before every blob.
             None => (String::new(), String::new(), Sql::Blob(Vec::new())),
         };
-        let mut given: Vec<(&str, &dyn rusqlite::ToSql)> =
-            vec![(":low", &low), (":dot", &dot), (":high", &high), (":now", &now_ms)];
-        if let Some(wanted) = &wanted {
-            given.push((":wanted", wanted));
-        }
-        let mut rows = query.query(&*given).map_err(refused)?;
+        let scope: [(&str, &dyn rusqlite::ToSql); 3] = [(":low", &low), (":dot", &dot), (":high", &high)];
+        let mut rows = query.query(&*[&scope[..], given].concat()).map_err(refused)?;
         while let Some(row) = rows.next().map_err(refused)? {
             if !read(row)? {
                 break;
@@ -276,7 +246,7 @@ impl Items<'_> {
         Ok(())
     }
 
-    fn query<T>(
+    pub(super) fn query<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -292,12 +262,16 @@ impl Items<'_> {
         Ok(found)
     }
 
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
         let done = self.connection.prepare_cached(sql).and_then(|mut done| done.execute(params));
         done.map_err(|cause| self.refused(cause))
     }
 
-    fn column<T: rusqlite::types::FromSql>(&self, row: &Row<'_>, column: usize) -> Result<T, StoreError> {
+    pub(super) fn column<T: rusqlite::types::FromSql>(
+        &self,
+        row: &Row<'_>,
+        column: usize,
+    ) -> Result<T, StoreError> {
         row.get(column).map_err(|cause| self.refused(cause))
     }
 
@@ -307,7 +281,7 @@ impl Items<'_> {
 }
 
 /// The page of hits that a search asks for; they are in order of their places, which decides between equals.
-fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
+pub(super) fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
     hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
 }

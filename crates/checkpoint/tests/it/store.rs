@@ -7,7 +7,7 @@ use serde_json::json;
 use superstep_checkpoint::{SqliteOptions, SqliteStore};
 use superstep_graph::{
     Checkpointer,
-    store::{Namespace, Search, Store, StoreError, StoreOptions},
+    store::{Namespace, Operation, PutOptions, Search, Store, StoreError, StoreOptions},
 };
 use superstep_testing::conformance::{check_store, check_store_operations};
 
@@ -90,11 +90,11 @@ async fn two_programs_see_each_others_items() {
 async fn a_store_of_a_newer_program_is_refused() {
     let folder = Folder::new();
     drop(open(&folder, StoreOptions::default()));
-    folder.sql().execute("UPDATE parts SET schema = 2 WHERE name = 'store'", []).unwrap();
+    folder.sql().execute("UPDATE parts SET schema = 3 WHERE name = 'store'", []).unwrap();
     let refused = SqliteStore::open(folder.db()).unwrap_err().to_string();
     assert!(refused.starts_with("SS303: cannot open database"), "{refused}");
     assert!(
-        refused.contains("its store was written by a newer superstep (schema 2, this program knows 1)"),
+        refused.contains("its store was written by a newer superstep (schema 3, this program knows 2)"),
         "{refused}"
     );
     // Its threads are another matter.
@@ -122,32 +122,79 @@ async fn damage_is_reported_and_nothing_is_made_up() {
     }
 }
 
-/// What schema 1 wrote is never written again: a later schema gets a fixture of its own, and this one still has to load.
+/// What an older schema wrote is never written again: a later schema gets a fixture of its own, and these still have to load.
 #[tokio::test]
-async fn a_store_of_schema_1_loads_for_ever() {
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/store-v1.db");
-    if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !std::path::Path::new(fixture).exists() {
+async fn stores_of_every_schema_load_for_ever() {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+    let newest = format!("{fixtures}/store-v2.db");
+    if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !std::path::Path::new(&newest).exists() {
         let folder = Folder::new();
         let store = open(&folder, StoreOptions { clock: Arc::new(Then), ..StoreOptions::default() });
-        store
-            .put(&notes().child("ü").unwrap(), "it's", json!({"text": "Green Tea", "n": 1.5}))
-            .await
-            .unwrap();
+        let ns = notes().child("ü").unwrap();
+        store.put(&ns, "it's", json!({"text": "Green Tea", "n": 1.5})).await.unwrap();
         drop(store);
-        std::fs::copy(folder.db(), fixture).unwrap();
+        std::fs::copy(folder.db(), newest).unwrap();
     }
+    let mut scores = Vec::new();
+    for fixture in ["store-v1.db", "store-v2.db"] {
+        let folder = Folder::new();
+        std::fs::copy(format!("{fixtures}/{fixture}"), folder.db())
+            .expect("the fixture is in the repository");
+        let store = open(&folder, StoreOptions::default());
+        let found = store.search(Search::within(&notes()).words("tea")).await.unwrap();
+        let item = &found[0].item;
+        assert_eq!((item.namespace.as_str(), item.key.as_str()), ("notes.ü", "it's"));
+        assert_eq!(
+            (&item.value, item.created_ms, item.expires_ms),
+            (&json!({"text": "Green Tea", "n": 1.5}), 1000, None)
+        );
+        scores.push(found[0].score);
+        store.put(&item.namespace, &item.key, json!("new")).await.unwrap();
+        assert_eq!(store.get(&item.namespace, &item.key).await.unwrap().unwrap().created_ms, 1000);
+        assert!(store.search(Search::within(&notes()).words("tea")).await.unwrap().is_empty());
+        assert_eq!(store.search(Search::everywhere().words("new")).await.unwrap().len(), 1);
+    }
+    assert_eq!(scores[0], scores[1]);
+}
+
+/// A search reads what its rare words find and nothing else, however many items there are.
+#[tokio::test]
+async fn a_search_does_not_read_every_item_of_a_large_store() {
     let folder = Folder::new();
-    std::fs::copy(fixture, folder.db()).expect("the fixture is in the repository");
     let store = open(&folder, StoreOptions::default());
-    let found = store.search(Search::within(&notes()).words("tea")).await.unwrap();
-    let item = &found[0].item;
-    assert_eq!((item.namespace.as_str(), item.key.as_str()), ("notes.ü", "it's"));
-    assert_eq!(
-        (&item.value, item.created_ms, item.expires_ms),
-        (&json!({"text": "Green Tea", "n": 1.5}), 1000, None)
+    for nth in 0..30 {
+        let put = |at| Operation::Put {
+            namespace: notes(),
+            key: format!("{nth}.{at}"),
+            value: json!(format!("the n{nth} at{at}")),
+            options: PutOptions::default(),
+        };
+        store.batch((0..100).map(put).collect()).await.unwrap();
+    }
+    let sql = folder.sql();
+    let plan = |sql_text: &str| -> Vec<String> {
+        let mut plan = sql.prepare(&format!("EXPLAIN QUERY PLAN {sql_text}")).unwrap();
+        let rows = plan.query_map([], |row| row.get(3)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    };
+    let counted = plan(
+        "SELECT sum(items) FROM store_terms WHERE term = 'the' AND namespace >= 'a' AND namespace < 'b'",
     );
-    store.put(&item.namespace, &item.key, json!("new")).await.unwrap();
-    assert_eq!(store.get(&item.namespace, &item.key).await.unwrap().unwrap().created_ms, 1000);
+    assert_eq!(counted, ["SEARCH store_terms USING PRIMARY KEY (term=? AND namespace>? AND namespace<?)"]);
+    let totals: (i64, i64) = sql
+        .query_row("SELECT items, words FROM store_totals WHERE namespace = 'notes'", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(totals, (3_000, 9_000));
+    // Whoever damages every value that the rare words do not find does not disturb the search.
+    sql.execute("UPDATE store_items SET value = '{' WHERE key NOT LIKE '%.42'", []).unwrap();
+    let found =
+        store.search(Search { limit: 100, ..Search::within(&notes()).words("the at42") }).await.unwrap();
+    assert_eq!(found.len(), 30);
+    let filter = vec![superstep_graph::store::Filter::eq("none", 1)];
+    let search = Search { filter, ..Search::within(&notes()).words("the at42") };
+    assert!(store.search(search).await.unwrap().is_empty());
 }
 
 struct Then;

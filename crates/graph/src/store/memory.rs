@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Batch, Found, Item, Namespace, NewItem, Operation, ReadyQuery, Scope, Search, Step, Store,
-    StoreError, StoreOptions, Vector, Words, bm25,
+    StoreError, StoreOptions, Vector, Words, bm25, finding, having, words::LOOKED_AT,
 };
 
 /// Keeps items in memory; they end with the process.
@@ -48,9 +48,9 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let now_ms = self.options.clock.now_ms();
             let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = items.0.len();
-            items.0.retain(|_, stored| stored.lives(now_ms));
-            Ok(before - items.0.len())
+            let before = items.stored.len();
+            items.stored.retain(|_, stored| stored.lives(now_ms));
+            Ok(before - items.stored.len())
         })
     }
 }
@@ -58,10 +58,16 @@ impl Store for MemoryStore {
 type Place = (Namespace, String);
 
 #[derive(Debug, Default)]
-struct Items(BTreeMap<Place, Stored>);
+struct Items {
+    stored: BTreeMap<Place, Stored>,
+    /// How many were put so far.
+    puts: u64,
+}
 
 #[derive(Debug)]
 struct Stored {
+    /// It was the nth that was put.
+    nth: u64,
     value: Value,
     created_ms: i64,
     updated_ms: i64,
@@ -103,7 +109,7 @@ impl Items {
                 Answer::Done
             }
             Step::Delete { namespace, key } => {
-                self.0.remove(&(namespace, key));
+                self.stored.remove(&(namespace, key));
                 Answer::Done
             }
             Step::Search { search, query, refresh } => {
@@ -114,14 +120,14 @@ impl Items {
                 Answer::Found(found.collect())
             }
             Step::List(which) => {
-                let living = self.0.iter().filter(|(_, stored)| stored.lives(now_ms));
+                let living = self.stored.iter().filter(|(_, stored)| stored.lives(now_ms));
                 Answer::Namespaces(which.pick(living.map(|((namespace, _), _)| namespace.clone())))
             }
         }
     }
 
     fn get(&mut self, now_ms: i64, place: &Place, refresh: bool) -> Option<Item> {
-        let stored = self.0.get_mut(place).filter(|stored| stored.lives(now_ms))?;
+        let stored = self.stored.get_mut(place).filter(|stored| stored.lives(now_ms))?;
         if refresh {
             stored.refresh(now_ms);
         }
@@ -132,12 +138,15 @@ impl Items {
         let words = new.words();
         let NewItem { namespace, key, value, vector, ttl_ms, .. } = new;
         let place = (namespace, key);
-        let before = self.0.get(&place).filter(|stored| stored.lives(now_ms));
+        let before = self.stored.get(&place).filter(|stored| stored.lives(now_ms));
         let created_ms = before.map_or(now_ms, |before| before.created_ms);
         let updated_ms = NewItem::updated_ms(now_ms, before.map(|before| before.updated_ms));
-        let mut stored = Stored { value, created_ms, updated_ms, ttl_ms, expires_ms: None, words, vector };
+        self.puts += 1;
+        let nth = self.puts;
+        let mut stored =
+            Stored { nth, value, created_ms, updated_ms, ttl_ms, expires_ms: None, words, vector };
         stored.refresh(now_ms);
-        self.0.insert(place, stored);
+        self.stored.insert(place, stored);
     }
 
     /// Where the items are that a search finds, with their scores, best first.
@@ -154,15 +163,19 @@ impl Items {
                 let living: Vec<_> = living.collect();
                 let words = living.iter().map(|(_, stored)| u64::from(stored.words.len())).sum();
                 let scope = Scope { items: living.len() as u64, words };
-                let (having, counts): (Vec<_>, Vec<_>) = living
-                    .into_iter()
-                    .map(|(place, stored)| {
-                        ((place, stored), (stored.words.count(&terms), stored.words.len()))
-                    })
-                    .filter(|(_, (counts, _))| counts.iter().any(|count| *count > 0))
-                    .unzip();
-                let scores = bm25(&counts, scope);
-                let scored = having.into_iter().zip(scores).filter(|((_, stored), _)| fits(stored));
+                let counts =
+                    living.iter().map(|(_, stored)| (stored.words.count(&terms), stored.words.len()));
+                let counts: Vec<_> = counts.collect();
+                let having = having(&counts, terms.len());
+                let finding = finding(&having);
+                let is_found = |counts: &[u32]| finding.iter().any(|term| counts[*term] > 0);
+                let mut found: Vec<_> =
+                    living.into_iter().zip(counts).filter(|(_, (counts, _))| is_found(counts)).collect();
+                let first = last_put(found.iter().map(|((_, stored), _)| stored.nth));
+                found.retain(|((_, stored), _)| stored.nth >= first);
+                let (found, counts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+                let scores = bm25(&counts, &having, scope);
+                let scored = found.into_iter().zip(scores).filter(|((_, stored), _)| fits(stored));
                 scored.map(|((place, _), score)| (Some(score), place)).collect()
             }
         };
@@ -176,8 +189,8 @@ impl Items {
     fn within<'a>(&'a self, outer: Option<&'a Namespace>) -> impl Iterator<Item = (&'a Place, &'a Stored)> {
         let first = outer.map(|outer| (outer.clone(), String::new()));
         let range = match first {
-            Some(first) => self.0.range(first..),
-            None => self.0.range(..),
+            Some(first) => self.stored.range(first..),
+            None => self.stored.range(..),
         };
         let near = move |namespace: &Namespace| {
             outer.is_none_or(|outer| namespace.as_str().starts_with(outer.as_str()))
@@ -187,4 +200,12 @@ impl Items {
             .take_while(move |((namespace, _), _)| near(namespace))
             .filter(move |((namespace, _), _)| inside(namespace))
     }
+}
+
+/// From which one on the last [`LOOKED_AT`] were put.
+fn last_put(puts: impl Iterator<Item = u64>) -> u64 {
+    let mut puts: Vec<_> = puts.collect();
+    puts.sort_unstable_by_key(|nth| std::cmp::Reverse(*nth));
+    let last = usize::try_from(LOOKED_AT).unwrap_or(usize::MAX);
+    puts.get(last - 1).copied().unwrap_or(0)
 }

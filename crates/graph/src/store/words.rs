@@ -9,6 +9,9 @@ use super::{Index, filter::field};
 /// How many different words of a query count: the first ones.
 pub const QUERY_WORDS: usize = 64;
 
+/// So many items a search for words looks at, at the most.
+pub const LOOKED_AT: u64 = 1_000;
+
 /// The words of a text, in lower case: what is between characters that are neither letters nor digits. A character of a
 /// script that writes no spaces (Han, Hiragana, Katakana) is a word of its own.
 ///
@@ -113,6 +116,31 @@ fn collect(value: &Value, text: &mut String) {
     }
 }
 
+/// By which words of a query items are found, if so many of the items that are searched have each of them.
+///
+/// The rarest ones, as long as no more than [`LOOKED_AT`] items have them, counted word by word; the other ones only count in
+/// scores. If even the rarest one is more common than that, it finds the [`LOOKED_AT`] items with it that were put last.
+///
+/// ```
+/// use superstep_graph::store::finding;
+///
+/// // "the" "green" "tea" "xyz": nobody has to look at all the items with "the" to find tea.
+/// assert_eq!(finding(&[50_000, 900, 80, 0]), [2, 1]);
+/// assert_eq!(finding(&[50_000, 60_000]), [0]);
+/// ```
+pub fn finding(having: &[u64]) -> Vec<usize> {
+    let mut rare: Vec<usize> = (0..having.len()).filter(|term| having[*term] > 0).collect();
+    rare.sort_by_key(|term| having[*term]);
+    let mut sum = 0_u64;
+    let few = rare.iter().take_while(|term| {
+        sum = sum.saturating_add(having[**term]);
+        sum <= LOOKED_AT
+    });
+    let few = few.count().max(1);
+    rare.truncate(few);
+    rare
+}
+
 /// The items among which words are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
@@ -128,22 +156,21 @@ pub struct Scope {
 /// than in a long one.
 ///
 /// # Shape
-/// `found` has, for each item with at least one of the words, the count of each and how many words it has in all. The
-/// result has one score, greater than 0, for each of them.
+/// `found` has, for each item with at least one of the words, the count of each and how many words it has in all; `having`
+/// has, for each of the words, how many items of the scope have it. The result has one score, greater than 0, for each item.
 ///
 /// # Source
 /// Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with `k1` = 1.2, `b` = 0.75 and
 /// the logarithm of 1 + odds, as Lucene has it, so that no score is negative.
-pub fn bm25(found: &[(Vec<u32>, u32)], scope: Scope) -> Vec<f64> {
+pub fn bm25(found: &[(Vec<u32>, u32)], having: &[u64], scope: Scope) -> Vec<f64> {
     const K1: f64 = 1.2;
     const B: f64 = 0.75;
-    let terms = found.first().map_or(0, |(counts, _)| counts.len());
     let items = as_float(scope.items);
-    let rarity = |term: usize| {
-        let having = as_float(found.iter().filter(|(counts, _)| counts[term] > 0).count() as u64);
+    let rarity = |having: &u64| {
+        let having = as_float((*having).min(scope.items));
         ((items - having + 0.5) / (having + 0.5)).ln_1p()
     };
-    let rarities: Vec<f64> = (0..terms).map(rarity).collect();
+    let rarities: Vec<f64> = having.iter().map(rarity).collect();
     let usual = (as_float(scope.words) / items.max(1.0)).max(1.0);
     let score = |(counts, len): &(Vec<u32>, u32)| {
         let long = K1 * (1.0 - B + B * f64::from(*len) / usual);
@@ -154,6 +181,12 @@ pub fn bm25(found: &[(Vec<u32>, u32)], scope: Scope) -> Vec<f64> {
         parts.sum()
     };
     found.iter().map(score).collect()
+}
+
+/// In how many of these each word is, of items as in [`bm25`].
+pub fn having(counts: &[(Vec<u32>, u32)], terms: usize) -> Vec<u64> {
+    let having = |term: usize| counts.iter().filter(|(counts, _)| counts[term] > 0).count() as u64;
+    (0..terms).map(having).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nobody has so many items that it would matter")]

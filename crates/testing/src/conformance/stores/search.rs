@@ -1,7 +1,9 @@
 //! Searches: by place, by filter, by words.
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::json;
-use superstep_graph::store::{Filter, Index, PutOptions, Search};
+use superstep_graph::store::{Filter, Index, LOOKED_AT, Operation, PutOptions, Search, Store, Ttl};
 
 use super::{
     Kit, cases,
@@ -20,6 +22,8 @@ cases![
     what_was_put_before_is_not_found,
     filters_do_not_change_the_score,
     only_what_is_to_be_indexed_is_found,
+    very_common_words_count_but_find_nothing,
+    what_is_over_is_not_counted,
 ];
 
 async fn a_search_goes_below_its_namespace_and_not_beside_it(kit: Kit) {
@@ -190,4 +194,69 @@ async fn only_what_is_to_be_indexed_is_found(kit: Kit) {
     }
     let filter = vec![Filter::eq("d", "three")];
     assert_eq!(keys(&kit.plain, Search { filter, ..Search::everywhere() }).await, "none some");
+}
+
+/// Puts an item for each text, in order, under its number.
+async fn put_all(store: &Arc<dyn Store>, label: &str, texts: impl Iterator<Item = String>) {
+    let put = |(nth, text): (usize, String)| Operation::Put {
+        namespace: ns(&[label]),
+        key: format!("{nth:04}"),
+        value: json!(text),
+        options: PutOptions::default(),
+    };
+    store.batch(texts.enumerate().map(put).collect()).await.expect("they are put");
+}
+
+async fn very_common_words_count_but_find_nothing(kit: Kit) {
+    let store = &kit.plain;
+    let most = usize::try_from(LOOKED_AT).expect("it is a small number");
+    let text = |nth: usize| match nth {
+        7 | 900 => "the tea".to_owned(),
+        8 => "tea alone".to_owned(),
+        nth => format!("the n{nth}"),
+    };
+    put_all(store, "a", (0..most + 200).map(text)).await;
+    put_all(store, "b", (0..most * 3).map(|_| "the tea".to_owned())).await;
+    let a = || Search { limit: most * 2, ..Search::within(&ns(&["a"])) };
+    // Of two words the rare one finds; the other one still says which is better.
+    assert_eq!(keys(store, a().words("the tea")).await, "0007 0900 0008");
+    assert_eq!(keys(store, a().words("tea")).await, "0007 0008 0900");
+    assert_eq!(keys(store, Search { offset: 1, limit: 1, ..a() }.words("the tea")).await, "0900");
+    // Alone it finds those that were put last.
+    let found = search(store, a().words("the")).await;
+    assert_eq!(found.len(), most);
+    assert!(found.iter().all(|found| *found.item.key > *"0199"), "these were put before the others");
+    put(store, &["a"], "0000", json!("the first, once more")).await;
+    let found = search(store, a().words("the")).await;
+    assert!(found.iter().any(|found| found.item.key == "0000") && found.len() == most);
+    // What goes is not counted any more.
+    for nth in 0..=200 {
+        store.delete(&ns(&["a"]), &format!("{nth:04}")).await.expect("it is deleted");
+    }
+    assert_eq!(search(store, a().words("the tea")).await.len(), most - 1);
+    let score = search(store, a().words("tea")).await[0].score;
+    store.delete(&ns(&["b"]), "0000").await.expect("it is deleted");
+    assert_eq!(search(store, a().words("tea")).await[0].score, score);
+}
+
+async fn what_is_over_is_not_counted(kit: Kit) {
+    let store = &kit.plain;
+    for (key, text) in [("1", "green tea"), ("2", "black tea"), ("3", "coffee")] {
+        put(store, &["a"], key, json!(text)).await;
+    }
+    let scores = async || {
+        let found = search(store, Search::within(&ns(&["a"])).words("green tea")).await;
+        found.into_iter().map(|found| (found.item.key, found.score)).collect::<Vec<_>>()
+    };
+    let before = scores().await;
+    let brief = PutOptions { ttl: Ttl::After(Duration::from_millis(50)), ..PutOptions::default() };
+    for key in ["4", "5"] {
+        let done = store.put_with(&ns(&["a"]), key, json!("green tea in the morning"), brief.clone()).await;
+        done.expect("it is put");
+    }
+    assert_ne!(scores().await, before);
+    kit.clock.pass(50);
+    assert_eq!(scores().await, before);
+    assert_eq!(store.sweep().await.expect("it is swept"), 2);
+    assert_eq!(scores().await, before);
 }

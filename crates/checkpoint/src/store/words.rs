@@ -1,0 +1,226 @@
+//! Searching for words inside a transaction.
+//!
+//! How many items have a word is known without looking at them, so only those are read that the rarer words of a query find.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use rusqlite::Row;
+use superstep_graph::store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding};
+
+use super::items::{Hit, IN_SCOPE, Items};
+
+/// Those among the items of a scope whose time is over, but that are still counted.
+#[derive(Default)]
+struct Over {
+    items: u64,
+    words: u64,
+    having: Vec<u64>,
+}
+
+/// An item that has one of the words.
+struct Candidate {
+    id: i64,
+    fits: bool,
+    place: (String, String),
+    counts: Vec<u32>,
+    len: u32,
+}
+
+impl Items<'_> {
+    pub(super) fn with_words(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        terms: &[String],
+    ) -> Result<Vec<Hit>, StoreError> {
+        let over = self.over(now_ms, search, terms)?;
+        let scope = self.total(search, &over)?;
+        let having = terms
+            .iter()
+            .zip(&over.having)
+            .map(|(term, over)| Ok::<_, StoreError>(self.having(search, term)?.saturating_sub(*over)));
+        let having = having.collect::<Result<Vec<_>, _>>()?;
+        let finding = finding(&having);
+        if finding.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut found = if self.is_rare_here(search, scope, finding.iter().map(|term| &terms[*term]))? {
+            self.scanned(now_ms, search, terms, &finding)?
+        } else {
+            self.matching(now_ms, search, terms, &finding)?
+        };
+        found.sort_by(|a, b| a.place.cmp(&b.place));
+        let counts: Vec<_> = found.iter().map(|found| (found.counts.clone(), found.len)).collect();
+        let scores = bm25(&counts, &having, scope);
+        let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
+        Ok(super::items::best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
+    }
+
+    /// How many items of the scope live, and how many words they have.
+    fn total(&self, search: &Search, over: &Over) -> Result<Scope, StoreError> {
+        let sql = format!(
+            "SELECT coalesce(sum(items), 0), coalesce(sum(words), 0) FROM store_totals WHERE {NAMESPACES}"
+        );
+        let mut scope = Scope { items: 0, words: 0 };
+        self.each(&sql, search, &[], |row| {
+            let count = |column, over| Ok::<_, StoreError>(self.count(row, column)?.saturating_sub(over));
+            scope = Scope { items: count(0, over.items)?, words: count(1, over.words)? };
+            Ok(true)
+        })?;
+        Ok(scope)
+    }
+
+    /// How many items of the scope have a word, those whose time is over among them.
+    fn having(&self, search: &Search, term: &str) -> Result<u64, StoreError> {
+        let sql =
+            format!("SELECT coalesce(sum(items), 0) FROM store_terms WHERE term = :term AND {NAMESPACES}");
+        let mut having = 0;
+        self.each(&sql, search, &[(":term", &term)], |row| {
+            having = self.count(row, 0)?;
+            Ok(true)
+        })?;
+        Ok(having)
+    }
+
+    fn over(&self, now_ms: i64, search: &Search, terms: &[String]) -> Result<Over, StoreError> {
+        let sql = format!(
+            "SELECT words, text FROM store_items INDEXED BY store_expiries
+             LEFT JOIN store_words ON store_words.rowid = store_items.id WHERE expires_ms <= :now AND {NAMESPACES}"
+        );
+        let mut over = Over { having: vec![0; terms.len()], ..Over::default() };
+        self.each(&sql, search, &[(":now", &now_ms)], |row| {
+            over.items += 1;
+            over.words += self.count(row, 0)?;
+            let text = Words::of(&self.column::<Option<String>>(row, 1)?.unwrap_or_default());
+            for (having, count) in over.having.iter_mut().zip(text.count(terms)) {
+                *having += u64::from(count > 0);
+            }
+            Ok(true)
+        })?;
+        Ok(over)
+    }
+
+    /// Whether the words are so much more common in other scopes that it is quicker to read all of this one.
+    fn is_rare_here<'t>(
+        &self,
+        search: &Search,
+        scope: Scope,
+        terms: impl Iterator<Item = &'t String>,
+    ) -> Result<bool, StoreError> {
+        if search.within.is_none() {
+            return Ok(false);
+        }
+        let sql =
+            "SELECT coalesce(sum(items), 0) FROM (SELECT items FROM store_terms WHERE term = ?1 LIMIT 1000)";
+        let mut anywhere = 0_u64;
+        for term in terms {
+            let found = self.query(sql, [term], |row| self.count(row, 0))?;
+            anywhere = anywhere.saturating_add(found.into_iter().sum());
+        }
+        Ok(anywhere / 4 > scope.items)
+    }
+
+    /// Looks for the words in the whole database.
+    fn matching(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        terms: &[String],
+        finding: &[usize],
+    ) -> Result<Vec<Candidate>, StoreError> {
+        // The words have nothing but letters and digits; within quotation marks none of them is an operator.
+        let wanted: Vec<_> = finding.iter().map(|term| format!("\"{}\"", terms[*term])).collect();
+        let sql = format!(
+            "SELECT {} FROM store_words CROSS JOIN store_items ON store_items.id = store_words.rowid
+             WHERE store_words MATCH :wanted AND {IN_SCOPE} ORDER BY store_words.rowid DESC LIMIT :most",
+            columns(search)
+        );
+        let mut found = Vec::new();
+        let given: [(&str, &dyn rusqlite::ToSql); 3] =
+            [(":wanted", &wanted.join(" OR ")), (":now", &now_ms), (":most", &(LOOKED_AT as i64))];
+        self.each(&sql, search, &given, |row| {
+            found.extend(self.candidate(search, row, terms, finding)?);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Looks for the words in every item of the scope.
+    fn scanned(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        terms: &[String],
+        finding: &[usize],
+    ) -> Result<Vec<Candidate>, StoreError> {
+        let sql = format!(
+            "SELECT {} FROM store_items CROSS JOIN store_words ON store_words.rowid = store_items.id WHERE {IN_SCOPE}",
+            columns(search)
+        );
+        let mut found = Vec::new();
+        self.each(&sql, search, &[(":now", &now_ms)], |row| {
+            found.extend(self.candidate(search, row, terms, finding)?);
+            Ok(true)
+        })?;
+        // Those that were put last.
+        found.sort_by_key(|found| Reverse(found.id));
+        found.truncate(usize::try_from(LOOKED_AT).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    /// What a row says, if it has one of the words that find something.
+    fn candidate(
+        &self,
+        search: &Search,
+        row: &Row<'_>,
+        terms: &[String],
+        finding: &[usize],
+    ) -> Result<Option<Candidate>, StoreError> {
+        let text = Words::of(&self.column::<String>(row, 2)?);
+        let (counts, len) = (text.count(terms), text.len());
+        if !finding.iter().any(|term| counts[*term] > 0) {
+            return Ok(None);
+        }
+        let fits = self.fits(search, row, 1)?;
+        let place = (self.column(row, 3)?, self.column(row, 4)?);
+        Ok(Some(Candidate { id: self.column(row, 0)?, fits, place, counts, len }))
+    }
+
+    /// Counts the words of a new item, or of one that goes.
+    pub(super) fn count_words(
+        &self,
+        namespace: &str,
+        words: &[String],
+        more: bool,
+    ) -> Result<(), StoreError> {
+        let sql = if more {
+            "INSERT INTO store_terms VALUES (?1, ?2, 1) ON CONFLICT DO UPDATE SET items = items + 1"
+        } else {
+            "UPDATE store_terms SET items = items - 1 WHERE term = ?1 AND namespace = ?2"
+        };
+        for word in words.iter().collect::<BTreeSet<_>>() {
+            self.execute(sql, (word, namespace))?;
+            if !more {
+                let gone = "DELETE FROM store_terms WHERE term = ?1 AND namespace = ?2 AND items <= 0";
+                self.execute(gone, (word, namespace))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
+        Ok(u64::try_from(self.column::<i64>(row, column)?).unwrap_or(0))
+    }
+}
+
+/// The columns of a [`Candidate`]. Values are long, and only filters look at them.
+fn columns(search: &Search) -> &'static str {
+    match search.filter.is_empty() {
+        true => "id, NULL, text, namespace, key",
+        false => "id, value, text, namespace, key",
+    }
+}
+
+/// The namespaces of a scope, as in [`IN_SCOPE`].
+const NAMESPACES: &str =
+    "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)";
