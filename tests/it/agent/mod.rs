@@ -406,8 +406,7 @@ impl Turn {
     /// What was said since the user's message.
     pub(crate) fn of_this_turn(&self) -> impl Iterator<Item = &Message> {
         let messages = &self.state.messages;
-        let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
-        let asked = messages.iter().rposition(of_the_user).unwrap();
+        let asked = messages.iter().rposition(begins_a_turn).unwrap();
         messages.iter().skip(asked + 1).filter(|message| !message.synthetic)
     }
 
@@ -435,6 +434,11 @@ impl Turn {
         };
         self.events.iter().filter_map(node).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Whether it is what the user said, and not what was said in the user's place or while the turn ran.
+pub(crate) fn begins_a_turn(message: &Message) -> bool {
+    message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
 }
 
 /// A scripted model that answers as if over this wire.

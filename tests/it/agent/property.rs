@@ -1,6 +1,7 @@
-//! Any script, preset and tools, cancelled and crashed at any moment: the rules of every preset hold.
+//! Any script, preset, tools and hooks, steered, cancelled and crashed at any moment: the rules of every preset hold.
 
 mod case;
+mod hooked;
 mod life;
 
 use std::collections::BTreeSet;
@@ -22,7 +23,9 @@ fn holds(case: &Case) -> Lived {
         let body = serde_json::to_value(case.scenario.wire.body(&request)).unwrap();
         case.scenario.rules().check(&body).expect("a provider takes it");
     }
-    check::requests_extend(&lived.model.requests(), 0);
+    // A smaller view is another beginning; that it comes with an event is F36's property.
+    let most_breaks = if case.scenario.config.context.layers.is_empty() { 0 } else { usize::MAX };
+    check::requests_extend(&lived.model.requests(), most_breaks);
     for end in &lived.ends {
         match end {
             End::Whole(turn) => {
@@ -56,7 +59,7 @@ fn is_bounded(case: &Case, state: &AgentState) {
         // The one without tools.
         LimitUnit::ModelCalls => (state.llm_calls, 1),
     };
-    let goes_on = state.answer.continuations;
+    let goes_on = state.answer.continuations + state.answer.invalid;
     assert!(used <= limit.max + over + goes_on, "{used} of {limit:?}");
     if state.outcome == Some(AgentOutcome::Limit) {
         assert_eq!(state.stop_reason, "max_steps");

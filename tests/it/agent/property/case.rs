@@ -3,25 +3,51 @@
 use std::{fmt, time::Duration};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
+use serde_json::json;
 use superstep::{
     agent::{
-        AfterEmpty, Approval, ApprovalRequest, AtLimit, Budget, EmptyPolicy, LengthPolicy, Limit, LimitUnit,
-        LoopAction, LoopRule, PRESETS, PermissionRule, Permit, ReactConfig, Repeat, ToolMode,
+        AfterEmpty, Approval, ApprovalRequest, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer,
+        EmptyPolicy, FinishBy, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS,
+        PermissionRule, Permit, ReactConfig, Repeat, ToolMode, Truncate,
     },
-    llm::{Jitter, ModelRetry, WirePolicy},
+    llm::{Jitter, Message, ModelRetry, WirePolicy},
 };
 use superstep_testing::script::{Answer, Script, http};
 
-use super::super::{Cancel, Scenario};
+use super::{
+    super::{Cancel, Scenario},
+    hooked::{HOOKED, Hooked},
+};
 
 const TOOLS: [&str; 13] =
     ["add", "again", "big", "boom", "deaf", "echo", "fails", "hang", "late", "poll", "send", "slow", "tell"];
+/// The tool of a turn that has one, which no program has registered.
+const FINISH: &str = "generate_response";
 const TURNS: [&str; 3] = ["go", "go on", "remember that I like añ😀b"];
 
 /// One change of a preset, by its name.
 pub(super) type Change = (&'static str, fn(&mut ReactConfig));
 
-const CHANGES: [Change; 24] = [
+/// As a vocabulary would: tools have none, so that a context has room for some messages.
+fn tokens(message: &Message) -> u64 {
+    10 + u64::try_from(message.content.len()).unwrap_or(u64::MAX) / 20
+}
+
+/// A context that is soon full.
+fn tight(config: &mut ReactConfig, tokens: u64, layers: Vec<ContextLayer>) {
+    config.context =
+        ContextConfig { budget: ContextBudget::Tokens(tokens), layers, ..ContextConfig::default() };
+}
+
+/// A reply that has a schema.
+fn schema(config: &mut ReactConfig, output: OutputMode) {
+    let answer =
+        json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});
+    config.finish.schema = Some(answer);
+    (config.finish.output, config.finish.retries) = (output, 1);
+}
+
+const CHANGES: [Change; 33] = [
     ("sequential", |config| config.tool_mode = ToolMode::Sequential),
     ("parallel 0", |config| config.tool_mode = ToolMode::Parallel { max: 0 }),
     ("parallel 3", |config| config.tool_mode = ToolMode::Parallel { max: 3 }),
@@ -58,6 +84,21 @@ const CHANGES: [Change; 24] = [
     }),
     ("repair", |config| config.repair = true),
     ("text calls", |config| config.text_calls = true),
+    ("finish tool", |config| config.finish.by = FinishBy::Tool),
+    ("finish tool only", |config| {
+        (config.finish.by, config.finish.convert_text) = (FinishBy::Tool, false);
+    }),
+    ("schema by tool", |config| schema(config, OutputMode::Tool)),
+    ("schema by format", |config| schema(config, OutputMode::Native)),
+    ("schema by prompt", |config| schema(config, OutputMode::Prompted)),
+    ("snip", |config| tight(config, 50, vec![ContextLayer::Snip { keep_last: 2 }])),
+    ("summaries", |config| {
+        tight(config, 60, vec![ContextLayer::consolidate(2), ContextLayer::Snip { keep_last: 2 }]);
+    }),
+    ("short results", |config| {
+        tight(config, 90, vec![ContextLayer::MicroCompact(Truncate::chars(50, "…"))]);
+    }),
+    ("parts", |config| config.parts = true),
     ("deny send", |config| config.permissions = vec![PermissionRule::new("send", Permit::Deny)]),
 ];
 
@@ -74,20 +115,24 @@ pub(super) struct Case {
     pub(super) crash: Option<Crash>,
     /// Whether calls are approved by an interrupt, and not by somebody who is there.
     pub(super) outside: bool,
+    /// At which event of the first turn the user says something more.
+    pub(super) says: Option<usize>,
     preset: &'static str,
     changes: Vec<&'static str>,
+    hooked: &'static str,
 }
 
 /// As a scenario is written down.
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, crash, outside, preset, changes } = self;
-        let Scenario { config, tools, turns, cancel, script, wire, .. } = scenario;
+        let Self { scenario, crash, outside, says, preset, changes, hooked } = self;
+        let Scenario { config, tools, turns, hints, cancel, script, wire, .. } = scenario;
         writeln!(f, "\npreset {preset}, max {}, {changes:?}, wire {:?}", config.limit.max, wire.arguments)?;
         writeln!(
             f,
             "tools {tools:?}, turns {turns:?}, cancel {cancel:?}, crash {crash:?}, outside {outside}"
         )?;
+        writeln!(f, "hooks {hooked}, hints {hints:?}, steered at {says:?}")?;
         write!(f, "{script}")
     }
 }
@@ -101,6 +146,8 @@ fn arguments() -> impl Strategy<Value = &'static str> {
         r#"{"to":"a"}"#,
         r#"{"to":"b"}"#,
         r#"{"id":"j"}"#,
+        r#"{"response":"done"}"#,
+        r#"{"response":"done","answer":42}"#,
         "{}",
         "",
         "null",
@@ -112,7 +159,11 @@ fn arguments() -> impl Strategy<Value = &'static str> {
 
 /// Whatever a call says of itself, each of its parts may be missing or come again.
 fn calls() -> impl Strategy<Value = Vec<(&'static str, &'static str, &'static str)>> {
-    let name = prop_oneof![14 => select(&TOOLS), 1 => select(&["nope", "Echo", "", "fs.read ü"])];
+    let name = prop_oneof![
+        14 => select(&TOOLS),
+        3 => Just(FINISH),
+        1 => select(&["nope", "Echo", "", "fs.read ü"]),
+    ];
     let id = select(&["c0", "c1", "c2", "c3", "c4", "c5", "", "c1"]);
     vec((id, name, arguments()), 0..4)
 }
@@ -120,7 +171,13 @@ fn calls() -> impl Strategy<Value = Vec<(&'static str, &'static str, &'static st
 fn answer() -> impl Strategy<Value = Answer> {
     let ends =
         &["stop", "stop", "stop", "tool_calls", "tool_calls", "length", "content_filter", "odd", "cut"];
-    let texts = &["fine", " ", "añ😀b", r#"<tool_call>{"name":"echo","arguments":{"x":"a"}}</tool_call>"#];
+    let texts = &[
+        "fine",
+        " ",
+        "añ😀b",
+        r#"{"answer":42}"#,
+        r#"<tool_call>{"name":"echo","arguments":{"x":"a"}}</tool_call>"#,
+    ];
     let streamed = (option::of(select(texts)), any::<bool>(), calls(), select(ends), 0..60u64).prop_map(
         |(text, thinks, calls, end, wait)| {
             let mut answer = Answer::stream();
@@ -160,9 +217,15 @@ pub(super) fn case() -> impl Strategy<Value = Case> {
         (vec(answer(), 0..10), vec(select(&TOOLS), 0..7), 1..=TURNS.len()),
         (0..PRESETS.len(), vec(select(&CHANGES), 0..4), 0..5u32),
         (cancel(), crash, any::<bool>(), any::<bool>()),
+        (select(&HOOKED), any::<bool>(), option::of(0..30usize)),
     )
         .prop_map(
-            |((answers, mut tools, turns), (preset, changes, max), (cancel, crash, outside, wraps))| {
+            |(
+                (answers, mut tools, turns),
+                (preset, changes, max),
+                (cancel, crash, outside, wraps),
+                (hooked, is_hinted, says),
+            )| {
                 tools.sort_unstable();
                 tools.dedup();
                 let preset = &PRESETS[preset];
@@ -179,11 +242,14 @@ pub(super) fn case() -> impl Strategy<Value = Case> {
                     Some(if yes { Approval::Approve } else { Approval::Deny("no".into()) })
                 };
                 let plain = Scenario::new([]).tools(&tools).turns(&TURNS[..turns]);
+                let Hooked { name: hooked, hooks } = hooked;
+                let hints = if is_hinted { vec!["be brief"] } else { Vec::new() };
+                let plain = Scenario { hooks, hints, tokens: Some(tokens), ..plain };
                 let mut scenario = Scenario { config, cancel, decide: Some(decide), exact: false, ..plain };
                 scenario.script = Script::new(answers);
                 scenario.wire.arguments = if wraps { WirePolicy::Wrap } else { WirePolicy::Verbatim };
                 let changes = changes.into_iter().map(|(name, _)| name).collect();
-                Case { scenario, crash, outside, preset: preset.name, changes }
+                Case { scenario, crash, outside, says, preset: preset.name, changes, hooked }
             },
         )
 }

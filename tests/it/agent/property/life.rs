@@ -13,8 +13,7 @@ use futures::{StreamExt, future::BoxFuture};
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, History, MemoryCheckpointer,
     RunConfig, RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
-    agent::{Agent, AgentState, ApprovalRequest},
-    llm::Role,
+    agent::{Agent, AgentState, AgentStateUpdate, ApprovalRequest, SteerError},
 };
 use superstep_testing::{
     scripted::ScriptedModel,
@@ -147,7 +146,9 @@ impl Life<'_> {
     async fn turn(&mut self, at: usize, text: &'static str, cancel: Cancel) -> End {
         let (agent, began) = (self.agent.clone(), Instant::now());
         let (mut told, mut events, mut whole) = (Vec::new(), Vec::new(), true);
-        let first = first(&agent, text, cancel, &mut told, &mut events);
+        let says = self.case.says.filter(|_| at == 0);
+        let input = self.case.scenario.input(at == 0, text);
+        let first = first(&agent, input, (cancel, says), &mut told, &mut events);
         let mut ended = crashes(&self.stuck.clone(), first).await;
         loop {
             ended = match ended {
@@ -180,8 +181,7 @@ impl Life<'_> {
     /// What a user does after a crash: goes on if the message was stored, else says it again.
     async fn go_on(&self, at: usize, text: &str) -> Ended {
         let head = self.agent.graph().get_state(&"t".into(), None).await.unwrap();
-        let of_the_user =
-            head.values.messages.iter().filter(|said| said.role == Role::User && !said.synthetic);
+        let of_the_user = head.values.messages.iter().filter(|said| super::super::begins_a_turn(said));
         if !head.next.is_empty() || of_the_user.count() > at {
             return self.resumed(config()).await;
         }
@@ -215,8 +215,8 @@ async fn crashes(stuck: &Stuck, run: impl Future<Output = Ended>) -> Option<Ende
 
 async fn first(
     agent: &Agent,
-    text: &str,
-    cancel: Cancel,
+    input: AgentStateUpdate,
+    (cancel, says): (Cancel, Option<usize>),
     told: &mut Vec<Told>,
     events: &mut Vec<Event<AgentState>>,
 ) -> Ended {
@@ -229,10 +229,16 @@ async fn first(
             token.cancel();
         });
     }
-    let mut stream = agent.process_message_stream(text, config, [StreamMode::Custom, StreamMode::Updates]);
+    let mut stream = agent.process_input_stream(input, config, [StreamMode::Custom, StreamMode::Updates]);
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = &event {
             let at = u64::try_from(began.elapsed().as_millis()).unwrap();
+            if says == Some(told.len()) {
+                match agent.steer("and be quick", self::config()).await {
+                    Ok(_) | Err(SteerError::NotRunning { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
             told.push(Told { at, name, data: data.clone() });
             if let Cancel::On(cancels, id) = cancel
                 && cancels == *name
