@@ -11,6 +11,7 @@ mod keep;
 mod kill;
 #[cfg(unix)]
 mod mcp;
+mod mem0;
 mod memory;
 mod models;
 mod modes;

@@ -3,6 +3,7 @@
 //! `superstep memory` is in [`commands`].
 
 pub(crate) mod commands;
+mod mem0;
 
 use std::{
     io,
@@ -13,8 +14,8 @@ use std::{
 use serde::Deserialize;
 use superstep::{
     agent::{
-        AgentBuilder, LongTermMemory, MEMORY_PHRASES, MemoryFiles, MemoryTrigger, ReactConfig, Retrieve,
-        StoreMemory, memory_tools,
+        AgentBuilder, LongTermMemory, MEMORY_PHRASES, Mem0Form, MemoryFiles, MemoryTrigger, ReactConfig,
+        Retrieve, StoreMemory, memory_tools,
     },
     checkpoint::SqliteStore,
     llm::Tool,
@@ -40,7 +41,7 @@ const ME: &str = "me";
 const FILES: &str = ".superstep/memory";
 
 /// What a configuration says of the memory. A promise: threads remember it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
     store: Kind,
@@ -53,6 +54,16 @@ pub(crate) struct Memory {
     tools: bool,
     /// What a message says that is to be remembered.
     phrases: Option<Vec<String>>,
+    /// Where a Mem0 server is; without, the platform.
+    base_url: Option<String>,
+    /// Which variable has its key.
+    key_env: Option<String>,
+    /// What kind of server it is.
+    form: Option<Mem0Form>,
+    /// How well an entry has to fit.
+    threshold: Option<f64>,
+    /// Whether its model makes entries of what is said.
+    infer: Option<bool>,
 }
 
 /// Where entries are kept. What is not in a file of this machine has its own settings beside `path`.
@@ -64,12 +75,26 @@ enum Kind {
     Sqlite,
     /// In a `MEMORY.md` for each user.
     File,
+    /// On a Mem0 server.
+    Mem0,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         let retrieve = Retrieve::default().memories;
-        Self { store: Kind::default(), path: None, user: None, retrieve, tools: true, phrases: None }
+        Self {
+            store: Kind::default(),
+            path: None,
+            user: None,
+            retrieve,
+            tools: true,
+            phrases: None,
+            base_url: None,
+            key_env: None,
+            form: None,
+            threshold: None,
+            infer: None,
+        }
     }
 }
 
@@ -92,6 +117,7 @@ impl Memory {
                 path.display()
             ));
         }
+        memory.check_server()?;
         Ok(Some(memory))
     }
 
@@ -102,7 +128,10 @@ impl Memory {
 
     /// Whether it is somewhere that only a file which was named just now may say: a database may come from someone else.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        self.path.as_ref().is_some_and(|path| path.is_absolute())
+        match self.store {
+            Kind::Sqlite | Kind::File => self.path.as_ref().is_some_and(|path| path.is_absolute()),
+            Kind::Mem0 => !self.is_known_server(),
+        }
     }
 
     /// Opens it, and makes it if there is none.
@@ -119,6 +148,7 @@ impl Memory {
                 Ok(Arc::new(StoreMemory::new(Arc::new(store))))
             }
             Kind::File => Ok(Arc::new(self.files(cwd)?)),
+            Kind::Mem0 => self.connect(),
         }
     }
 
@@ -212,6 +242,10 @@ mod tests {
         for (given, wanted) in [
             ("[memory]\nstor = \"file\"", "`memory`: unknown field `stor`"),
             ("[memory]\nstore = \"cloud\"", "`memory`: unknown variant `cloud`"),
+            ("[memory]\nkey_env = \"KEY\"", "`memory.key_env`: only `store = \"mem0\"` has one"),
+            ("[memory]\nstore = \"mem0\"\npath = \"x\"", "`memory.path`: a Mem0 server has none"),
+            ("[memory]\nstore = \"mem0\"\nform = \"self_hosted\"", "`memory.base_url`: which server"),
+            ("[memory]\nstore = \"mem0\"\nform = \"cloud\"", "`memory`: unknown variant `cloud`"),
             ("[memory]\npath = \"../x\"", "`memory.path`: `../x` is neither"),
             ("[memory]\npath = \"\"", "`memory.path`: `` is neither"),
             ("[memory]\nuser = \" \"", "`memory.user`: a user needs a name"),
@@ -220,6 +254,19 @@ mod tests {
             let error = read(given).unwrap_err();
             assert!(error.starts_with(wanted), "{given}: {error}");
         }
+    }
+
+    #[test]
+    fn a_server_that_a_database_may_name_is_on_this_machine_or_the_platform() {
+        let elsewhere = |toml: &str| {
+            let toml = format!("[memory]\nstore = \"mem0\"\n{toml}");
+            read(&toml).unwrap().unwrap().is_elsewhere()
+        };
+        assert!(!elsewhere("") && !elsewhere("key_env = \"MEM0_API_KEY\""));
+        assert!(!elsewhere("base_url = \"http://localhost:8888\"\nkey_env = \"KEY\""));
+        assert!(elsewhere("key_env = \"AWS_SECRET_ACCESS_KEY\""));
+        assert!(elsewhere("base_url = \"https://mem0.example.com\""));
+        assert!(elsewhere("base_url = \"https://example.com\"\nform = \"hosted\""));
     }
 
     #[test]

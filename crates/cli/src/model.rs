@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
     Checkpointer, History, Source, ThreadId,
-    llm::{ApiKey, ChatModel},
+    llm::{ApiKey, ChatModel, http},
 };
 
 use crate::{
@@ -337,10 +337,7 @@ impl Wish<'_> {
 }
 
 pub(crate) fn is_loopback(url: &str) -> bool {
-    let host =
-        reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    reqwest::Url::parse(url).is_ok_and(|url| http::is_loopback(&url))
 }
 
 #[cfg(test)]

@@ -109,14 +109,7 @@ impl Profile {
 
     /// The key that it names, if it names one.
     pub(crate) fn key(&self) -> Result<Option<ApiKey>, Failure> {
-        let Some(name) = &self.key_env else { return Ok(None) };
-        let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-        match key {
-            Some(key) => Ok(Some(ApiKey::new(key))),
-            None => Err(Failure::usage(format!(
-                "the configuration takes a key from the variable `{name}`, which is not set"
-            ))),
-        }
+        self.key_env.as_deref().map(key_in).transpose()
     }
 
     /// Whether its key may go to `base_url` although only a database names both.
@@ -127,6 +120,15 @@ impl Profile {
             Some(_) => is_loopback(base_url),
         }
     }
+}
+
+/// The key that is in a variable of the environment.
+pub(crate) fn key_in(name: &str) -> Result<ApiKey, Failure> {
+    let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+    let unset = || {
+        Failure::usage(format!("the configuration takes a key from the variable `{name}`, which is not set"))
+    };
+    key.map(ApiKey::new).ok_or_else(unset)
 }
 
 pub(crate) fn is_same_server(one: &str, other: &str) -> bool {

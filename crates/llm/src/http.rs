@@ -48,7 +48,7 @@ pub fn root_cause(error: &dyn Error) -> String {
 }
 
 /// Whether `url` stays on this machine.
-fn is_loopback(url: &Url) -> bool {
+pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -1,0 +1,78 @@
+//! `store = "mem0"`: a memory that is a Mem0 server.
+
+use std::sync::Arc;
+
+use superstep::agent::{LongTermMemory, Mem0, Mem0Config, Mem0Form};
+
+use super::{Kind, Memory};
+use crate::{
+    exit::{Exit, Failure},
+    model::is_loopback,
+    profile::key_in,
+};
+
+/// The variable that has the key of the platform, if no other one is named.
+const USUAL_KEY: &str = "MEM0_API_KEY";
+
+impl Memory {
+    /// Holds what is said of a server against what is said of the memory.
+    ///
+    /// # Errors    What does not go together.
+    pub(super) fn check_server(&self) -> Result<(), String> {
+        let of_servers = [
+            ("base_url", self.base_url.is_some()),
+            ("key_env", self.key_env.is_some()),
+            ("form", self.form.is_some()),
+            ("threshold", self.threshold.is_some()),
+            ("infer", self.infer.is_some()),
+        ];
+        if self.store != Kind::Mem0 {
+            return match of_servers.into_iter().find(|(_, is_given)| *is_given) {
+                Some((field, _)) => Err(format!("`memory.{field}`: only `store = \"mem0\"` has one")),
+                None => Ok(()),
+            };
+        }
+        if self.path.is_some() {
+            return Err("`memory.path`: a Mem0 server has none; it has a `base_url`".into());
+        }
+        if self.form() == Mem0Form::SelfHosted && self.base_url.is_none() {
+            return Err("`memory.base_url`: which server of your own is it?".into());
+        }
+        Ok(())
+    }
+
+    /// Who names an address has a server of their own.
+    fn form(&self) -> Mem0Form {
+        let usual = if self.base_url.is_some() { Mem0Form::SelfHosted } else { Mem0Form::Hosted };
+        self.form.unwrap_or(usual)
+    }
+
+    /// Whether everybody may say that this server is sent messages and a key: it is on this machine, or it is the platform, which
+    /// is shown its own key.
+    pub(super) fn is_known_server(&self) -> bool {
+        match &self.base_url {
+            Some(base_url) => is_loopback(base_url),
+            None => self.key_env.as_deref().is_none_or(|name| name == USUAL_KEY),
+        }
+    }
+
+    pub(super) fn connect(&self) -> Result<Arc<dyn LongTermMemory>, Failure> {
+        let form = self.form();
+        let key = match (&self.key_env, form) {
+            (Some(name), _) => key_in(name)?,
+            (None, Mem0Form::Hosted) => key_in(USUAL_KEY)?,
+            (None, _) => Default::default(),
+        };
+        let mut config = match (form, &self.base_url) {
+            (Mem0Form::Hosted, None) => Mem0Config::hosted(key),
+            (Mem0Form::Hosted, Some(base_url)) => {
+                Mem0Config { base_url: base_url.clone(), ..Mem0Config::hosted(key) }
+            }
+            (_, base_url) => Mem0Config::self_hosted(base_url.clone().unwrap_or_default(), key),
+        };
+        config.threshold = self.threshold.unwrap_or(config.threshold);
+        config.infer = self.infer.unwrap_or(config.infer);
+        let memory = Mem0::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        Ok(Arc::new(memory))
+    }
+}
