@@ -67,6 +67,8 @@ async fn turns_are_written_down_and_become_memory_after_the_turn_that_makes_it_t
     let tools = requests[2]["tools"].as_array().unwrap().len();
     assert_eq!((requests.len(), tools), (4, 2));
     assert!(requests[0]["tools"].as_array().unwrap().len() > 5);
+    let drawn = place.run(&["draw", "--thread", "one"]).await.ok().stdout;
+    assert!(drawn.contains("record"), "{drawn}");
 }
 
 #[tokio::test]
@@ -97,6 +99,11 @@ async fn a_dream_can_be_asked_for() {
     assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
     let state = place.state("dream:ada").await;
     assert_eq!(state["values"]["final_reply"], "Done.");
+    let drawn = place.run(&["draw", "--thread", "dream:ada"]).await.ok().stdout;
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for line in ["gather ┄┄▶ init_state (Dream) ×1", "finalize ──▶ settle ×1"] {
+        assert!(drawn.lines().any(|drawn| words(drawn) == words(line)), "no `{line}` in\n{drawn}");
+    }
     // The agent has more tools than a dream may have.
     for words in
         [&["run", "hi", "--thread", "dream:ada"][..], &["resume", "dream:ada"], &["steer", "dream:ada", "x"]]

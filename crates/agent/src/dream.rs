@@ -22,8 +22,9 @@ use futures::StreamExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 use superstep_graph::{
-    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, OnUnfinished, Outcome,
-    RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming, ThreadId,
+    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, NodeError, NodeRef,
+    OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
+    ThreadId,
 };
 use superstep_llm::{Tool, Usage};
 
@@ -207,6 +208,20 @@ impl Dreams {
         Ok(self.agent(user, None)?.graph().clone())
     }
 
+    /// The graph of dreams without anything to dream of: it is drawn like [`graph`](Self::graph), and threads of dreams can be looked
+    /// at with it. Its nodes fail.
+    ///
+    /// # Panics
+    /// Never; the graph is one that compiles.
+    pub fn to_look_at() -> CompiledGraph<DreamState> {
+        let mut graph = StateGraph::new("dream");
+        let nodes = ["gather", "init_state", "agent", "tools", "finalize", "settle"].map(|name| {
+            graph.add_node(name, async |_, _| Err::<DreamStateUpdate, _>(NodeError::new(NotToRun).fatal()))
+        });
+        wire(&mut graph, nodes);
+        graph.compile().expect("all of its edges are there")
+    }
+
     /// Dreams if it is time: of `user`'s turns, or, if they have no user, of the thread's that `user` is the name of. Of `config`
     /// the thread and the checkpoint do not count, for dreams have a thread of their own; its clock says the time.
     ///
@@ -373,6 +388,14 @@ fn graph(desk: Desk, deps: &AgentDeps) -> StateGraph<DreamState> {
     let finalize = add_finalize(&mut graph, deps);
     let settle = graph.add_node_with("settle", desk, settle);
     let settle = finishes(&mut graph, settle);
+    wire(&mut graph, [gather, init_state, agent, tools, finalize, settle]);
+    graph
+}
+
+fn wire(
+    graph: &mut StateGraph<DreamState>,
+    [gather, init_state, agent, tools, finalize, settle]: [NodeRef; 6],
+) {
     graph.add_edge(START, gather);
     graph.add_conditional_edges(gather, gathered, |gathered| match gathered {
         Gathered::Dream => init_state,
@@ -388,8 +411,12 @@ fn graph(desk: Desk, deps: &AgentDeps) -> StateGraph<DreamState> {
     graph.add_edge(tools, agent);
     graph.add_edge(finalize, settle);
     graph.add_edge(settle, END);
-    graph
 }
+
+/// A node of a graph that does not run.
+#[derive(Debug, thiserror::Error)]
+#[error("this graph is there to be looked at; run the dreams of a user")]
+struct NotToRun;
 
 impl From<Outcome<DreamState>> for Dreamt {
     fn from(end: Outcome<DreamState>) -> Self {

@@ -11,13 +11,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, ThreadId,
-    agent::{AgentDeps, AgentState, MemoryTrigger, ReactConfig, react_graph},
+    agent::{AgentDeps, AgentState, Dreams, MemoryTrigger, ReactConfig, react_graph},
     llm::{Role, ToolRegistry},
 };
 
 use crate::{
     approve::Waiting,
     args::{self, DrawArgs, Format, HistoryArgs, StateArgs, ThreadsArgs},
+    dream,
     exit::{self, Exit, Failure},
     memory::{self, Memory},
     model::Remembered,
@@ -133,8 +134,13 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             if store.load(&id, None).await?.is_none() {
                 return Err(place.unknown(thread));
             }
-            let graph = graph_of(&Remembered::load(&*store, &id).await?)?;
-            let drawing = graph.with_checkpointer(store).drawing_of(&id, None).await;
+            let drawing = match Dreams::is_thread(&id) {
+                true => Dreams::to_look_at().with_checkpointer(store).drawing_of(&id, None).await,
+                false => {
+                    let graph = graph_of(&Remembered::load(&*store, &id).await?, &place)?;
+                    graph.with_checkpointer(store).drawing_of(&id, None).await
+                }
+            };
             drawing.map_err(|error| Failure::caused(Exit::Failed, &error))?
         }
     };
@@ -158,14 +164,17 @@ pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
 }
 
 /// The graph of a thread, with the nodes that are there only if they are configured.
-fn graph_of(remembered: &Remembered) -> Result<CompiledGraph<AgentState>, Failure> {
+fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<AgentState>, Failure> {
     let chosen = remembered.chosen().unwrap_or_default();
     let misfit =
         |error| Failure::usage(format!("the thread remembers a configuration that does not fit: {error}"));
     let config = settings::config(&chosen, false).map_err(|error| misfit(error.to_string()))?;
     let memory = Memory::of(&chosen).map_err(misfit)?;
+    let dreams = dream::of(&chosen).map_err(misfit)?;
+    let history = dreams.map(|_| dream::history(&place.cwd)).transpose()?;
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), config);
-    let deps = AgentDeps { memory: memory.map(|_| MemoryTrigger::new(memory::to_look_at())), ..deps };
+    let memory = memory.map(|_| MemoryTrigger::new(memory::to_look_at()));
+    let deps = AgentDeps { memory, history, ..deps };
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
