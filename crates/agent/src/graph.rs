@@ -168,7 +168,7 @@ pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
 /// Adds the node `finalize`: it makes the reply, and sums the turn up.
 #[track_caller]
 pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "finalize", deps.config.clone(), finalize)
+    add_node(graph, "finalize", deps.clone(), finalize)
 }
 
 /// Adds the node `compact`: it has a model sum up what the next request has no room for.

@@ -9,7 +9,12 @@ mod mem0;
 mod stored;
 mod tools;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use serde::{Deserialize, Serialize};
 use superstep_graph::ThreadId;
@@ -80,7 +85,12 @@ pub struct MemoryTrigger {
     pub store: Arc<dyn LongTermMemory>,
     /// Whether a user's text asks to be remembered.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// The wishes that this process has begun to fulfil, in turns that have not ended.
+    begun: Arc<Mutex<BTreeSet<String>>>,
 }
+
+/// So many turns may run at once before a wish of theirs is handed to the memory twice, which stores it once.
+const MOST_BEGUN: usize = 10_000;
 
 /// The phrases that [`MemoryTrigger::new`] looks for, in any case.
 pub const MEMORY_PHRASES: [&str; 6] =
@@ -102,8 +112,30 @@ impl MemoryTrigger {
             let text = text.to_lowercase();
             phrases.iter().any(|phrase| text.contains(phrase))
         };
-        Self { store, asks: Arc::new(asks) }
+        Self { store, asks: Arc::new(asks), begun: Arc::default() }
     }
+
+    /// Notes that a wish is being fulfilled.
+    pub(crate) fn begin(&self, key: &str) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if begun.len() >= MOST_BEGUN {
+            begun.pop_first();
+        }
+        begun.insert(key.to_owned());
+    }
+
+    /// Notes that the turn of a wish is over, and says whether this process had begun to fulfil it.
+    pub(crate) fn end(&self, key: &str) -> bool {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+}
+
+/// FNV-1a of a text.
+pub(crate) fn fingerprint(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("{hash:016x}")
 }
 
 /// Whose memory is meant: the user's, or the thread's own if nobody is named; `None` if there is neither.

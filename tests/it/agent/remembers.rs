@@ -204,11 +204,10 @@ impl LongTermMemory for Counted {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_no_entry_twice_and_nothing_is_looked_up_twice() {
+fn a_crash_at_any_write_leaves_each_entry_once_and_nothing_is_looked_up_twice() {
     for (memory, at) in
         MEMORIES.into_iter().flat_map(|memory| [At::HangsBefore, At::HangsAfter].map(|at| (memory, at)))
     {
-        let mut lost = 0;
         for n in 1.. {
             let folder = tempfile::tempdir().unwrap();
             let memory = memory(folder.path());
@@ -240,9 +239,9 @@ fn a_crash_at_any_write_leaves_no_entry_twice_and_nothing_is_looked_up_twice() {
                 assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
                 let end = second.graph().get_state(&"t".into(), None).await.unwrap().values;
                 let mut texts = remembered(&memory, "t").await;
-                // What the memory was still writing behind the run's back is lost with the program.
-                if !is_over && !texts.iter().any(|text| text.starts_with("remember")) {
-                    lost += 1;
+                // Behind the end of a turn nobody makes sure any more.
+                let had_ended = before.as_ref().is_some_and(|state| state.outcome.is_some());
+                if had_ended && !texts.iter().any(|text| text.starts_with("remember")) {
                     texts.push("remember that I like tea".to_owned());
                 }
                 let all = ["I like green tea", "My cat is called Mia", "remember that I like tea"];
@@ -253,7 +252,7 @@ fn a_crash_at_any_write_leaves_no_entry_twice_and_nothing_is_looked_up_twice() {
                 is_over
             });
             if is_over {
-                assert!(n > 8 && lost < n, "there were writes of every node: {n}");
+                assert!(n > 8, "there were writes of every node: {n}");
                 break;
             }
         }

@@ -13,8 +13,8 @@ use superstep_llm::Message;
 
 use super::{
     LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
-    bullets::{self, Bullet, Bullets, plain},
-    said,
+    bullets::{Bullet, Bullets, plain},
+    fingerprint, said,
 };
 use crate::thread_folders::ThreadFolders;
 
@@ -78,7 +78,9 @@ impl MemoryFiles {
     /// Makes a user's file if there is none, or nothing in it.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn begin(&self, user_id: &str) -> io::Result<()> {
-        self.change(user_id, |before| (before.trim().is_empty().then(|| bullets::EMPTY.to_owned()), ()))
+        self.change(user_id, |before| {
+            (before.trim().is_empty().then(|| super::bullets::EMPTY.to_owned()), ())
+        })
     }
 
     /// Where the folders of the users are.
@@ -161,7 +163,7 @@ impl MemoryFiles {
         if !self.read(user_id)?.is_empty() {
             return self.change(user_id, |before| {
                 let bullets = Bullets::of(before);
-                let found = bullets.entries().into_iter().find(|entry| id_of(&entry.text) == id);
+                let found = bullets.entries().into_iter().find(|entry| fingerprint(&entry.text) == id);
                 (found.as_ref().map(|entry| bullets.without(entry)), found.is_some())
             });
         }
@@ -232,15 +234,7 @@ fn entries(file: &str) -> Vec<Bullet> {
 }
 
 fn entry(text: String, score: Option<f64>) -> MemoryEntry {
-    MemoryEntry { id: id_of(&text), text, score }
-}
-
-/// FNV-1a of a text.
-fn id_of(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    format!("{hash:016x}")
+    MemoryEntry { id: fingerprint(&text), text, score }
 }
 
 /// A file; empty if there is none.
@@ -367,8 +361,8 @@ mod tests {
         fs::write(&path, format!("- tea\n- {}\n", "x".repeat(most - 20))).unwrap();
         let error = add(&files, "u", "much more than that").unwrap_err().to_string();
         assert!(error.starts_with("the memory is full: `MEMORY.md` would have more than 1 MiB"), "{error}");
-        assert!(files.forget("u", &id_of("tea")).unwrap());
-        assert!(!files.forget("u", &id_of("tea")).unwrap());
+        assert!(files.forget("u", &fingerprint("tea")).unwrap());
+        assert!(!files.forget("u", &fingerprint("tea")).unwrap());
         fs::write(&path, "x".repeat(most + 1)).unwrap();
         let error = files.search("u", "tea", 1).unwrap_err().to_string();
         assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");

@@ -1,16 +1,19 @@
 //! The last node: what the user gets.
 
-use std::sync::Arc;
-
 use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role};
 
-use super::finish::{INVALID, response};
-use crate::{AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, ReactConfig, texts};
+use super::{
+    finish::{INVALID, response},
+    memory_trigger::make_sure,
+};
+use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, texts};
 
 /// Takes the reply from the last thing the model said in this turn, or from what is configured for turns that end
 /// otherwise, and sums the turn up.
-pub(crate) async fn finalize(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
+pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    make_sure(&deps, &state, &cx);
+    let config = &deps.config;
     let outcome = outcome(&state.stop_reason);
     let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
     let reply = match (outcome, &config.limit.at, halt) {

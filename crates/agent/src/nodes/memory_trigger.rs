@@ -3,45 +3,88 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
-use superstep_graph::Cx;
-use superstep_llm::Role;
+use superstep_graph::{Cx, ThreadId};
+use superstep_llm::{Message, Role};
 use tokio::time::sleep;
 
 use crate::{
-    AgentDeps, AgentState, ReactConfig, events,
-    memory::{NOBODY, owner},
+    AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
+    memory::{NOBODY, fingerprint, owner},
     texts,
 };
 
 /// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
 /// failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
-    let Some(trigger) = deps.memory else { return };
-    let Some(message) = state.messages.last().filter(|last| last.role == Role::User) else { return };
-    match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&message.content))) {
-        Ok(true) => {}
-        Ok(false) => return,
-        Err(panic) => {
-            return events::memory_failed(&cx, &format!("the trigger panicked: {}", texts::panic(&*panic)));
-        }
+    let Some(trigger) = &deps.memory else { return };
+    let Some(wish) = Wish::of(&state, &cx) else { return };
+    trigger.begin(&wish.key);
+    // An input without a message says nothing new.
+    if state.messages.last().is_some_and(|last| last.id == wish.message.id) {
+        wish.fulfil(trigger, &deps.config, &state, &cx);
     }
-    let messages = vec![message.clone()];
-    let Some(user_id) = owner(&state, cx.thread()) else { return events::memory_failed(&cx, NOBODY) };
-    let (key, background) = (cx.key(), cx.clone());
-    background.spawn(async move {
-        let store = AssertUnwindSafe(async { trigger.store.add(messages, &user_id, &key).await });
-        let stored = tokio::select! {
-            stored = store.catch_unwind() => stored,
-            reason = give_up(&deps.config, &cx) => return events::memory_failed(&cx, &reason),
+}
+
+/// At the end of a turn: does the same if the turn began in another process, which may have stopped before the memory had stored
+/// it. A memory that has is given the same key once more.
+pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
+    if let Some(trigger) = &deps.memory
+        && let Some(wish) = Wish::of(state, cx)
+        && !trigger.end(&wish.key)
+    {
+        wish.fulfil(trigger, &deps.config, state, cx);
+    }
+}
+
+/// What the user said last, and may want remembered.
+struct Wish {
+    message: Message,
+    /// Equal for the same message of a thread, also on its branches, wherever it is reckoned.
+    key: String,
+}
+
+impl Wish {
+    fn of(state: &AgentState, cx: &Cx) -> Option<Self> {
+        let begins_a_turn = |message: &&Message| {
+            message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
         };
-        match stored {
-            Ok(Ok(_)) => events::memory_stored(&cx),
-            Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
+        let message = state.messages.iter().rev().find(begins_a_turn)?.clone();
+        let thread = cx.thread().map_or("", ThreadId::as_str);
+        let key = format!("{thread}/{}/{}", message.id, fingerprint(&message.content));
+        Some(Self { message, key })
+    }
+
+    /// Hands it to the memory in the background, if it is one.
+    fn fulfil(self, trigger: &MemoryTrigger, config: &ReactConfig, state: &AgentState, cx: &Cx) {
+        match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&self.message.content))) {
+            Ok(true) => {}
+            Ok(false) => return,
             Err(panic) => {
-                events::memory_failed(&cx, &format!("the store panicked: {}", texts::panic(&*panic)))
+                return events::memory_failed(
+                    cx,
+                    &format!("the trigger panicked: {}", texts::panic(&*panic)),
+                );
             }
         }
-    });
+        let Some(user_id) = owner(state, cx.thread()) else { return events::memory_failed(cx, NOBODY) };
+        let (trigger, config, background) = (trigger.clone(), config.clone(), cx.clone());
+        let cx = cx.clone();
+        background.spawn(async move {
+            let Self { message, key } = self;
+            let store = AssertUnwindSafe(async { trigger.store.add(vec![message], &user_id, &key).await });
+            let stored = tokio::select! {
+                stored = store.catch_unwind() => stored,
+                reason = give_up(&config, &cx) => return events::memory_failed(&cx, &reason),
+            };
+            match stored {
+                Ok(Ok(_)) => events::memory_stored(&cx),
+                Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
+                Err(panic) => {
+                    events::memory_failed(&cx, &format!("the store panicked: {}", texts::panic(&*panic)))
+                }
+            }
+        });
+    }
 }
 
 /// Waits as long as the memory may take, and says why that is over. The run ends only after it.
