@@ -36,6 +36,29 @@ async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
 }
 
 #[tokio::test]
+async fn how_far_a_call_is_and_what_a_server_logs_is_seen() {
+    let place = Place::new();
+    let env = "{ SEEN = \"seen\", LOGS = \"disk nearly full\" }";
+    let rule = "[[permissions]]\ntool = \"small_*\"\nthen = \"allow\"";
+    let small = format!("command = \"sh\"\nargs = [\"{SERVER}\"]\nenv = {env}");
+    let mute = small.replace("disk nearly full", "nobody calls me");
+    place.file("agent.toml", &format!("{rule}\n[mcp.small]\n{small}\n[mcp.other]\n{mute}"));
+    let server = serve([call("c1", "small_count", "{}"), txt("done")]).await;
+    let base_url = server.base_url();
+    let run = ["run", "go", "--config", "agent.toml", "--base-url", &base_url, "--model", "m"];
+    let ran = place.run(&run).await.ok();
+    let told: Vec<_> = ran.stderr.lines().filter(|line| line.contains('[')).map(str::trim_end).collect();
+    let wanted =
+        ["    │ [warning] disk nearly full", "    │ [1/2] one", "    │ [info] half of it", "    │ [2/2]"];
+    assert_eq!(
+        told,
+        [&wanted[..], &["MCP server `other`: [warning] nobody calls me"]].concat(),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[tokio::test]
 async fn the_tools_of_servers_are_listed() {
     let place = Place::new();
     configured(&place, "tools = [\"say\", \"fail\"]\n");

@@ -1,6 +1,7 @@
 //! Tools of MCP servers: a program that speaks over its stdin and stdout, and an address.
 
 mod http;
+mod notices;
 mod real;
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
@@ -81,7 +82,10 @@ async fn tools_keep_their_schemas_and_get_the_name_of_their_server() {
     let small = Small::new();
     let server = small.connect().await;
     let names: Vec<String> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
-    assert_eq!(names, ["small_say", "small_fail", "small_die", "small_sleep"]);
+    assert_eq!(
+        names,
+        ["small_say", "small_fail", "small_die", "small_sleep", "small_note", "small_count", "small_grow"]
+    );
     let say = tool(&server, "small_say");
     assert_eq!(say.spec().description, "Says it again.");
     let wanted = json!({"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]});
@@ -89,6 +93,8 @@ async fn tools_keep_their_schemas_and_get_the_name_of_their_server() {
     assert!(say.behaviour().idempotent, "it only reads");
     assert!(tool(&server, "small_fail").behaviour().idempotent, "it says so");
     assert!(!tool(&server, "small_die").behaviour().idempotent);
+    // What its configuration says, for a start and a call.
+    assert_eq!(say.behaviour().timeout, Some(Duration::from_secs(120)));
 }
 
 #[tokio::test]
@@ -190,7 +196,10 @@ async fn only_wanted_tools_are_taken_and_must_be_there() {
     let names: Vec<String> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
     assert_eq!(names, ["small_die", "small_say"]);
     let error = wanting(&["say", "shout"]).await.unwrap_err();
-    assert_eq!(error.to_string(), "MCP server `small` has no tool `shout`; it has say, fail, die, sleep");
+    assert_eq!(
+        error.to_string(),
+        "MCP server `small` has no tool `shout`; it has say, fail, die, sleep, note, count, grow"
+    );
 }
 
 #[tokio::test]

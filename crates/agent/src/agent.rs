@@ -11,8 +11,8 @@ use superstep_graph::{
     RunConfig, RunError, RunStream, State, Status, Streaming, ThreadId,
 };
 use superstep_llm::{
-    ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, Usage,
-    default_counter, seeded_jitter,
+    ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
+    Usage, default_counter, seeded_jitter,
 };
 
 use crate::{
@@ -70,6 +70,7 @@ pub struct AgentBuilder {
     models: Models,
     fallbacks: Vec<Arc<dyn ChatModel>>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
+    tool_sources: Vec<Arc<dyn ToolSource>>,
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
     memory: Option<MemoryTrigger>,
@@ -144,6 +145,13 @@ impl AgentBuilder {
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// Adds tools that come and go: what the source has when a superstep begins is what the model may call in it.
+    #[must_use]
+    pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
+        self.tool_sources.push(source);
         self
     }
 
@@ -278,6 +286,7 @@ impl AgentBuilder {
             models,
             fallbacks,
             tools,
+            tool_sources: sources,
             sub_agents,
             approvals,
             memory,
@@ -312,8 +321,11 @@ impl AgentBuilder {
             registry.insert(Arc::new(agent.clone()))?;
             by_name.insert(agent.spec().name.clone(), agent);
         }
-        if registry.get(&config.finish.tool).is_some() {
-            return Err(RegistryError::Duplicate { name: config.finish.tool.clone() }.into());
+        let sourced: Vec<_> = sources.iter().map(|source| source.tools()).collect();
+        let names = registry.names().chain(sourced.iter().flat_map(|tools| tools.names()));
+        // What a source gains later cannot be refused: a name stays with the one who has it.
+        if let Some(name) = first_repeated(names.chain([&*config.finish.tool]).collect()) {
+            return Err(RegistryError::Duplicate { name: name.to_owned() }.into());
         }
         let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
         let main = retrying(models.main).with_fallbacks(fallbacks);
@@ -324,6 +336,7 @@ impl AgentBuilder {
         let models = Models { main: Arc::new(main), compaction };
         let deps = AgentDeps::new(models, registry, config);
         Ok(AgentDeps {
+            sources,
             approvals,
             memory,
             history,
@@ -345,6 +358,7 @@ impl Agent {
             models: model.into(),
             fallbacks: Vec::new(),
             tools: Vec::new(),
+            tool_sources: Vec::new(),
             sub_agents: Vec::new(),
             approvals: Approvals::Deny,
             memory: None,

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use superstep_graph::{END, NodeRef, Route, START, StateGraph};
-use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, default_counter};
+use futures::future::join_all;
+use superstep_graph::{Cx, END, NodeRef, Route, START, StateGraph};
+use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource, default_counter};
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
@@ -22,6 +23,8 @@ pub struct AgentDeps {
     pub models: Models,
     /// What the model may call.
     pub tools: Arc<ToolRegistry>,
+    /// Where it finds more of that; a name which one of `tools` has, or of a source before, is that one's.
+    pub sources: Vec<Arc<dyn ToolSource>>,
     /// Who is asked before a tool that wants it.
     pub approvals: Approvals,
     /// What to do with what users want remembered.
@@ -56,6 +59,7 @@ impl AgentDeps {
         Self {
             models,
             tools,
+            sources: Vec::new(),
             approvals,
             memory: None,
             history: None,
@@ -72,6 +76,23 @@ impl AgentDeps {
     /// Whether something is to be looked up, and there is something to look into.
     fn retrieves(&self) -> bool {
         self.config.retrieve.is_some() && (self.memory.is_some() || !self.knowledge.is_empty())
+    }
+
+    /// The same with the tools that its sources have now, for one superstep.
+    pub(crate) async fn of_now(self, cx: &Cx) -> Self {
+        if self.sources.is_empty() {
+            return self;
+        }
+        let refreshed = join_all(self.sources.iter().map(|source| source.refresh()));
+        tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => {}
+            _ = refreshed => {}
+        }
+        let mut tools = ToolRegistry::clone(&self.tools);
+        self.sources.iter().for_each(|source| tools.add_missing(&source.tools()));
+        tools.remove(&self.config.finish.tool);
+        Self { tools: Arc::new(tools), ..self }
     }
 }
 

@@ -53,6 +53,11 @@ impl Setup<'_> {
         };
         let took = began.elapsed();
         let shown = End { thread: self.thread().as_str(), state: &outcome.state, outcome: end, took };
+        for (server, said) in
+            self.servers.iter().flat_map(|it| it.logged().into_iter().map(|said| (it.name(), said)))
+        {
+            output.note(&format!("MCP server `{server}`: {}", said.trim_end()));
+        }
         let written = written.and_then(|()| output.end(&shown));
         self.conclude(&mut *output, &shown, &waiting, written)
     }

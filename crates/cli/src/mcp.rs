@@ -1,6 +1,6 @@
 //! The MCP servers of a configuration: `[mcp.NAME]`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::try_join_all;
 use serde::Deserialize;
@@ -31,8 +31,9 @@ pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, St
 }
 
 /// Starts or connects all of them at once.
-pub(crate) async fn connect(chosen: &Chosen) -> Result<Vec<McpServer>, Failure> {
+pub(crate) async fn connect(chosen: &Chosen) -> Result<Vec<Arc<McpServer>>, Failure> {
     let servers = servers(chosen).map_err(Failure::usage)?;
-    let connecting = servers.into_iter().map(|(name, config)| McpServer::connect(name, config));
+    let connecting =
+        servers.into_iter().map(async |(name, config)| McpServer::connect(name, config).await.map(Arc::new));
     try_join_all(connecting).await.map_err(|error| Failure::caused(Exit::Failed, &error))
 }

@@ -243,7 +243,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) turn: &'a TurnArgs,
     pub(crate) agent: Agent,
     dreams: Option<Dreams>,
-    servers: Vec<McpServer>,
+    pub(crate) servers: Vec<Arc<McpServer>>,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -274,9 +274,9 @@ impl<'a> Setup<'a> {
             Some(dreams) => models.history(dreams.history().clone()),
             None => models,
         };
+        let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
         let agent = models
             .tools(tools)
-            .tools(servers.iter().flat_map(McpServer::tools))
             .spill(Arc::new(results::kept(cwd)?))
             .approve_by_interrupt()
             .build()
@@ -298,7 +298,7 @@ impl<'a> Setup<'a> {
         if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
             dream::after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
         }
-        join_all(self.servers.iter().map(McpServer::close)).await;
+        join_all(self.servers.iter().map(|server| server.close())).await;
         exit
     }
 

@@ -78,14 +78,14 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         let (group, asks) = group(&tool.spec().name);
         (group.to_owned(), asks, tool)
     });
-    let of_server = |server: &McpServer| {
+    let of_server = |server: &Arc<McpServer>| {
         let name = format!("mcp.{}", server.name());
         let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
         server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
     };
     let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
     let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
-    join_all(servers.iter().map(McpServer::close)).await;
+    join_all(servers.iter().map(|server| server.close())).await;
     if args.json {
         return show::print(&show::lines(tools.iter().map(|(group, asks, tool)| {
             let spec = tool.spec();

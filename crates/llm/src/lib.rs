@@ -36,6 +36,7 @@ mod tokens;
 mod tool;
 mod tool_cx;
 mod tool_macro;
+mod tool_source;
 
 pub use api_key::ApiKey;
 pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
@@ -65,6 +66,7 @@ pub use tiktoken::Tiktoken;
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;
+pub use tool_source::{RefreshFuture, ToolSource};
 
 /// For what `#[tool]` expands to.
 #[doc(hidden)]

@@ -77,6 +77,18 @@ impl ToolRegistry {
         }
     }
 
+    /// Adds all tools of another registry whose names are free here.
+    pub fn add_missing(&mut self, other: &Self) {
+        for (name, registered) in &other.tools {
+            self.tools.entry(name.clone()).or_insert_with(|| registered.clone());
+        }
+    }
+
+    /// Removes the tool named `name`, if there is one.
+    pub fn remove(&mut self, name: &str) {
+        self.tools.remove(name);
+    }
+
     /// The tool named `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|registered| &registered.tool)
@@ -156,6 +168,19 @@ mod tests {
             assert_eq!(tools.insert(tool(none, object())), Err(RegistryError::Name { name: none.into() }));
         }
         assert_eq!(tools.len(), 1);
+    }
+
+    #[test]
+    fn tools_are_added_where_their_names_are_free() {
+        let (mut tools, mut more) = (ToolRegistry::new(), ToolRegistry::new());
+        tools.insert(tool("add", object())).unwrap();
+        for name in ["add", "echo", "slow"] {
+            more.insert(tool(name, json!({"type": "object"}))).unwrap();
+        }
+        tools.add_missing(&more);
+        tools.remove("slow");
+        assert_eq!(tools.names().collect::<Vec<_>>(), ["add", "echo"]);
+        assert_eq!(tools.get("add").unwrap().spec().parameters, object());
     }
 
     #[test]

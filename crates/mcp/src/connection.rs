@@ -13,21 +13,22 @@ use http::{HeaderName, HeaderValue};
 use process_wrap::tokio::ProcessGroup;
 use process_wrap::tokio::{CommandWrap, KillOnDrop};
 use rmcp::{
-    RoleClient,
-    model::{ClientCapabilities, ClientConfig, Implementation},
-    serve_client,
+    RoleClient, serve_client,
     service::RunningService,
     transport::{
-        StreamableHttpClientTransport, TokioChildProcess,
+        StreamableHttpClientTransport, TokioChildProcess, common::client_side_sse::SseRetryPolicy,
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
 use tokio::{io::AsyncReadExt, process::ChildStderr, task::JoinHandle, time::timeout};
 
-use crate::{McpConfig, Place};
+use crate::{
+    McpConfig, Place,
+    heard::{Ears, Heard, Overheard},
+};
 
 /// A server that is spoken to. Dropped, it is told to end.
-pub(crate) type Connection = RunningService<RoleClient, ClientConfig>;
+pub(crate) type Connection = RunningService<RoleClient, Arc<Ears>>;
 
 /// Variables that programs get whatever the configuration says. None of them is a secret.
 const HANDED_ON: [&str; 14] = [
@@ -56,13 +57,24 @@ const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest event of a server, in bytes.
 const LARGEST_EVENT: usize = 8 << 20;
 
+/// How often, and after which waits, a broken stream of answers is taken up again.
+#[derive(Debug)]
+struct Reconnects;
+
+impl SseRetryPolicy for Reconnects {
+    fn retry(&self, times: usize) -> Option<Duration> {
+        // Somebody waits for the answer; without an end a server that is gone would never be missed.
+        const WAITS_MS: [u64; 4] = [250, 500, 1_000, 2_000];
+        WAITS_MS.get(times).copied().map(Duration::from_millis)
+    }
+}
+
 /// Starts the program, or finds the address, and agrees on a protocol.
 ///
 /// # Errors
 /// What went wrong, without secrets.
-pub(crate) async fn connect(config: &McpConfig) -> Result<Connection, String> {
-    let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
-    let us = ClientConfig::new(ClientCapabilities::default(), us);
+pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
+    let ears = Arc::new(Ears::new(heard));
     match &config.place {
         Place::Program { command, args, env } => {
             let env = looked_up(env)?;
@@ -71,7 +83,8 @@ pub(crate) async fn connect(config: &McpConfig) -> Result<Connection, String> {
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
             let last_words = LastWords::of(stderr);
-            let served = in_time(config.start_timeout, serve_client(us, transport)).await;
+            let transport = Overheard { transport, ears: ears.clone() };
+            let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
                 Err(problem) => Err(last_words.after(problem).await),
@@ -86,11 +99,13 @@ pub(crate) async fn connect(config: &McpConfig) -> Result<Connection, String> {
                 value.set_sensitive(true);
                 read.insert(header, value);
             }
-            let transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            let mut transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(read)
                 .max_sse_event_size(LARGEST_EVENT);
+            transport.retry_config = Arc::new(Reconnects);
             let transport = StreamableHttpClientTransport::from_config(transport);
-            in_time(config.start_timeout, serve_client(us, transport)).await
+            let transport = Overheard { transport, ears: ears.clone() };
+            in_time(config.start_timeout, serve_client(ears, transport)).await
         }
     }
 }

@@ -6,6 +6,7 @@
 mod config;
 mod connection;
 mod content;
+mod heard;
 mod names;
 mod server;
 mod tool;

@@ -1,14 +1,18 @@
 //! A server and its tools.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use rmcp::model::{PaginatedRequestParams, Tool as RemoteTool};
-use superstep_llm::Tool;
-use tokio::{sync::Mutex, time::timeout};
+use superstep_llm::{RefreshFuture, Tool, ToolRegistry, ToolSource};
+use tokio::time::timeout;
 
 use crate::{
     McpConfig,
     connection::{Connection, connect},
+    heard::Heard,
     names::names,
     tool::McpTool,
 };
@@ -35,7 +39,17 @@ const MOST_TOOLS: usize = 1_000;
 /// ```
 pub struct McpServer {
     link: Arc<Link>,
+    offered: Mutex<Offered>,
+}
+
+/// The tools that it has.
+#[derive(Clone)]
+struct Offered {
+    /// In its own order.
     tools: Vec<Arc<dyn Tool>>,
+    by_name: Arc<ToolRegistry>,
+    /// As of which change of its list.
+    changes: u64,
 }
 
 /// A server that cannot be used.
@@ -74,7 +88,8 @@ pub enum McpError {
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) config: McpConfig,
-    connection: Mutex<Option<Arc<Connection>>>,
+    pub(crate) heard: Arc<Heard>,
+    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
 impl McpServer {
@@ -83,21 +98,15 @@ impl McpServer {
     /// # Errors
     /// [`McpError`] if that takes too long or fails, or a tool that the configuration names is not there.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
-        let link = Arc::new(Link { name: name.into(), config, connection: Mutex::new(None) });
+        let (heard, connection) = (Arc::default(), tokio::sync::Mutex::new(None));
+        let link = Arc::new(Link { name: name.into(), config, heard, connection });
         let server = || link.name.clone();
         let refused = |problem| McpError::Connect { server: server(), problem };
         let connection = link.connection().await.map_err(refused)?;
-        let listed = timeout(link.config.start_timeout, list(&connection)).await;
-        let late = |_| Err(format!("it said nothing for {} ms", link.config.start_timeout.as_millis()));
-        let listed =
-            listed.unwrap_or_else(late).map_err(|problem| McpError::List { server: server(), problem })?;
-        let taken = link.taken(listed)?;
-        let names = names(&link.name, taken.iter().map(|tool| &*tool.name));
-        let tool = |(tool, name): (&RemoteTool, String)| -> Arc<dyn Tool> {
-            Arc::new(McpTool::new(link.clone(), tool, name))
-        };
-        let tools = taken.iter().zip(names).map(tool).collect();
-        Ok(Self { link, tools })
+        let unlisted = |problem| McpError::List { server: server(), problem };
+        let listed = link.list(&connection).await.map_err(unlisted)?;
+        let offered = Offered::of(&link, link.taken(listed)?).map_err(unlisted)?;
+        Ok(Self { link, offered: Mutex::new(offered) })
     }
 
     /// What it is called.
@@ -105,14 +114,25 @@ impl McpServer {
         &self.link.name
     }
 
-    /// Its tools, in its own order.
+    /// Its tools of now, in its own order. An agent that is to see how they change is given the server as a
+    /// [`ToolSource`] instead.
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        self.tools.clone()
+        self.offered().tools.clone()
+    }
+
+    /// What it logged since its last call, which no call has told.
+    pub fn logged(&self) -> Vec<String> {
+        self.link.heard.take()
+    }
+
+    fn offered(&self) -> MutexGuard<'_, Offered> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells it to end, and waits for that. A tool of it that is called later starts it again.
     pub async fn close(&self) {
         let Some(connection) = self.link.connection.lock().await.take() else { return };
+        self.link.heard.tools_changed();
         // A call that is still out keeps it; then it ends with that.
         if let Some(mut connection) = Arc::into_inner(connection) {
             let _ = connection.close_with_timeout(self.link.config.start_timeout).await;
@@ -120,13 +140,48 @@ impl McpServer {
     }
 }
 
+impl ToolSource for McpServer {
+    fn tools(&self) -> Arc<ToolRegistry> {
+        self.offered().by_name.clone()
+    }
+
+    /// Asks for the tools if the server said that they are others now, or was started anew. A server that is not there is not
+    /// started for that, and a list that cannot be had or used changes nothing.
+    fn refresh(&self) -> RefreshFuture<'_> {
+        Box::pin(async {
+            let changes = self.link.heard.changes();
+            if self.offered().changes == changes {
+                return;
+            }
+            let Some(connection) = self.link.open().await else { return };
+            let listed = self.link.list(&connection).await;
+            let offered = listed.and_then(|listed| Offered::of(&self.link, self.link.still_there(listed)));
+            let mut known = self.offered();
+            *known = Offered { changes, ..offered.unwrap_or_else(|_| known.clone()) };
+        })
+    }
+}
+
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.tools.iter().map(|tool| &tool.spec().name);
         f.debug_struct("McpServer")
             .field("name", &self.link.name)
-            .field("tools", &names.collect::<Vec<_>>())
+            .field("tools", &self.offered().by_name)
             .finish_non_exhaustive()
+    }
+}
+
+impl Offered {
+    /// # Errors    Which of them cannot be used, and why.
+    fn of(link: &Arc<Link>, taken: Vec<RemoteTool>) -> Result<Self, String> {
+        let names = names(&link.name, taken.iter().map(|tool| &*tool.name));
+        let (mut tools, mut by_name) = (Vec::new(), ToolRegistry::new());
+        for (tool, name) in taken.iter().zip(names) {
+            let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), tool, name));
+            by_name.insert(tool.clone()).map_err(|error| error.to_string())?;
+            tools.push(tool);
+        }
+        Ok(Self { tools, by_name: Arc::new(by_name), changes: 0 })
     }
 }
 
@@ -134,28 +189,59 @@ impl Link {
     /// The connection as it is, or a new one if it broke.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, String> {
         let mut connection = self.connection.lock().await;
-        if let Some(whole) = connection.as_ref().filter(|it| !it.is_closed() && !it.is_transport_closed()) {
+        if let Some(whole) = connection.as_ref().filter(|it| is_whole(it)) {
             return Ok(whole.clone());
         }
-        *connection = None;
-        let new = Arc::new(connect(&self.config).await?);
+        if connection.take().is_some() {
+            self.heard.tools_changed();
+        }
+        let new = Arc::new(connect(&self.config, self.heard.clone()).await?);
         *connection = Some(new.clone());
         Ok(new)
     }
 
+    /// Leaves a connection that is of no use to the calls that still have it.
+    pub(crate) async fn forget(&self, useless: &Arc<Connection>) {
+        let mut connection = self.connection.lock().await;
+        if connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, useless)) {
+            *connection = None;
+            self.heard.tools_changed();
+        }
+    }
+
+    /// The connection, if there is one.
+    async fn open(&self) -> Option<Arc<Connection>> {
+        self.connection.lock().await.clone().filter(|it| is_whole(it))
+    }
+
+    async fn list(&self, connection: &Connection) -> Result<Vec<RemoteTool>, String> {
+        let late = |_| Err(format!("it said nothing for {} ms", self.config.start_timeout.as_millis()));
+        timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late)
+    }
+
     /// Those of the server's tools that the configuration wants, in its order.
     fn taken(&self, listed: Vec<RemoteTool>) -> Result<Vec<RemoteTool>, McpError> {
-        let Some(wanted) = &self.config.tools else { return Ok(listed) };
-        let find = |name: &String| match listed.iter().find(|tool| tool.name == name.as_str()) {
-            Some(tool) => Ok(tool.clone()),
-            None => Err(McpError::NoSuchTool {
+        let missing = |name: &&String| !listed.iter().any(|tool| tool.name == name.as_str());
+        match self.config.tools.iter().flatten().find(missing) {
+            None => Ok(self.still_there(listed)),
+            Some(tool) => Err(McpError::NoSuchTool {
                 server: self.name.clone(),
-                tool: name.clone(),
+                tool: tool.clone(),
                 has: listed.iter().map(|tool| tool.name.to_string()).collect(),
             }),
-        };
-        wanted.iter().map(find).collect()
+        }
     }
+
+    /// The same, of which some may be missing.
+    fn still_there(&self, listed: Vec<RemoteTool>) -> Vec<RemoteTool> {
+        let Some(wanted) = &self.config.tools else { return listed };
+        let find = |name: &String| listed.iter().find(|tool| tool.name == name.as_str()).cloned();
+        wanted.iter().filter_map(find).collect()
+    }
+}
+
+fn is_whole(connection: &Connection) -> bool {
+    !connection.is_closed() && !connection.is_transport_closed()
 }
 
 /// All tools, page by page.

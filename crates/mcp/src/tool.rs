@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use rmcp::{
-    ServiceError,
-    model::{CallToolRequestParams, Tool as RemoteTool, ToolAnnotations},
+    Peer, RoleClient, ServiceError,
+    model::{
+        CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId,
+        ServerResult, Tool as RemoteTool, ToolAnnotations,
+    },
+    service::PeerRequestOptions,
 };
 use serde_json::Value;
 use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
-use tokio::time::sleep;
+use tokio::{runtime::Handle, time::sleep};
 
-use crate::{Ask, content, server::Link};
+use crate::{Ask, Place, connection::Connection, content, server::Link};
 
 /// The most characters of a description that a model is told.
 const LONGEST_DESCRIPTION: usize = 8_000;
@@ -40,35 +44,83 @@ impl McpTool {
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<String, ToolError> {
         let server = &self.link.name;
-        let connection = self.link.connection().await.map_err(|problem| {
-            ToolError::failed(format!("the MCP server `{server}` cannot be reached: {problem}"))
-        })?;
+        let failed = |why: String| Err(ToolError::failed(why));
+        let connection = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
+            connection = self.link.connection() => connection,
+        };
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(problem) => return failed(format!("the MCP server `{server}` cannot be reached: {problem}")),
+        };
+        let limit = self.link.config.call_timeout;
+        // Dropped before it is over, it is cancelled at the server, too.
+        let result = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
+            result = self.ask(&connection, args, cx) => result,
+            () = sleep(limit) => {
+                // A program is slow; an address may be that of another one by now, which does not know us.
+                if matches!(self.link.config.place, Place::Http { .. }) {
+                    self.link.forget(&connection).await;
+                }
+                return failed(format!("the MCP server `{server}` did not answer in {} ms", limit.as_millis()));
+            }
+        };
+        match result {
+            Ok(ServerResult::CallToolResult(result)) => content::text(result),
+            Ok(_) => {
+                failed(format!("the MCP server `{server}` wants something that this program does not do"))
+            }
+            Err(ServiceError::McpError(error)) => failed(error.message.into_owned()),
+            Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
+                self.link.forget(&connection).await;
+                failed(format!(
+                    "the MCP server `{server}` was lost during this call, so nobody knows what came of it; the next call \
+                     starts it again"
+                ))
+            }
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
+    /// Sends the call, and waits for what comes of it.
+    async fn ask(
+        &self,
+        connection: &Connection,
+        args: Value,
+        cx: &ToolCx,
+    ) -> Result<ServerResult, ServiceError> {
         let mut params = CallToolRequestParams::new(self.name.clone());
         if let Value::Object(args) = args {
             params = params.with_arguments(args);
         }
-        // Dropped before it is over, a call is cancelled at the server, too.
-        let limit = self.link.config.call_timeout;
-        let result = tokio::select! {
-            biased;
-            () = cx.cancel.cancelled() => return Err(ToolError::failed("cancelled")),
-            result = connection.call_tool(params) => result,
-            () = sleep(limit) => {
-                let ms = limit.as_millis();
-                return Err(ToolError::failed(format!("the MCP server `{server}` did not answer in {ms} ms")));
-            }
-        };
-        match result {
-            Ok(result) => content::text(result),
-            Err(ServiceError::McpError(error)) => Err(ToolError::failed(error.message.into_owned())),
-            Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
-                Err(ToolError::failed(format!(
-                    "the MCP server `{server}` was lost during this call, so nobody knows what came of it; the next \
-                     call starts it again"
-                )))
-            }
-            Err(error) => Err(ToolError::failed(error.to_string())),
-        }
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
+        let _listening = connection.service().listen(sent.progress_token.clone(), cx);
+        let mut out = Out { peer: connection.peer(), id: Some(sent.id.clone()) };
+        let result = sent.await_response().await;
+        out.id = None;
+        result
+    }
+}
+
+/// A call that is out. Dropped, it is cancelled.
+struct Out<'a> {
+    peer: &'a Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let why = "nobody waits for it any more".to_owned();
+            // A server that cannot be told is lost, and the call with it.
+            let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
+        });
     }
 }
 
@@ -79,7 +131,9 @@ impl Tool for McpTool {
 
     fn behaviour(&self) -> Behaviour {
         let idempotent = self.only_reads() || self.hints.idempotent_hint == Some(true);
-        Behaviour { idempotent, ..Behaviour::default() }
+        // It may have to be started first.
+        let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
+        Behaviour { idempotent, timeout, ..Behaviour::default() }
     }
 
     fn approval(&self, args: &Value) -> Option<String> {

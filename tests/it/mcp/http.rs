@@ -31,6 +31,23 @@ async fn serve() -> (String, Asked) {
     (url, asked)
 }
 
+/// A schema with what gets lost most easily.
+fn schema() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "title": "Größe 😀",
+        "additionalProperties": false,
+        "$defs": {"to": {"anyOf": [{"const": null}, {"type": "string", "pattern": "^\\p{L}+$"}]}},
+        "properties": {
+            "to": {"$ref": "#/$defs/to", "default": null},
+            "many": {"type": "integer", "minimum": -9_007_199_254_740_993_i64, "maximum": u64::MAX},
+            "share": {"type": "number", "multipleOf": 0.1, "exclusiveMaximum": 1.0},
+        },
+        "x-of-theirs": [[], {}, "", null, 1.0, 1],
+    })
+}
+
 async fn answer(stream: TcpStream, asked: Asked) {
     let mut stream = BufReader::new(stream);
     while let Some((head, body)) = request(&mut stream).await {
@@ -46,7 +63,7 @@ async fn answer(stream: TcpStream, asked: Asked) {
                 "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "far", "version": "1"},
             }),
-            "tools/list" => json!({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}),
+            "tools/list" => json!({"tools": [{"name": "look", "inputSchema": schema()}]}),
             "tools/call" => json!({"content": [{"type": "text", "text": "far away"}]}),
             _ => Value::Null,
         };
@@ -93,6 +110,7 @@ async fn an_address_is_asked_with_its_headers_and_each_of_its_tools_is_asked_abo
     headers.insert("x-key".into(), "secret of ${HOME}".into());
     let server = McpServer::connect("far", config).await.unwrap();
     assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
+    assert_eq!(tool(&server, "far_look").spec().parameters.to_string(), schema().to_string());
     let question = tool(&server, "far_look").approval(&json!({})).unwrap();
     assert_eq!(question, "Call look of the MCP server `far` with {}?");
     let secret = format!("secret of {}", std::env::var("HOME").unwrap());

@@ -22,7 +22,7 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, events, texts};
 /// # Errors
 /// At a limit that is to fail the run.
 pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps }.of_now(&cx).await;
     if let Some(update) = summary_due(&deps, &state, &cx) {
         return Ok(update);
     }

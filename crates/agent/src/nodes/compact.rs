@@ -19,6 +19,7 @@ use crate::{
 /// Makes room for the next request. A model that cannot be asked, or that does not sum up, is no failure: then the layers
 /// behind the summary have to do.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    let deps = deps.of_now(&cx).await;
     let meter = Meter::new(&deps, &state);
     let mut room = Room { state: state.clone(), changed: None };
     room.state.context.due = false;

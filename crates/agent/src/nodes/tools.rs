@@ -36,7 +36,7 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, Result
 /// Only if what a call came to cannot be stored.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     let state = outer.agent();
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps }.of_now(&cx).await;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();

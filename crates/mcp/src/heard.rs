@@ -1,0 +1,283 @@
+//! What a server says of its own accord: how far a call is, what it logs, that its tools are others now.
+#![expect(deprecated, reason = "servers log as long as the protocol versions of today are spoken")]
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rmcp::{
+    ClientHandler, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, Implementation, JsonRpcMessage, LoggingLevel,
+        LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ServerNotification,
+    },
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use serde_json::Value;
+use superstep_llm::ToolCx;
+
+/// How many messages are kept for a call that is to come.
+const MOST_KEPT: usize = 100;
+
+/// The longest message, in bytes.
+const LONGEST: usize = 4_096;
+
+/// What stays of it from one connection to the next.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// How often the tools may have become others.
+    changes: AtomicU64,
+    /// What was logged while no call was out.
+    kept: Mutex<VecDeque<String>>,
+}
+
+impl Heard {
+    pub(crate) fn tools_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What was logged while no call was out, once.
+    pub(crate) fn take(&self) -> Vec<String> {
+        lock(&self.kept).drain(..).collect()
+    }
+
+    fn keep(&self, text: String) {
+        let mut kept = lock(&self.kept);
+        if kept.len() == MOST_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(text);
+    }
+}
+
+/// What is heard on one connection, in the order in which it is said: what comes before the result of a call is told before
+/// the call is over.
+pub(crate) struct Ears {
+    heard: Arc<Heard>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    out: Vec<Listening>,
+    /// How far calls are that nobody listens to, or not yet.
+    early: VecDeque<ProgressNotificationParam>,
+}
+
+/// A call that is out.
+struct Listening {
+    token: ProgressToken,
+    /// How far it was last.
+    reached: f64,
+    cx: ToolCx,
+}
+
+/// Hears what is said about a call, until it is dropped.
+pub(crate) struct Attention<'a> {
+    ears: &'a Ears,
+    token: ProgressToken,
+}
+
+/// A transport whose messages are heard on their way.
+pub(crate) struct Overheard<T> {
+    pub(crate) transport: T,
+    pub(crate) ears: Arc<Ears>,
+}
+
+impl Ears {
+    pub(crate) fn new(heard: Arc<Heard>) -> Self {
+        Self { heard, calls: Mutex::default() }
+    }
+
+    /// Tells `cx` how far the call with this token is, and what the server logs meanwhile.
+    pub(crate) fn listen(&self, token: ProgressToken, cx: &ToolCx) -> Attention<'_> {
+        for text in self.heard.take() {
+            cx.output(&text);
+        }
+        let mut calls = lock(&self.calls);
+        let mut call = Listening { token: token.clone(), reached: f64::NEG_INFINITY, cx: cx.clone() };
+        calls.early.iter().filter(|at| at.progress_token == token).for_each(|at| call.is(at));
+        calls.out.push(call);
+        Attention { ears: self, token }
+    }
+
+    fn hear(&self, said: &ServerNotification) {
+        match said {
+            ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
+            ServerNotification::LoggingMessageNotification(said) => {
+                let Some(text) = logged(&said.params) else { return };
+                // The protocol does not say which call it is about.
+                match lock(&self.calls).out.last() {
+                    Some(call) => call.cx.output(&text),
+                    None => self.heard.keep(text),
+                }
+            }
+            ServerNotification::ToolListChangedNotification(_) => self.heard.tools_changed(),
+            _ => {}
+        }
+    }
+}
+
+impl Calls {
+    fn progress(&mut self, at: &ProgressNotificationParam) {
+        match self.out.iter_mut().find(|call| call.token == at.progress_token) {
+            Some(call) => call.is(at),
+            None => {
+                if self.early.len() == MOST_KEPT {
+                    self.early.pop_front();
+                }
+                self.early.push_back(at.clone());
+            }
+        }
+    }
+}
+
+impl Listening {
+    /// It is that far, unless it was further before.
+    fn is(&mut self, at: &ProgressNotificationParam) {
+        if at.progress > self.reached {
+            self.reached = at.progress;
+            self.cx.output(&progress(at));
+        }
+    }
+}
+
+impl Drop for Attention<'_> {
+    fn drop(&mut self) {
+        lock(&self.ears.calls).out.retain(|call| call.token != self.token);
+    }
+}
+
+impl ClientHandler for Ears {
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
+        // Later versions have another beginning than the one that is spoken here.
+        ClientConfig::new(ClientCapabilities::default(), us)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Overheard<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        self.transport.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.transport.receive().await?;
+        if let JsonRpcMessage::Notification(said) = &message {
+            self.ears.hear(&said.notification);
+        }
+        Some(message)
+    }
+
+    async fn close(&mut self) -> Result<(), T::Error> {
+        self.transport.close().await
+    }
+}
+
+fn progress(at: &ProgressNotificationParam) -> String {
+    let total = at.total.map(|total| format!("/{total}")).unwrap_or_default();
+    let message = at.message.as_ref().map(|message| format!(" {message}")).unwrap_or_default();
+    line(format!("[{}{total}]{message}", at.progress))
+}
+
+/// What a message says; nothing if it is for those who look for mistakes in the server.
+fn logged(message: &LoggingMessageNotificationParam) -> Option<String> {
+    let level = match message.level {
+        LoggingLevel::Debug => return None,
+        LoggingLevel::Info => "info",
+        LoggingLevel::Notice => "notice",
+        LoggingLevel::Warning => "warning",
+        LoggingLevel::Error => "error",
+        LoggingLevel::Critical => "critical",
+        LoggingLevel::Alert => "alert",
+        LoggingLevel::Emergency => "emergency",
+    };
+    let logger = message.logger.as_ref().map(|logger| format!(" {logger}")).unwrap_or_default();
+    let text = match &message.data {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some(line(format!("[{level}{logger}] {text}")))
+}
+
+fn line(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(LONGEST));
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::NumberOrString;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn progress_is_a_line() {
+        let at = |done| ProgressNotificationParam::new(ProgressToken(NumberOrString::Number(1)), done);
+        assert_eq!(progress(&at(0.5)), "[0.5]\n");
+        assert_eq!(progress(&at(2.0).with_total(5.0).with_message("reading\n")), "[2/5] reading\n");
+    }
+
+    #[test]
+    fn what_is_logged_is_a_line_and_no_flood() {
+        let message = |level, data| LoggingMessageNotificationParam::new(level, data);
+        assert_eq!(logged(&message(LoggingLevel::Debug, json!("x"))), None);
+        assert_eq!(logged(&message(LoggingLevel::Error, json!("bad"))).unwrap(), "[error] bad\n");
+        let flood = logged(&message(LoggingLevel::Info, json!({ "a": "é".repeat(LONGEST) }))).unwrap();
+        assert!(flood.starts_with(r#"[info] {"a":"é"#) && flood.len() <= LONGEST + 1, "{}", flood.len());
+    }
+
+    #[test]
+    fn what_no_call_hears_is_kept_for_the_next_but_not_for_ever() {
+        let heard = Arc::new(Heard::default());
+        (0..=MOST_KEPT).for_each(|n| heard.keep(format!("{n}\n")));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tells = told.clone();
+        let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push(chunk.to_owned()));
+        let ears = Ears::new(heard.clone());
+        drop(ears.listen(ProgressToken(NumberOrString::Number(1)), &cx));
+        assert_eq!((lock(&told).len(), lock(&told)[0].as_str()), (MOST_KEPT, "1\n"));
+        assert!(heard.take().is_empty() && lock(&ears.calls).out.is_empty());
+    }
+
+    #[test]
+    fn progress_that_comes_before_anybody_listens_is_not_lost() {
+        let token = |id| ProgressToken(NumberOrString::Number(id));
+        let told = Arc::new(Mutex::new(String::new()));
+        let tells = told.clone();
+        let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push_str(chunk));
+        let ears = Ears::new(Arc::default());
+        for (id, done) in [(1, 1.0), (2, 7.0), (1, 2.0)] {
+            lock(&ears.calls).progress(&ProgressNotificationParam::new(token(id), done));
+        }
+        let attention = ears.listen(token(1), &cx);
+        for done in [1.0, 3.0] {
+            lock(&ears.calls).progress(&ProgressNotificationParam::new(token(1), done));
+        }
+        drop(attention);
+        assert_eq!(*lock(&told), "[1]\n[2]\n[3]\n");
+    }
+}

@@ -1,0 +1,139 @@
+//! What servers say of their own accord: progress, logs, and that their tools are others now.
+
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use serde_json::json;
+use superstep::{
+    Event, MemoryCheckpointer, RunConfig, StreamMode,
+    agent::{Agent, AgentState, ReactConfig},
+    llm::{ToolCx, ToolSource, tool},
+    mcp::McpServer,
+};
+use superstep_testing::{
+    script::{Answer, Script, call as call_of, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{Small, call, tool as tool_of};
+
+/// What comes of a call, and what it told meanwhile.
+async fn told(server: &McpServer, name: &str) -> (String, Vec<String>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = told.clone();
+    let cx = ToolCx::new("c1").with_output(move |chunk| tells.lock().unwrap().push(chunk.to_owned()));
+    let reply = tool_of(server, name).call(json!({"what": "x"}), cx).await.unwrap();
+    let told = told.lock().unwrap().clone();
+    (reply.text, told)
+}
+
+fn agent(server: &Arc<McpServer>, answers: impl IntoIterator<Item = Answer>) -> (Agent, ScriptedModel) {
+    let model = ScriptedModel::new(Script::new(answers));
+    let agent = Agent::builder(Arc::new(model.clone())).tool_source(server.clone());
+    let agent = agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(9) });
+    (agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap(), model)
+}
+
+pub(super) fn allowed() -> Vec<superstep::agent::PermissionRule> {
+    vec![superstep::agent::PermissionRule::new("*", superstep::agent::Permit::Allow)]
+}
+
+#[tokio::test]
+async fn progress_and_logs_are_output_of_the_call_and_what_comes_late_is_not() {
+    let small = Small::new();
+    let server = small.connect().await;
+    let (text, told) = told(&server, "small_count").await;
+    assert_eq!((text.as_str(), told.join("").as_str()), ("counted", "[1/2] one\n[info] half of it\n[2/2]\n"));
+}
+
+#[tokio::test]
+async fn what_is_logged_between_calls_is_told_with_the_next_one_or_to_whoever_asks() {
+    let small = Small::new();
+    let server = McpServer::connect("small", small.with("LOGS", "disk nearly full")).await.unwrap();
+    assert_eq!(told(&server, "small_say").await.1, ["[warning] disk nearly full\n"]);
+    assert_eq!(server.logged(), [""; 0]);
+    let server = McpServer::connect("small", small.with("LOGS", "disk nearly full")).await.unwrap();
+    assert_eq!(server.logged(), ["[warning] disk nearly full\n"]);
+    assert_eq!(told(&server, "small_say").await.1, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_agent_streams_the_progress_of_a_call_as_its_output() {
+    let small = Small::new();
+    let server = Arc::new(small.connect().await);
+    let (agent, _) = agent(&server, [call_of("c1", "small_count", "{}"), txt("done")]);
+    let mut stream = agent.process_message_stream("go", RunConfig::thread("t"), StreamMode::Custom);
+    let mut told = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::<AgentState>::Custom { name, data, .. } = event
+            && name.starts_with("tool_")
+        {
+            told.push(format!("{name} {} {}", data["id"], data["chunk"]));
+        }
+    }
+    let wanted = [
+        r#"tool_start "c1" null"#,
+        r#"tool_output "c1" "[1/2] one\n""#,
+        r#"tool_output "c1" "[info] half of it\n""#,
+        r#"tool_output "c1" "[2/2]\n""#,
+        r#"tool_end "c1" null"#,
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[tokio::test]
+async fn the_next_superstep_sees_tools_that_a_server_gained_and_a_round_keeps_those_that_it_began_with() {
+    let small = Small::new();
+    let server = Arc::new(small.connect().await);
+    let (agent, model) = agent(
+        &server,
+        [
+            calls([("c1", "small_grow", "{}"), ("c2", "small_extra", "{}")]),
+            call_of("c3", "small_extra", "{}"),
+            call_of("c4", "small_die", "{}"),
+            call_of("c5", "small_say", r#"{"what":"x"}"#),
+            txt("done"),
+        ],
+    );
+    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+    assert_eq!((results[0], results[2]), ("grown", "extra work"));
+    assert!(results[1].starts_with("Error: unknown tool 'small_extra'"), "{}", results[1]);
+    // Started anew, it is as small as it was; that is known once a call has started it.
+    let extra = |tools: &[superstep::llm::ToolSpec]| tools.iter().any(|tool| tool.name == "small_extra");
+    let seen: Vec<_> = model.requests().iter().map(|request| extra(&request.tools)).collect();
+    assert_eq!(seen, [false, true, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_server_keeps_its_tools_where_the_new_list_is_of_no_use_and_those_that_are_wanted() {
+    let small = Small::new();
+    let wanted = Some(vec!["grow".to_owned(), "say".to_owned()]);
+    let config = superstep::mcp::McpConfig { tools: wanted, ..small.config() };
+    let server = McpServer::connect("small", config).await.unwrap();
+    call(&server, "small_grow", json!({})).await.unwrap();
+    server.refresh().await;
+    let names: Vec<_> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
+    assert_eq!(names, ["small_grow", "small_say"]);
+    // Nobody is there to ask; nothing is started for that.
+    server.close().await;
+    server.refresh().await;
+    assert_eq!(server.tools().len(), 2);
+    assert_eq!(small.seen().matches("started").count(), 1);
+}
+
+/// Says it differently.
+#[tool(name = "small_say")]
+async fn say() -> &'static str {
+    "mine"
+}
+
+#[tokio::test]
+async fn two_tools_of_one_name_are_refused_whoever_they_are_of() {
+    let small = Small::new();
+    let server = Arc::new(small.connect().await);
+    let model = Arc::new(ScriptedModel::new(Script::new([])));
+    let error = Agent::builder(model).tools([say()]).tool_source(server).build().map(drop).unwrap_err();
+    assert!(error.to_string().starts_with("two tools are named `small_say`"), "{error}");
+}
