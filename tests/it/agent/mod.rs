@@ -4,10 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails a test")]
 
-mod check;
+pub(crate) mod check;
+pub(crate) mod crash;
 mod kit;
 mod show;
-mod writes;
+pub(crate) mod writes;
 
 mod approvals;
 mod asked_outside;

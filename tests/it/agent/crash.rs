@@ -1,0 +1,129 @@
+//! Programs that stop when they write something or are cancelled when they tell something, and what comes after.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde_json::Value;
+use superstep::{
+    Checkpointer, Event, MemoryCheckpointer, StreamMode,
+    agent::{Agent, AgentState, Reply},
+    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Role},
+};
+use superstep_testing::{
+    script::{Answer, Script},
+    scripted::ScriptedModel,
+    wire::WireServer,
+};
+
+use super::{
+    check,
+    writes::{At, watched},
+};
+use crate::support::{head, t};
+
+/// Where a program stops: it has not yet written, or it has just written.
+pub(crate) const STOPS: [At; 2] = [At::HangsBefore, At::HangsAfter];
+
+/// Whether a model is a script in this process, or a server that speaks over loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Here,
+    Wired,
+}
+
+pub(crate) const LEVELS: [Level; 2] = [Level::Here, Level::Wired];
+
+/// A model that answers these, and its server, which has to live as long.
+pub(crate) async fn model(
+    level: Level,
+    answers: impl IntoIterator<Item = Answer>,
+) -> (Arc<dyn ChatModel>, Option<WireServer>) {
+    let script = Script::new(answers);
+    if level == Level::Here {
+        return (Arc::new(ScriptedModel::new(script)), None);
+    }
+    let server = WireServer::start(script).await.unwrap();
+    let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+    (Arc::new(OpenAiModel::new(config).unwrap()), Some(server))
+}
+
+/// What came of a turn whose program stopped.
+pub(crate) struct Lives {
+    /// Whether it stopped at all: there are as many places to stop as there are turns that did.
+    pub(crate) stopped: bool,
+    pub(crate) reply: Reply,
+    /// The agent of the last program.
+    pub(crate) agent: Agent,
+}
+
+/// Has a program take a turn that stops when it stores something for the `n`-th time, and another one go on.
+pub(crate) async fn lives(
+    (at, n): (At, usize),
+    level: Level,
+    answers: &[Answer],
+    program: impl AsyncFn(Arc<dyn ChatModel>, Arc<dyn Checkpointer>) -> Agent,
+) -> Lives {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let (stops, now) = watched(store.clone(), at, n);
+    let (first, server) = model(level, answers.to_vec()).await;
+    let agent = program(first, stops).await;
+    let ended = tokio::select! {
+        reply = agent.process_message("go", t()) => Some(reply.unwrap()),
+        () = now.notified() => None,
+    };
+    if let Some(reply) = ended {
+        return Lives { stopped: false, reply, agent };
+    }
+    drop((agent, server));
+    let stored = store.load(&"t".into(), None).await.unwrap().is_some();
+    let (all, all_server) = model(level, []).await;
+    let reader = program(all, store.clone()).await;
+    let said = match stored {
+        true => head(reader.graph())
+            .await
+            .values
+            .messages
+            .iter()
+            .filter(|said| said.role == Role::Assistant)
+            .count(),
+        false => 0,
+    };
+    drop((reader, all_server));
+    // What the model said and nobody stored it says again.
+    let (second, server) = model(level, answers[said..].to_vec()).await;
+    let agent = program(second, store.clone()).await;
+    let reply = match stored {
+        true => agent.resume(t()).await.unwrap(),
+        false => agent.process_message("go", t()).await.unwrap(),
+    };
+    if let Some(server) = server {
+        server.check().unwrap();
+    }
+    Lives { stopped: true, reply, agent }
+}
+
+/// Takes a turn that is cancelled at its `n`-th event, and gives what that told; nothing if there are less.
+pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
+    let config = t();
+    let token = config.cancel.clone();
+    let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
+    let (mut seen, mut last) = (0, None);
+    while let Some(event) = stream.next().await {
+        if let Event::Custom { data, .. } = event {
+            seen += 1;
+            if seen == n {
+                token.cancel();
+                last = Some(data);
+            }
+        }
+    }
+    stream.outcome().await.unwrap();
+    last
+}
+
+/// The state of the thread, whose conversation is whole.
+pub(crate) async fn state(agent: &Agent) -> AgentState {
+    let state = head(agent.graph()).await.values;
+    check::calls_are_answered(state.messages.iter());
+    state
+}
