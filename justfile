@@ -30,6 +30,10 @@ deny:
 review:
     cargo insta review
 
+# Real MCP servers, and the protocol's suite for clients, for the tests that want them.
+mcp:
+    sh tests/it/mcp/install.sh target/mcp
+
 # A mock server that judges clients, for the test that asks for a second opinion.
 llmock:
     python3 -m venv target/llmock && target/llmock/bin/pip install llmock==0.2.2

@@ -1,5 +1,6 @@
 //! Tools of MCP servers: a program that speaks over its stdin and stdout, and an address.
 
+mod conformance;
 mod crash;
 mod http;
 mod notices;
