@@ -154,5 +154,5 @@ fn extends(before: &Request, after: &Request) -> bool {
     {
         rest = &rest[1..];
     }
-    rest.len() <= 3 && rest.iter().all(one_shot)
+    rest.len() <= 4 && rest.iter().all(one_shot)
 }

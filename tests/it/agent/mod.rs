@@ -54,6 +54,7 @@ mod tools;
 mod transcripts;
 mod treatment;
 mod turns;
+mod wired;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
