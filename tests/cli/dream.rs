@@ -8,7 +8,7 @@ use superstep_testing::{
     wire::WireServer,
 };
 
-use crate::support::{Place, serve};
+use crate::support::{Place, received, serve};
 
 const CONFIG: &str = "[memory]\nstore = \"file\"\nretrieve = 0\ntools = false\n[dream]\nturns = 2\n[retry]\nmax_attempts = 1\n";
 
@@ -157,4 +157,22 @@ async fn dreams_that_cannot_be_are_refused() {
         2,
         "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`",
     );
+}
+
+#[tokio::test]
+async fn a_dream_that_was_killed_is_gone_on_with_and_edits_nothing_twice() {
+    let place = place();
+    let dies = Answer::stream().text(["I "]).stall();
+    let server = serve([txt("I see."), edit("# Memory", "# Memory\n- x"), dies, txt("Done.")]).await;
+    let flags = flags(&server);
+    let run = ["run", "hello", "--config", "agent.toml", "-q"];
+    place.run(&with(&run, &flags)).await.ok();
+    let mut killed = place.start(&with(&["dream", "--now", "--config", "agent.toml"], &flags));
+    received(&server, 3).await;
+    killed.child.kill().await.unwrap();
+    let other = place.start(&with(&["dream", "--config", "agent.toml"], &flags));
+    assert_eq!(other.end().await.ok().stdout, "dreamt of 1 turn of `me`: Done.\n");
+    assert_eq!(memory(&place, "me"), "# Memory\n- x\n");
+    let requests = server.requests();
+    assert_eq!((requests.len(), &requests[2]["messages"]), (4, &requests[3]["messages"]));
 }

@@ -292,7 +292,8 @@ impl Dreams {
         if let Some(thread) = &thread {
             let head = agent.graph().get_state(thread, None).await?;
             if !head.next.is_empty() && head.values.goes_on(&head.next, &cursor.read) {
-                if settings.rests(&cursor, now_ms) && !asked {
+                let rests = settings.rests(&cursor, now_ms) && !asked;
+                if rests || config.cancel.is_cancelled() {
                     return Ok(Dreamt::NotDue { waiting: head.values.entries.len() });
                 }
                 return self.run(agent, None, config).await;
@@ -303,7 +304,7 @@ impl Dreams {
         let (most, bytes) = (settings.most_turns(), settings.most_bytes);
         let unread = history.read(user, cursor.read.clone(), most, bytes).await.map_err(files)?;
         let waiting = unread.turns.len();
-        let is_due = waiting > 0 && (asked || settings.due(&unread.turns, &cursor, now_ms).is_some());
+        let is_due = waiting > 0 && (asked || settings.due(&unread, &cursor, now_ms).is_some());
         if !is_due || config.cancel.is_cancelled() {
             return Ok(Dreamt::NotDue { waiting });
         }

@@ -71,7 +71,7 @@ pub struct TurnRecord {
     pub reply: String,
     /// How it ended.
     pub outcome: AgentOutcome,
-    /// The tools that were executed, in call order, each as often as it was.
+    /// The first hundred of the tools that were executed, in call order, each as often as it was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools_used: Vec<String>,
 }
@@ -123,22 +123,22 @@ impl TurnHistory {
         &self.folders
     }
 
-    /// Adds a turn, once: if the node runs again, it looks whether its line is among those written since the first time.
-    pub(crate) async fn keep(
+    /// Where a user's file ended when this task first asked.
+    pub(crate) async fn end(&self, user: &str, within: Duration, cx: &Cx) -> Result<u64, NodeError> {
+        let file = self.file(user);
+        cx.once("history", async |_| patiently(within, move || file.end()).await).await
+    }
+
+    /// Adds a turn to a user's file, unless it is among the lines behind `since`.
+    pub(crate) async fn add(
         &self,
         user: &str,
         turn: TurnRecord,
+        since: u64,
         within: Duration,
-        cx: &Cx,
-    ) -> Result<(), NodeError> {
+    ) -> io::Result<()> {
         let file = self.file(user);
-        let since = cx.once("history", async |_| {
-            let file = file.clone();
-            patiently(within, move || file.end()).await
-        });
-        let since = since.await?;
-        patiently(within, move || file.append(&turn, since)).await?;
-        Ok(())
+        patiently(within, move || file.append(&turn, since)).await
     }
 }
 

@@ -5,7 +5,8 @@ use std::{fs, sync::Arc};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    CheckpointId, Checkpointer, Event, MemoryCheckpointer, RunConfig, State, StreamMode, TokioClock,
+    CheckpointId, Checkpointer, Durability, Event, MemoryCheckpointer, RunConfig, State, StreamMode,
+    TokioClock,
     agent::{Agent, AgentOutcome, AgentState, HistoryPlace, TurnHistory, TurnRecord},
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
 };
@@ -157,6 +158,18 @@ async fn a_history_that_cannot_be_written_is_told_and_stops_nothing() {
     assert_eq!(failed, [json!({ "reason": "another process has had it for 5000 ms" })]);
     file.unlock().unwrap();
     assert_eq!(place.lines("t").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_a_line_however_its_thread_is_stored() {
+    let place = Place::new();
+    let agent = place.agent(scripted([txt("ok"), txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
+    for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
+        agent.process_message("go", RunConfig { durability, ..t() }).await.unwrap();
+    }
+    let mut ids: Vec<_> = place.lines("t").await.into_iter().map(|turn| turn.id).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 3, "{ids:?}");
 }
 
 async fn head(store: &dyn Checkpointer) -> CheckpointId {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ReactConfig,
-    ToolMode, TurnRecord, texts,
+    ToolMode, Unread, texts,
 };
 
 use super::cursor::DreamCursor;
@@ -22,7 +22,7 @@ use super::cursor::DreamCursor;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DreamConfig {
-    /// A dream is due when so many turns wait for it.
+    /// A dream is due when so many turns wait for it, or more than it can take.
     pub turns: usize,
     /// A dream is due when the oldest turn that waits for it ended longer ago than this, in milliseconds. A dream that failed is
     /// not tried again before as much time is over.
@@ -68,13 +68,14 @@ pub enum Due {
 }
 
 impl DreamConfig {
-    /// Whether a dream is due, with these turns behind what was read.
-    pub(super) fn due(&self, waiting: &[TurnRecord], cursor: &DreamCursor, now_ms: i64) -> Option<Due> {
-        let oldest = waiting.first()?;
+    /// Whether a dream is due, with this behind what was read.
+    pub(super) fn due(&self, unread: &Unread, cursor: &DreamCursor, now_ms: i64) -> Option<Due> {
+        let oldest = unread.turns.first()?;
         if self.rests(cursor, now_ms) {
             return None;
         }
-        if waiting.len() >= self.turns {
+        // What is more than one dream takes is enough.
+        if unread.turns.len() >= self.turns || unread.more {
             return Some(Due::Turns);
         }
         self.is_over(oldest.at_ms, now_ms).then_some(Due::Time)
@@ -123,7 +124,7 @@ impl DreamConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentOutcome, HistoryPlace, dream::cursor::LastDream};
+    use crate::{AgentOutcome, HistoryPlace, TurnRecord, dream::cursor::LastDream};
 
     const MINUTE: i64 = 60_000;
 
@@ -141,9 +142,10 @@ mod tests {
     }
 
     fn due(ended: &[i64], last: Option<LastDream>, now_ms: i64) -> Option<Due> {
-        let waiting: Vec<_> = ended.iter().map(|at| turn(*at)).collect();
+        let turns: Vec<_> = ended.iter().map(|at| turn(*at)).collect();
+        let unread = Unread { turns, ..Unread::default() };
         let cursor = DreamCursor { read: HistoryPlace::default(), last };
-        DreamConfig::default().due(&waiting, &cursor, now_ms)
+        DreamConfig::default().due(&unread, &cursor, now_ms)
     }
 
     #[test]

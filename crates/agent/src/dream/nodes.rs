@@ -50,7 +50,7 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
     let most = desk.config.most_turns();
     let unread = desk.history.read(&desk.user, cursor.read.clone(), most, most_bytes).await?;
     let asked = state.asked.then_some(Due::Asked).filter(|_| !unread.turns.is_empty());
-    let due = asked.or_else(|| desk.config.due(&unread.turns, &cursor, cx.now_ms()));
+    let due = asked.or_else(|| desk.config.due(&unread, &cursor, cx.now_ms()));
     let update = DreamState::update().due(due).settled(false).from(cursor.read);
     let Some(due) = due else {
         return Ok(update.entries(Vec::new()));

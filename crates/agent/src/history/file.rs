@@ -35,6 +35,8 @@ pub struct Unread {
     pub from: HistoryPlace,
     /// Where they end.
     pub to: HistoryPlace,
+    /// Whether there is more behind them.
+    pub more: bool,
 }
 
 #[derive(Clone)]
@@ -89,11 +91,12 @@ impl HistoryFile {
             Err(error) => return Err(error),
         };
         let from = find(&file, from)?;
-        let mut unread = Unread { turns: Vec::new(), to: from.clone(), from };
+        let mut unread = Unread { turns: Vec::new(), to: from.clone(), from, more: false };
         let mut lines = Lines::new(&file, unread.to.offset);
         while let Some(line) = lines.next()? {
             let is_one_more = unread.turns.len() < max && line.end - unread.from.offset <= max_bytes;
             if !is_one_more && !unread.turns.is_empty() {
+                unread.more = true;
                 break;
             }
             unread.to.offset = line.end;

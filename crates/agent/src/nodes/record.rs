@@ -1,20 +1,39 @@
 //! The node behind the last one: the turn becomes a line of its user's history. It is there only if a history is configured.
 
-use superstep_graph::Cx;
+use superstep_graph::{Cx, NodeError};
 
 use crate::{
-    AgentDeps, AgentState, TurnRecord, events,
+    AgentDeps, AgentState, TurnHistory, TurnRecord, events,
     memory::{NOBODY, owner},
 };
 
 /// Writes the turn down, once. The state stays as it is, and no failure reaches the run.
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
-    let (Some(history), Some(outcome)) = (&deps.history, state.outcome) else { return };
+    let Some(history) = &deps.history else { return };
     let Some(user) = owner(&state, cx.thread()) else { return events::turn_not_recorded(&cx, NOBODY) };
-    let turn = TurnRecord::new(outcome, &state, &cx);
-    let id = turn.id.clone();
-    match history.keep(&user, turn, deps.config.memory_timeout, &cx).await {
-        Ok(()) => events::turn_recorded(&cx, &id),
+    match written(&deps, history, &user, &state, &cx).await {
+        Ok(Some(id)) => events::turn_recorded(&cx, &id),
+        Ok(None) => {
+            events::turn_not_recorded(&cx, "the turn has no outcome; `finalize` comes before `record`")
+        }
         Err(error) => events::turn_not_recorded(&cx, &error.to_string()),
     }
+}
+
+/// The id of the line; `None` for a turn that has not ended.
+async fn written(
+    deps: &AgentDeps,
+    history: &TurnHistory,
+    user: &str,
+    state: &AgentState,
+    cx: &Cx,
+) -> Result<Option<String>, NodeError> {
+    let Some(outcome) = state.outcome else { return Ok(None) };
+    let within = deps.config.memory_timeout;
+    let since = history.end(user, within, cx).await?;
+    // By now the checkpoint is stored after which the task is named.
+    let turn = TurnRecord::new(outcome, state, cx);
+    let id = turn.id.clone();
+    history.add(user, turn, since, within).await?;
+    Ok(Some(id))
 }
