@@ -1,8 +1,6 @@
 //! Over loopback, on the real clock: what other files hold against a paused one, as far as it does not depend on how long it takes.
 
-use std::time::Duration;
-
-use superstep::agent::{AgentOutcome, Budget, ReactConfig, ResultOrder, ToolMode};
+use superstep::agent::{AgentOutcome, ReactConfig, ResultOrder, ToolMode};
 use superstep_testing::script::{Answer, calls, txt};
 
 use super::{
@@ -99,16 +97,6 @@ fn e32_one_design_says_a_word_about_it() {
     let halt = "I noticed that you have interrupted me. What can I do for you?";
     assert_eq!((first.messages.last().unwrap().content.as_str(), first.final_reply.as_str()), (halt, halt));
     assert!(first.metadata.is_interrupted && !ran.state().metadata.is_interrupted);
-}
-
-#[test]
-fn d30_a_tool_is_stopped_when_the_time_is_over() {
-    let budget = Budget { wall: Some(Duration::from_millis(300)), reserve_final: true, ..Budget::default() };
-    let scenario = Scenario::new([calls([("c1", "hang", "{}")]), txt("too slow")]).tools(&["hang"]);
-    let ran = scenario.config(|config| ReactConfig { budget, ..config }).play_wired();
-    assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
-    assert_eq!((ran.state().stop_reason.as_str(), ran.reply()), ("budget_wall", "too slow"));
-    assert!(ran.requests[1].get("tools").is_none());
 }
 
 #[test]
