@@ -183,7 +183,7 @@ fn short(text: &str, most: usize) -> String {
 }
 
 /// Does something to a file that somebody else may hold, which `None` says; waits so long for it to be free.
-async fn patiently<T: Send + 'static>(
+pub(crate) async fn patiently<T: Send + 'static>(
     within: Duration,
     work: impl Fn() -> io::Result<Option<T>> + Clone + Send + 'static,
 ) -> io::Result<T> {

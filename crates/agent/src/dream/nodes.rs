@@ -11,7 +11,9 @@ use super::{
     entries,
 };
 use crate::{
-    AgentOutcome, AgentState, ContextView, MemoryFiles, RequestSize, TurnHistory, events, history::blocking,
+    AgentOutcome, AgentState, ContextView, MemoryFiles, RequestSize, TurnHistory, events,
+    history::{blocking, patiently},
+    memory::PATIENCE,
     workspace::EditJournal,
 };
 
@@ -56,9 +58,14 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
         return Ok(update.entries(Vec::new()));
     };
     let (user, memory, journal, alone) = (desk.user, desk.memory, desk.journal, desk.alone);
+    let held = alone.clone();
+    let begin = move || {
+        let _alone = &held;
+        memory.begin(&user)
+    };
+    patiently(PATIENCE, begin).await?;
     blocking(move || {
         let _alone = alone;
-        memory.begin(&user)?;
         journal.clear()
     })
     .await?;

@@ -4,8 +4,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use superstep_graph::store::{Scope, Words, bm25, having, terms};
@@ -16,7 +15,7 @@ use super::{
     bullets::{Bullet, Bullets, plain},
     fingerprint, said,
 };
-use crate::thread_folders::ThreadFolders;
+use crate::{history::patiently, thread_folders::ThreadFolders};
 
 /// The name of the file, of the lock beside it, and of what is to take its place.
 const FILE: &str = "MEMORY.md";
@@ -27,7 +26,7 @@ const NEXT: &str = ".MEMORY.md.next";
 pub(crate) const MOST: u64 = 1 << 20;
 
 /// How long another program may hold a file.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Remembers in files: a `MEMORY.md` for each user, in a folder of its own.
 ///
@@ -75,9 +74,9 @@ impl MemoryFiles {
         Ok(self.file_of(user_id)?.with_file_name(LOCK))
     }
 
-    /// Makes a user's file if there is none, or nothing in it.
+    /// Makes a user's file if there is none, or nothing in it; `None` if another program has it.
     #[cfg(feature = "workspace-tools")]
-    pub(crate) fn begin(&self, user_id: &str) -> io::Result<()> {
+    pub(crate) fn begin(&self, user_id: &str) -> io::Result<Option<()>> {
         self.change(user_id, |before| {
             (before.trim().is_empty().then(|| super::bullets::EMPTY.to_owned()), ())
         })
@@ -98,35 +97,34 @@ impl MemoryFiles {
         }
     }
 
-    /// Puts another file in the place of a user's, if `change` makes one of it.
-    fn change<T>(&self, user_id: &str, change: impl Fn(&str) -> (Option<String>, T)) -> io::Result<T> {
+    /// Puts another file in the place of a user's, if `change` makes one of it; `None` if another program changes it now.
+    fn change<T>(
+        &self,
+        user_id: &str,
+        change: impl FnOnce(&str) -> (Option<String>, T),
+    ) -> io::Result<Option<T>> {
         let path = self.file_of(user_id)?;
-        let _lock = lock(&path.with_file_name(LOCK))?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let before = read(&path)?;
-            let (after, done) = change(&before);
-            let Some(after) = after else { return Ok(done) };
-            if after.len() as u64 > MOST && after.len() > before.len() {
-                return Err(io::Error::other(format!(
-                    "the memory is full: `{FILE}` would have more than {} MiB; forget something first",
-                    MOST >> 20
-                )));
-            }
-            let next = path.with_file_name(NEXT);
-            write(&next, &after, &path)?;
-            // Editors know nothing of the lock.
-            if read(&path)? == before {
-                fs::rename(&next, &path)?;
-                return Ok(done);
-            }
-            if Instant::now() > until {
-                return Err(busy());
-            }
+        let Some(_lock) = lock(&path.with_file_name(LOCK))? else { return Ok(None) };
+        let before = read(&path)?;
+        let (after, done) = change(&before);
+        let Some(after) = after else { return Ok(Some(done)) };
+        if after.len() as u64 > MOST && after.len() > before.len() {
+            return Err(io::Error::other(format!(
+                "the memory is full: `{FILE}` would have more than {} MiB; forget something first",
+                MOST >> 20
+            )));
         }
+        let next = path.with_file_name(NEXT);
+        write(&next, &after, &path)?;
+        // Editors know nothing of the lock.
+        if read(&path)? != before {
+            return Ok(None);
+        }
+        fs::rename(&next, &path)?;
+        Ok(Some(done))
     }
 
-    fn add(&self, user_id: &str, texts: &[String]) -> io::Result<Vec<MemoryEntry>> {
+    fn add(&self, user_id: &str, texts: &[String]) -> io::Result<Option<Vec<MemoryEntry>>> {
         let add = |before: &str| {
             let mut file = before.to_owned();
             for text in texts {
@@ -137,10 +135,8 @@ impl MemoryFiles {
             }
             (Some(file).filter(|file| file != before), ())
         };
-        if !texts.is_empty() {
-            self.change(user_id, add)?;
-        }
-        Ok(texts.iter().map(|text| entry(text.clone(), None)).collect())
+        let done = if texts.is_empty() { Some(()) } else { self.change(user_id, add)? };
+        Ok(done.map(|()| texts.iter().map(|text| entry(text.clone(), None)).collect()))
     }
 
     fn search(&self, user_id: &str, query: &str, limit: usize) -> io::Result<Vec<MemoryEntry>> {
@@ -159,27 +155,26 @@ impl MemoryFiles {
         Ok(found.into_iter().map(|(found, score)| entry(found.text, Some(score))).collect())
     }
 
-    fn forget(&self, user_id: &str, id: &str) -> io::Result<bool> {
-        if !self.read(user_id)?.is_empty() {
-            return self.change(user_id, |before| {
-                let bullets = Bullets::of(before);
-                let found = bullets.entries().into_iter().find(|entry| fingerprint(&entry.text) == id);
-                (found.as_ref().map(|entry| bullets.without(entry)), found.is_some())
-            });
+    fn forget(&self, user_id: &str, id: &str) -> io::Result<Option<bool>> {
+        if self.read(user_id)?.is_empty() {
+            return Ok(Some(false));
         }
-        Ok(false)
+        self.change(user_id, |before| {
+            let bullets = Bullets::of(before);
+            let found = bullets.entries().into_iter().find(|entry| fingerprint(&entry.text) == id);
+            (found.as_ref().map(|entry| bullets.without(entry)), found.is_some())
+        })
     }
 
-    /// Does something with a user's file where it keeps nobody waiting.
+    /// Does something with a user's file where it keeps nobody waiting, as soon as no other program has it.
     fn work<'a, T: Send + 'static>(
         &self,
         user_id: &str,
-        work: impl FnOnce(&Self, &str) -> io::Result<T> + Send + 'static,
+        work: impl Fn(&Self, &str) -> io::Result<Option<T>> + Clone + Send + 'static,
     ) -> MemoryFuture<'a, T> {
         let (files, user_id) = (self.clone(), user_id.to_owned());
         Box::pin(async move {
-            let done = tokio::task::spawn_blocking(move || work(&files, &user_id)).await;
-            let done = done.map_err(|_| MemoryError("the memory panicked".to_owned()))?;
+            let done = patiently(PATIENCE, move || work(&files, &user_id)).await;
             done.map_err(|error| MemoryError(format!("the memory cannot be read or written: {error}")))
         })
     }
@@ -209,13 +204,13 @@ impl LongTermMemory for MemoryFiles {
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         let query = query.to_owned();
-        self.work(user_id, move |files, user| files.search(user, &query, limit))
+        self.work(user_id, move |files, user| files.search(user, &query, limit).map(Some))
     }
 
     fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         self.work(user_id, move |files, user| {
             let entries = entries(&files.read(user)?);
-            Ok(entries.into_iter().take(limit).map(|found| entry(found.text, None)).collect())
+            Ok(Some(entries.into_iter().take(limit).map(|found| entry(found.text, None)).collect()))
         })
     }
 
@@ -269,28 +264,18 @@ fn write(next: &Path, text: &str, of: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Waits until no other program holds the lock, which is ours until it is dropped.
-fn lock(path: &Path) -> io::Result<File> {
+/// Takes the lock, which is ours until it is dropped; `None` if another program holds it.
+fn lock(path: &Path) -> io::Result<Option<File>> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file());
     if is_link {
         return Err(io::Error::other(format!("`{LOCK}` is no file")));
     }
     let file = private().write(true).create(true).truncate(false).open(path)?;
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            Err(TryLockError::WouldBlock) => return Err(busy()),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
-}
-
-fn busy() -> io::Error {
-    io::Error::other(format!("another program has been changing `{FILE}` for {} s", PATIENCE.as_secs()))
 }
 
 /// For the owner only.
@@ -312,7 +297,7 @@ mod tests {
     }
 
     fn add(files: &MemoryFiles, user: &str, text: &str) -> io::Result<Vec<MemoryEntry>> {
-        files.add(user, &[plain(text)])
+        Ok(files.add(user, &[plain(text)])?.expect("nobody else has the file"))
     }
 
     #[test]
@@ -361,8 +346,8 @@ mod tests {
         fs::write(&path, format!("- tea\n- {}\n", "x".repeat(most - 20))).unwrap();
         let error = add(&files, "u", "much more than that").unwrap_err().to_string();
         assert!(error.starts_with("the memory is full: `MEMORY.md` would have more than 1 MiB"), "{error}");
-        assert!(files.forget("u", &fingerprint("tea")).unwrap());
-        assert!(!files.forget("u", &fingerprint("tea")).unwrap());
+        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(true));
+        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(false));
         fs::write(&path, "x".repeat(most + 1)).unwrap();
         let error = files.search("u", "tea", 1).unwrap_err().to_string();
         assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");
@@ -370,26 +355,39 @@ mod tests {
         assert_eq!(add(&files, "u", "x").unwrap_err().to_string(), "`MEMORY.md` is no UTF-8 text");
     }
 
-    #[test]
-    fn many_programs_lose_nothing() {
-        let (dir, _) = files();
-        thread::scope(|scope| {
-            for nth in 0..8 {
-                // Each has a lock of its own, as another program has.
-                let files = MemoryFiles::new(dir.path(), "memory").unwrap();
-                scope.spawn(move || {
-                    (0..10).for_each(|at| drop(add(&files, "u", &format!("{nth} {at}")).unwrap()))
-                });
-            }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_programs_lose_nothing() {
+        let (dir, files) = files();
+        let programs = (0..8).map(|nth| {
+            // Each has a lock of its own, as another program has.
+            let files = MemoryFiles::new(dir.path(), "memory").unwrap();
+            tokio::spawn(async move {
+                for at in 0..10 {
+                    let messages = vec![Message::user(format!("{nth} {at}"))];
+                    LongTermMemory::add(&files, messages, "u", "").await.unwrap();
+                }
+            })
         });
-        let files = MemoryFiles::new(dir.path(), "memory").unwrap();
+        for program in programs.collect::<Vec<_>>() {
+            program.await.unwrap();
+        }
         assert_eq!(entries(&files.read("u").unwrap()).len(), 80);
         let folder = files.file_of("u").unwrap();
-        let mut left: Vec<_> =
+        let left: Vec<_> =
             fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        // Of several who make the folders at once, each hides the first one that it made.
-        left.retain(|name| name != ".gitignore");
         assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_another_program_keeps_is_an_error_after_a_while() {
+        let (_dir, files) = files();
+        let path = files.file_of("u").unwrap();
+        let held = lock(&path.with_file_name(LOCK)).unwrap();
+        let error = LongTermMemory::add(&files, vec![Message::user("tea")], "u", "").await.unwrap_err();
+        let wanted = "the memory cannot be read or written: another process has had it for 5000 ms";
+        assert_eq!(error.to_string(), wanted);
+        drop(held);
+        add(&files, "u", "tea").unwrap();
     }
 
     #[test]

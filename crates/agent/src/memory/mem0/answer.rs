@@ -157,7 +157,7 @@ mod tests {
     fn a_memory_of_another_user_is_not_taken() {
         let result = |user: Option<&str>| json!({"results": [{"id": "1", "memory": "m", "user_id": user, "score": 0.5}]});
         let mine = MemoryEntry { id: "1".into(), text: "m".into(), score: Some(0.5) };
-        assert_eq!(found(&result(Some("ada")), "ada").unwrap(), [mine.clone()]);
+        assert_eq!(found(&result(Some("ada")), "ada").unwrap(), std::slice::from_ref(&mine));
         assert_eq!(found(&result(None), "ada").unwrap(), [mine]);
         assert!(found(&result(Some("bob")), "ada").unwrap_err().contains("a memory of another user"));
     }
