@@ -1,10 +1,13 @@
 //! X5 and X6: how turns end, and how the next one begins.
 
 use serde_json::json;
-use superstep::agent::{AgentOutcome, Limit, Metadata, ReactConfig};
-use superstep_testing::script::{call, calls, txt};
+use superstep::agent::{
+    AfterEmpty, AgentOutcome, Approval, EmptyPolicy, Hooks, LengthPolicy, Limit, Metadata, OutputMode,
+    ReactConfig,
+};
+use superstep_testing::script::{Answer, Script, call, calls, http, txt};
 
-use super::Scenario;
+use super::{Cancel, Scenario};
 
 #[test]
 fn x5_what_was_said_is_the_reply_whatever_the_reason_to_stop() {
@@ -53,7 +56,7 @@ fn x6_the_next_turn_begins_anew_with_the_conversation_kept() {
 
 #[test]
 fn x6_an_error_does_not_outlive_its_turn() {
-    let refused = superstep_testing::script::http(401, &[], "{}");
+    let refused = http(401, &[], "{}");
     let ran = Scenario::new([refused, txt("hello")]).turns(&["go", "hi"]).play();
     assert!(ran.turns[0].state.error.is_some());
     assert_eq!((ran.state().error.as_ref(), ran.outcome()), (None, AgentOutcome::Completed));
@@ -62,7 +65,7 @@ fn x6_an_error_does_not_outlive_its_turn() {
 
 #[test]
 fn a_text_from_another_turn_is_no_reply() {
-    let refused = superstep_testing::script::http(401, &[], r#"{"error":{"message":"bad key"}}"#);
+    let refused = http(401, &[], r#"{"error":{"message":"bad key"}}"#);
     let ran = Scenario::new([txt("first"), refused]).turns(&["go", "again"]).play();
     assert_eq!(ran.turns[0].state.final_reply, "first");
     assert!(
@@ -70,4 +73,76 @@ fn a_text_from_another_turn_is_no_reply() {
         "{}",
         ran.reply()
     );
+}
+
+/// A first turn that ends in some way, and what is to be played for that.
+fn first_turns() -> Vec<(AgentOutcome, Scenario)> {
+    let echo = |id| call(id, "echo", r#"{"x":"1"}"#);
+    let with = |answers: Vec<Answer>, change: fn(&mut ReactConfig)| {
+        let mut scenario = Scenario::new(answers);
+        change(&mut scenario.config);
+        scenario
+    };
+    let dear =
+        || Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").usage(40, 20).done();
+    let empty = || Answer::stream().end("stop").done();
+    let cut = || Answer::stream().text(["part "]).end("length").done();
+    let send = || call("c1", "send", r#"{"to":"a"}"#);
+    let denied = with(vec![send()], |config| config.approval.stop_on_deny = true).tools(&["send"]);
+    let hangs = with(vec![call("c1", "hang", "{}")], |_| {}).tools(&["hang"]);
+    let failing = |_: &super::Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|_| std::future::ready(Err("no".into())));
+        hooks
+    };
+    vec![
+        (AgentOutcome::Completed, with(vec![echo("c1"), txt("one")], |_| {})),
+        (AgentOutcome::Limit, with(vec![echo("c1"), txt("one")], |config| config.limit.max = 1)),
+        (AgentOutcome::LoopDetected, with(vec![echo("c1"), echo("c2")], |_| {})),
+        (AgentOutcome::LlmError, with(vec![http(401, &[], "{}")], |_| {})),
+        (AgentOutcome::Budget, with(vec![dear()], |config| config.budget.tokens = Some(50))),
+        (
+            AgentOutcome::Empty,
+            with(vec![empty(), empty()], |config| {
+                config.empty = EmptyPolicy::Retry { max: 1, nudge: None, then: AfterEmpty::Stop };
+            }),
+        ),
+        (
+            AgentOutcome::Length,
+            with(vec![cut(), cut()], |config| {
+                config.length = LengthPolicy::Continue { max: 1, prompt: "continue".into() };
+            }),
+        ),
+        (
+            AgentOutcome::InvalidOutput,
+            with(vec![txt("a")], |config| {
+                config.finish.schema = Some(json!({"type": "integer"}));
+                (config.finish.output, config.finish.retries) = (OutputMode::Native, 0);
+            }),
+        ),
+        (AgentOutcome::HookFailed, Scenario { hooks: failing, ..with(vec![echo("c1")], |_| {}) }),
+        (AgentOutcome::Denied, Scenario { decide: Some(|_| Some(Approval::Deny("no".into()))), ..denied }),
+        (AgentOutcome::Cancelled, Scenario { cancel: Cancel::On("tool_start", "c1"), ..hangs }),
+    ]
+}
+
+#[test]
+fn x6_whatever_became_of_a_turn_the_next_one_begins_anew() {
+    for (outcome, first) in first_turns() {
+        let reply = if outcome == AgentOutcome::InvalidOutput { "7" } else { "hello" };
+        let answer = Answer::stream().text([reply]).end("stop").usage(5, 1).done();
+        let fresh = Scenario { cancel: Cancel::Never, ..first.clone() }.turns(&["hi"]);
+        let fresh = Scenario { script: Script::new([answer.clone()]), ..fresh }.play();
+        let answers = first.script.answers.iter().cloned().chain([answer]);
+        let ran = Scenario { script: Script::new(answers), ..first }.turns(&["go", "hi"]).play();
+        assert_eq!(ran.turns[0].state.outcome, Some(outcome));
+        let told = fresh.events();
+        assert_eq!((ran.reply(), ran.events()), (reply, told), "{outcome:?}");
+        // But for the conversation, and what is known of its size, the state is that of a first turn.
+        let (wanted, mut state) = (fresh.state().clone(), ran.state().clone());
+        assert!(state.messages.iter().next().unwrap().content == "go", "{outcome:?}");
+        state.messages.clone_from(&wanted.messages);
+        state.request_size.clone_from(&wanted.request_size);
+        assert_eq!(state, wanted, "{outcome:?}");
+    }
 }
