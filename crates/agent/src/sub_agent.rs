@@ -2,6 +2,8 @@
 //!
 //! Start at [`SubAgent`].
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +24,7 @@ pub struct SubAgent {
     spec: ToolSpec,
     pub(crate) graph: CompiledGraph<AgentState>,
     pub(crate) share: f64,
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// What a sub-agent is asked.
@@ -36,7 +39,8 @@ impl SubAgent {
     /// The agent under a name by which the model calls it; the description says what it is good for. A call may spend half of
     /// what is left of the caller's budget, see [`share`](Self::share).
     pub fn new(name: impl Into<String>, description: impl Into<String>, agent: &Agent) -> Self {
-        Self { spec: ToolSpec::of::<Task>(name, description), graph: agent.graph().clone(), share: 0.5 }
+        let spec = ToolSpec::of::<Task>(name, description);
+        Self { spec, graph: agent.graph().clone(), share: 0.5, timeout: None }
     }
 
     /// Sets how much of what is left of the caller's budget a call may spend, from 0 to 1; calls of one round have it
@@ -44,6 +48,13 @@ impl SubAgent {
     #[must_use]
     pub fn share(self, share: f64) -> Self {
         Self { share: share.clamp(0.0, 1.0), ..self }
+    }
+
+    /// Sets how long a call may take, in place of the caller's [`ReactConfig::tool_timeout`](crate::ReactConfig::tool_timeout).
+    /// What it waits for answers from outside does not count.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
     /// The graph that a call runs.

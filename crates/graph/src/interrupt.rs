@@ -138,6 +138,11 @@ impl Question {
         Self { key, question: question.to_string(), schema, within: Some(within) }
     }
 
+    /// The call that asks it; `None` if the task itself does.
+    pub(crate) fn call(&self) -> Option<&str> {
+        self.within.as_ref().map(|within| within.call.as_str())
+    }
+
     /// The name under which the task keeps the answer.
     pub(crate) fn answer_key(&self) -> String {
         match &self.within {

@@ -12,7 +12,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Event, RunConfig, StreamMode,
+    Checkpointer, Event, History, MemoryCheckpointer, RunConfig, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, FileChangeKind, FileChanges, PermissionRule, Permit, ReactConfig,
         SnapshotError, SnapshotFuture, Snapshots,
@@ -27,7 +27,11 @@ use superstep_testing::{
 };
 use tempfile::TempDir;
 
-use super::{check, preset, real};
+use super::{
+    check,
+    crash::{LEVELS, Lives, STOPS, cancelled_at, lives, model},
+    preset, real,
+};
 use crate::support::{Backend, head, t};
 
 /// A folder with a file, and everything that keeps it.
@@ -58,9 +62,13 @@ impl Place {
     }
 
     fn watched_by(&self, by: Arc<dyn Snapshots>, model: Arc<dyn ChatModel>, backend: &Backend) -> Agent {
+        self.on(by, model, backend.open())
+    }
+
+    fn on(&self, by: Arc<dyn Snapshots>, model: Arc<dyn ChatModel>, store: Arc<dyn Checkpointer>) -> Agent {
         let permissions = vec![PermissionRule::new("*", Permit::Allow)];
         let agent = Agent::builder(model).tools(workspace::tools(self.at(), || 0).unwrap()).snapshots(by);
-        let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(backend.open());
+        let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(store);
         agent.build().unwrap()
     }
 }
@@ -197,6 +205,113 @@ fn s1_24_a_round_that_goes_on_after_a_crash_is_compared_with_what_it_began_with(
                     (place.read("f0"), place.read("f2"), place.read("a").unwrap()),
                     (None, None, "1\n".into())
                 );
+            }
+        });
+    }
+}
+
+/// What the files are when nobody interferes, and what the state says of them in the end.
+const DONE: (&str, &str) = ("one\n", "2\n");
+
+/// Every file is one that a tool made, or as it was; nothing half-made lies about.
+fn are_whole(place: &Place) {
+    let a = place.read("a").unwrap();
+    assert!(["1\n", DONE.0].contains(&&*a), "{a:?}");
+    assert!(place.read("new/b").is_none_or(|b| b == DONE.1));
+    let mut names: Vec<_> = fs::read_dir(place.at()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.retain(|name| name != "a" && name != "new" && name != ".superstep");
+    assert_eq!(names, [""; 0]);
+}
+
+/// Puts the files back to before the first round that was watched, and looks.
+async fn is_undone(place: &Place, agent: &Agent) {
+    let history = agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
+    let mut rounds = history.iter().rev().filter_map(|state| state.values.files.clone());
+    let Some(first) = rounds.next() else { return };
+    let last = rounds.last().unwrap_or_else(|| first.clone());
+    place.files.restore("t", &last.after, &first.before, false).unwrap();
+    assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
+}
+
+#[test]
+fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_undone() {
+    let answers = a_turn();
+    let plain = real(async {
+        let (place, backend) = (Place::new(), Backend::memory());
+        let agent = place.agent(scripted(a_turn()), &backend);
+        agent.process_message("go", t()).await.unwrap();
+        state(&agent).await
+    });
+    for (level, stops) in LEVELS.into_iter().flat_map(|level| STOPS.map(|stops| (level, stops))) {
+        real(async {
+            let mut doubts = 0;
+            for n in 1.. {
+                let place = Place::new();
+                let program = async |model, store| place.on(place.files.clone(), model, store);
+                let Lives { stopped, reply, agent } = lives((stops, n), level, &answers, program).await;
+                assert_eq!(
+                    (reply.outcome, &*reply.final_reply),
+                    (Some(AgentOutcome::Completed), "ok"),
+                    "{n}"
+                );
+                are_whole(&place);
+                let state = state(&agent).await;
+                let in_doubt =
+                    state.tool_result_history.iter().any(|it| it.contains("outcome of this call is unknown"));
+                if in_doubt {
+                    doubts += 1;
+                } else {
+                    let files = (place.read("a").unwrap(), place.read("new/b").unwrap());
+                    assert_eq!((&*files.0, &*files.1), DONE, "{n}");
+                    assert_eq!(state.files, plain.files, "{n}");
+                    let said = |state: &AgentState| -> Vec<String> {
+                        // Writing a file is repeated, and finds then that it is there.
+                        let results = state.tool_result_history.iter();
+                        results
+                            .map(|it| {
+                                it.replace("replaced 'new/b': 1 line became 1 line", "made 'new/b': 1 line")
+                            })
+                            .collect()
+                    };
+                    assert_eq!(said(&state), said(&plain), "{n}");
+                }
+                is_undone(&place, &agent).await;
+                if !stopped {
+                    break;
+                }
+            }
+            assert_eq!(
+                doubts, 2,
+                "each call that may not be repeated was in doubt once, {level:?} {stops:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_another() {
+    for level in LEVELS {
+        real(async {
+            for n in 1.. {
+                let place = Place::new();
+                let store = Arc::new(MemoryCheckpointer::new());
+                let (first, _server) = model(level, a_turn()).await;
+                let agent = place.on(place.files.clone(), first, store.clone());
+                let last = cancelled_at(n, &agent).await;
+                are_whole(&place);
+                let outcome = state(&agent).await.outcome.unwrap();
+                assert!(
+                    matches!(outcome, AgentOutcome::Cancelled | AgentOutcome::Completed),
+                    "{n}: {outcome:?}"
+                );
+                is_undone(&place, &agent).await;
+                let (next, _server) = model(level, [txt("more")]).await;
+                let agent = place.on(place.files.clone(), next, store);
+                assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "more", "{n}");
+                state(&agent).await;
+                if last.is_none() {
+                    break;
+                }
             }
         });
     }

@@ -1,6 +1,11 @@
 //! Agents that are tools of other agents.
 
-use std::sync::{Arc, Mutex};
+mod crash;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -163,18 +168,17 @@ on_every_store! {
             agent.checkpointer(backend.open()).build().unwrap()
         };
         let asked = open().process_message("go", t()).await.unwrap();
-        let mut ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
-        // They come as they are asked.
-        ids.sort_unstable_by(|one, other| other.cmp(one));
+        let ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
+        // Whoever asked first.
         assert_eq!(
             ids,
-            ["tools:0:middle.0/tools:0:deep.0/tools:0:deep0.0", "tools:0:deep.1/tools:0:deep0.0"]
+            ["tools:0:deep.1/tools:0:deep0.0", "tools:0:middle.0/tools:0:deep.0/tools:0:deep0.0"]
         );
         // One after the other, each in its own process.
         let answer = |id: &str, approval| RunConfig { answers: Answers::new().answer(id, approval), ..t() };
-        let asked = open().resume(answer(ids[1], Approval::Deny("no".into()))).await.unwrap();
+        let asked = open().resume(answer(ids[0], Approval::Deny("no".into()))).await.unwrap();
         assert_eq!(asked.interrupts.len(), 1);
-        let reply = open().resume(answer(ids[0], Approval::Approve)).await.unwrap();
+        let reply = open().resume(answer(ids[1], Approval::Approve)).await.unwrap();
         assert_eq!(reply.final_reply, "boss: middle: deep: sent, deep: Error: Permission denied: no");
         assert_eq!((kit.n("send"), deep.asked(), middle.asked(), boss.asked()), (1, 4, 2, 2));
     }
@@ -203,6 +207,26 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
     let next = agent.process_message("again", RunConfig { step_limit: 50, ..t() });
     let reply = tokio::time::timeout(std::time::Duration::from_millis(50), next).await;
     assert!(reply.is_err(), "it digs again, and hangs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sub_agent_has_the_time_of_a_tool_or_what_it_is_given_itself() {
+    for (own, ms) in [(None, 70), (Some(40), 40)] {
+        let (kit, boss, digger) =
+            (Kit::default(), caller("boss", &[&[DIG], &[ECHO]]), caller("digger", &[&[HANG]]));
+        let config = ReactConfig { tool_timeout: Some(Duration::from_millis(70)), ..preset() };
+        let patient = ReactConfig { tool_timeout: None, ..preset() };
+        let mut hangs = sub("digger", agent(&digger, &kit, &["hang"]).config(patient));
+        if let Some(ms) = own {
+            hangs = hangs.timeout(Duration::from_millis(ms));
+        }
+        let agent = agent(&boss, &kit, &["echo"]).config(config).sub_agent(hangs).build().unwrap();
+        let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+        let late = format!("Error: tool 'digger' timed out after {ms} ms");
+        let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+        assert_eq!((results, state.outcome), (vec![&*late, "r:1"], Some(AgentOutcome::Completed)));
+        valid(&state);
+    }
 }
 
 /// The budget of the boss, and how much of it the digger may have.

@@ -64,6 +64,8 @@ impl<S: State> Driver<S> {
             run.handle(stopped).expect("the task was running");
             return Ok(());
         }
+        // Calls that run side by side ask as they come to it; nobody is to see that.
+        questions.sort_by(|one, other| one.call().cmp(&other.call()));
         // Whoever called this graph decides where it waits.
         if self.hold.is_none() && self.inside.is_none() {
             let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();

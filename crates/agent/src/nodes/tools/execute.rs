@@ -293,7 +293,7 @@ impl Executor {
     }
 }
 
-async fn expire(limit: Option<Duration>) {
+pub(super) async fn expire(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
         None => std::future::pending().await,

@@ -6,7 +6,7 @@ use superstep_llm::Message;
 
 use super::{
     Executor, Pending,
-    execute::{Done, until},
+    execute::{Done, expire, until},
 };
 use crate::{AgentOutcome, AgentState, SubAgent, nodes::budget::Spent, texts};
 
@@ -32,10 +32,12 @@ impl Executor {
             .user_id(self.state.user_id.clone())
             .granted(spent.grant(&self.deps.config.budget, share));
         let key = format!("{name}.{position}");
+        let limit = agent.timeout.or(self.deps.config.tool_timeout);
         let text = tokio::select! {
             biased;
             // First, for a graph that has heard of the cancel would take this node along with it.
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
+            () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
             () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
             ended = self.cx.call(&key, &agent.graph, input) => match ended {
                 Ok(state) => return reply(name, state),
