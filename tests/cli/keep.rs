@@ -85,7 +85,7 @@ async fn a_thread_is_pruned_and_goes_on() {
     let rows: Vec<_> = table.lines().skip(1).collect();
     assert!(rows.len() == 2 && rows[1].contains("6 (pruned)") && !rows[0].contains("pruned"), "{table}");
     let pruned = place.run(&["prune", "t", "--leaves", "--json", "--yes"]).await.ok().lines();
-    assert_eq!(pruned, [json!({ "thread": "t", "pruned": 1, "left": 1 })]);
+    assert_eq!(pruned, [json!({ "thread": "t", "pruned": 1, "left": 1, "files": 0 })]);
     let told = place.run(&["prune", "t", "--older-than", "0s"]).await.ok().stdout;
     assert!(told.starts_with("pruned 0 "), "the newest is kept: {told}");
     place.run(&["run", "-q", "2 + 2", "--thread", "t"]).await.ok();

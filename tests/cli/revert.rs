@@ -145,3 +145,33 @@ async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
     let refused = place.run(&["run", "go", "--config", "bad.toml"]).await;
     refused.refused(2, "the configuration `bad.toml` does not fit: `snapshots` is `true` or `false`");
 }
+
+#[tokio::test]
+async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
+    let place = Place::new();
+    let rounds = ["echo 1 > a", "echo 2 > a", "echo 3 > a"];
+    let turns = (0..).zip(rounds).map(|(n, command)| shell(&format!("c{n}"), command));
+    let server = serve(turns.flat_map(|turn| [turn, txt("ok")])).await;
+    let mut heads = Vec::new();
+    for _ in rounds {
+        run(&place, &server, &[]).await.ok();
+        heads.push(head(&place).await);
+    }
+    let kept = || std::fs::read_dir(place.work().join(".superstep/files/t")).unwrap().count();
+    let before = kept();
+    // The last three checkpoints are those of the last turn, from its round on.
+    let told = place.run(&["prune", "t", "--keep-last", "3", "--json"]).await.ok().lines();
+    // Two trees and a content: what the first round made, and what it found.
+    assert_eq!((&told[0]["left"], &told[0]["files"]), (&3.into(), &3.into()), "{told:?}");
+    assert_eq!(kept(), before - 3);
+    place.run(&["revert", "t", "--to", &heads[2]]).await.ok();
+    assert_eq!(read(&place, "a").unwrap(), "3\n");
+
+    // A turn that is not over has kept files that no checkpoint knows.
+    let asking = serve([shell("c9", "echo 9 > a")]).await;
+    let url = asking.base_url();
+    let run = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];
+    assert_eq!(place.run(&run).await.code, Some(6));
+    let told = place.run(&["prune", "t", "--keep-last", "1", "--json"]).await.ok().lines();
+    assert_eq!(told[0]["files"], 0, "{told:?}");
+}

@@ -71,12 +71,19 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Interrupted);
     }
     let thread = ThreadId::from(args.thread.as_str());
-    let pruned = graph()?.with_checkpointer(store.clone()).prune_thread(&thread, keep(&args.keep)).await?;
+    let graph = graph()?.with_checkpointer(store.clone());
+    let pruned = graph.prune_thread(&thread, keep(&args.keep)).await?;
     let left = left(&*store, &thread).await?;
+    // A folder that is gone has no files to put back.
+    let files = match place.cwd_of(&Remembered::load(&*store, &thread).await?) {
+        Ok(cwd) => revert::prune(&cwd, &*store, &graph, &thread).await?,
+        Err(_) => 0,
+    };
     if args.json {
-        return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left })]));
+        return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left, "files": files })]));
     }
-    print(&format!("pruned {pruned} checkpoints of {}, {left} are left\n", listed(&[&args.thread])))
+    let kept = if files > 0 { format!(", and {files} of the files kept for them") } else { String::new() };
+    print(&format!("pruned {pruned} checkpoints of {}{kept}, {left} are left\n", listed(&[&args.thread])))
 }
 
 fn keep(args: &KeepArgs) -> Keep {

@@ -1,6 +1,6 @@
 //! Files as they were: kept around rounds of tools, and put back by `superstep revert`.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use serde_json::json;
 use superstep::{
@@ -46,6 +46,33 @@ pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
             "the thread was copied, but not the files kept of `{from}` in `{}`: {cause}",
             cwd.display()
         );
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Deletes the files that were kept of a thread and that none of its checkpoints knows, and says how many.
+pub(crate) async fn prune(
+    cwd: &Path,
+    store: &dyn Checkpointer,
+    graph: &CompiledGraph<AgentState>,
+    thread: &ThreadId,
+) -> Result<usize, Failure> {
+    // No run may keep files in between.
+    let _lease = store.lease(thread).await?;
+    let mut trees = BTreeSet::new();
+    let history = store.history(thread, Default::default()).await?;
+    for meta in &history {
+        let state = graph.get_state(thread, Some(meta.id)).await?;
+        // A round that has begun and is not over has kept files that no state knows yet.
+        let is_leaf = history.iter().all(|other| other.parent != Some(meta.id));
+        if is_leaf && !state.next.is_empty() {
+            return Ok(0);
+        }
+        trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
+    }
+    kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
+        let message =
+            format!("the thread was pruned, but not the files kept of it in `{}`: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)
     })
 }

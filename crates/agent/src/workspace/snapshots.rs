@@ -12,7 +12,7 @@ mod compare;
 mod restore;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     io::{Read, Write},
     path::{Path, PathBuf},
@@ -83,6 +83,42 @@ impl FileSnapshots {
     /// # Errors    What the file system says; or there is a link where its folder should be.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
         self.folders.forget(thread)
+    }
+
+    /// Deletes what was kept of a thread and is in none of these trees, and says how many files that were. If it is interrupted in
+    /// between, doing it again does the rest.
+    ///
+    /// # Errors    What the file system says; or one of the trees cannot be read: then nothing is done.
+    pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
+        let folder = match self.folders.check(&self.folders.below(thread)) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut wanted = BTreeSet::new();
+        for name in trees {
+            for entry in self.tree(thread, name)?.0.into_values() {
+                if let Entry::File(hash) | Entry::Program(hash) = entry {
+                    wanted.insert(hash);
+                }
+            }
+            wanted.insert(format!("{name}.tree"));
+        }
+        let mut unwanted = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let is_wanted =
+                entry.file_name().to_str().is_none_or(|name| wanted.contains(name) || !is_kept(name));
+            if !is_wanted {
+                unwanted.push(entry.path());
+            }
+        }
+        // Trees before their contents, so that none is ever without one.
+        unwanted.sort_by_key(|path| path.extension().is_none());
+        for path in &unwanted {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        Ok(unwanted.len())
     }
 
     /// Keeps for the thread `to` what was kept for `from`, whose copy it is.
@@ -178,9 +214,7 @@ impl FileSnapshots {
     fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
         let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
         // Names come from a database, which may be someone else's.
-        let is_plain =
-            name.strip_suffix(".tree").unwrap_or(name).bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_plain {
+        if !is_kept(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
         }
         let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
@@ -230,6 +264,11 @@ fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Whether something may be kept under this name.
+fn is_kept(name: &str) -> bool {
+    name.strip_suffix(".tree").unwrap_or(name).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn failed(error: io::Error) -> SnapshotError {

@@ -282,3 +282,28 @@ async fn it_stops_when_nobody_waits_any_more() {
         at.files.concerns("shell") && at.files.concerns("some_mcp_tool") && !at.files.concerns("read_file")
     );
 }
+
+#[test]
+fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
+    let watched = Watched::new();
+    let at = |path: &str| watched.place.at(path);
+    fs::write(at("same"), "same").unwrap();
+    let mut trees = Vec::new();
+    for text in ["1", "2", "3"] {
+        fs::write(at("a"), text).unwrap();
+        trees.push(watched.keep());
+    }
+    let wanted: BTreeSet<String> = trees[1..].iter().cloned().collect();
+    let prune = || watched.files.prune("t", &wanted).unwrap();
+    // The first tree, and a content that is in no other one.
+    assert_eq!([prune(), prune()], [2, 0]);
+    watched.files.restore("t", &trees[2], &trees[1], false).unwrap();
+    assert_eq!((watched.read("a").unwrap(), watched.read("same").unwrap()), ("2".into(), "same".into()));
+    assert!(watched.files.restore("t", &trees[1], &trees[0], false).is_err(), "it is gone");
+
+    // A tree that is not there says that something is wrong: then nothing is deleted.
+    let error = watched.files.prune("t", &[trees[0].clone()].into()).unwrap_err();
+    assert!(error.to_string().contains("was not kept on this thread"), "{error}");
+    watched.files.restore("t", &trees[1], &trees[2], false).unwrap();
+    assert_eq!(watched.files.prune("nobody", &wanted).unwrap(), 0);
+}
