@@ -121,10 +121,13 @@ pub struct Dream {
     pub outcome: Option<AgentOutcome>,
     /// How many turns it was about.
     pub turns: usize,
-    /// Whether they count as read now.
+    /// Whether they count as read now: it was completed, and not given up after a call that failed.
     pub settled: bool,
     /// What the model said at the end.
     pub reply: String,
+    /// Why the model could not be asked, if it could not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Tokens, as far as the provider told.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
@@ -432,6 +435,7 @@ impl From<Outcome<DreamState>> for Dreamt {
             turns,
             settled: settled && is_over,
             reply: agent.final_reply,
+            error: agent.error.map(|error| error.message),
             usage: agent.usage,
             checkpoint: end.checkpoint,
         })

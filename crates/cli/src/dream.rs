@@ -156,14 +156,24 @@ fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
     let (name, turns) = (printable(user), turns(dream.turns));
     let wait = format!("{} for another dream", waits(user, dream.turns));
     match dream.outcome {
+        Some(AgentOutcome::Completed) if !dream.settled => {
+            let reply = printable(dream.reply.trim());
+            Err(Failure::new(
+                Exit::Failed,
+                format!("the dream gave up after a call that failed: {reply}\n{wait}"),
+            ))
+        }
         Some(AgentOutcome::Completed) => {
             let reply = printable(dream.reply.trim());
             Ok(format!("dreamt of {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
         }
-        Some(AgentOutcome::LlmError) => Err(Failure::new(
-            Exit::Model,
-            format!("the model could not be asked for a dream: {}\n{wait}", dream.reply),
-        )),
+        Some(AgentOutcome::LlmError) => {
+            let error = dream.error.as_deref().unwrap_or("no reason was stored");
+            Err(Failure::new(
+                Exit::Model,
+                format!("the model could not be asked for a dream: {error}\n{wait}"),
+            ))
+        }
         Some(AgentOutcome::Cancelled) | None => {
             Err(Failure::new(Exit::Interrupted, format!("the dream was interrupted; {wait}")))
         }

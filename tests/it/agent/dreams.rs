@@ -188,6 +188,7 @@ async fn a_dream_makes_memory_of_what_was_said() {
             turns: 3,
             settled: true,
             reply: "Done.".into(),
+            error: None,
             usage,
             checkpoint
         }

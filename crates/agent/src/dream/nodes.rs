@@ -17,6 +17,9 @@ use crate::{
     workspace::EditJournal,
 };
 
+/// How a dream ended whose model said that it was done after a call that failed.
+const LAST_CALL_FAILED: &str = "last_call_failed";
+
 /// What the nodes work with, for one user.
 #[derive(Clone)]
 pub(super) struct Desk {
@@ -85,8 +88,15 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
 /// Moves the cursor behind the turns of a dream that was completed, and notes how any other one ended.
 pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
     let outcome = state.agent.outcome;
-    let is_completed = outcome == Some(AgentOutcome::Completed);
-    let end = outcome.map_or("unfinished", AgentOutcome::as_str);
+    let results = &state.agent.tool_result_history;
+    // A model that gives up has remembered nothing, however it says that it is done.
+    let gave_up = results.iter().next_back().is_some_and(|result| result.starts_with("Error"));
+    let is_completed = outcome == Some(AgentOutcome::Completed) && !gave_up;
+    let end = match outcome {
+        Some(AgentOutcome::Completed) if gave_up => LAST_CALL_FAILED,
+        Some(outcome) => outcome.as_str(),
+        None => "unfinished",
+    };
     let last = LastDream { at_ms: cx.now_ms(), end: end.to_owned() };
     let (from, to) = (state.from.clone(), state.to.clone());
     let (files, alone) = (desk.files, desk.alone);

@@ -50,6 +50,22 @@ async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_that_gives_up_after_a_call_that_failed_has_completed_nothing() {
+    let fails = || call("c1", "edit_file", r#"{"path":"MEMORY.md","old":"no such line","new":"x"}"#);
+    let reads = call("c2", "read_file", r#"{"path":"MEMORY.md"}"#);
+    for (answers, is_settled) in
+        [(vec![fails(), txt("I cannot.")], false), (vec![fails(), reads, txt("Nothing to do.")], true)]
+    {
+        let bed = Bed::new();
+        bed.say("ada", 0, &["one", "two", "three"]).await;
+        let dream = dreamt(bed.dreams(scripted(answers)).dream_now("ada", at(1)).await.unwrap());
+        assert_eq!((dream.outcome, dream.settled), (Some(AgentOutcome::Completed), is_settled));
+        let (cursor, end) = (bed.cursor("ada"), if is_settled { "completed" } else { "last_call_failed" });
+        assert_eq!((cursor.read.offset > 0, cursor.last.unwrap().end.as_str()), (is_settled, end));
+    }
+}
+
 /// A dream that stops at its `n`-th write, as if its process did.
 async fn crash(bed: &Bed, n: usize) {
     let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(bed.store.clone(), At::HangsAfter, n);
