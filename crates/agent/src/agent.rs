@@ -391,7 +391,8 @@ impl<S: HasAgent> Agent<S> {
     }
 
     /// What a message of the user is as an input, to which writes of other channels can be added, such as `user_id("ada")`,
-    /// whose memory is then used on this thread; see [`process_input`](Self::process_input).
+    /// whose memory is then used on this thread, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
+    /// [`process_input`](Self::process_input).
     pub fn input(&self, text: &str) -> S::Update {
         S::agent_update(AgentState::update().messages([Message::user(text)]))
     }

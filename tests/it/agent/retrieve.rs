@@ -1,8 +1,20 @@
 //! S4-03: what is known of the user is looked up before the model is asked.
 
+use std::sync::Arc;
+
 use serde_json::json;
-use superstep::agent::{AgentOutcome, ReactConfig, Retrieve};
-use superstep_testing::script::{call, txt};
+use superstep::{
+    END, RunConfig, START, State, StateGraph,
+    agent::{
+        Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryFuture, MemoryTrigger, Passage,
+        ReactConfig, ReactNodes, Retrieve, StoreMemory, should_continue,
+    },
+    store::MemoryStore,
+};
+use superstep_testing::{
+    script::{Script, call, txt},
+    scripted::ScriptedModel,
+};
 
 use super::{Cancel, Ran, Scenario, kit::Memory};
 
@@ -120,4 +132,63 @@ fn s4_03_what_is_found_cannot_pose_as_anything_else() {
     let long: &'static str = "x".repeat(100_000).leak();
     let ran = knowing(&[long, long]).play();
     assert!(super::retrieve::read(&ran, 0)[0].len() < 9_000);
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Desk {
+    #[channel(flatten)]
+    agent: AgentState,
+    topic: String,
+}
+
+/// Pages that all fit, so many.
+struct Shelf(&'static str, usize);
+
+impl Knowledge for Shelf {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn search<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Passage>> {
+        let page =
+            move |nth| Passage { source: format!("{} {nth}", self.0), text: format!("{query} {limit}") };
+        // More than were asked for.
+        Box::pin(async move { Ok((1..=self.1).map(page).collect()) })
+    }
+}
+
+#[tokio::test]
+async fn s4_03_several_kinds_of_knowledge_are_looked_into_also_in_a_graph_of_ones_own() {
+    let memory = Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())));
+    let deps = || {
+        let model = ScriptedModel::new(Script::new([txt("ok")]));
+        let retrieve = Retrieve { passages: 2, memories: 0, ..Retrieve::default() };
+        let config = ReactConfig { retrieve: Some(retrieve), ..super::preset() };
+        let agent = Agent::builder(Arc::new(model)).config(config).memory(MemoryTrigger::new(memory.clone()));
+        agent.knowledge(Arc::new(Shelf("b", 3))).knowledge(Arc::new(Shelf("a", 1)))
+    };
+    let wired = deps().deps().unwrap();
+    let mut graph = StateGraph::<Desk>::new("desk");
+    let nodes = ReactNodes::add(&mut graph, &wired);
+    let retrieve = nodes.retrieve.expect("it is configured");
+    // Before what the user wants remembered is looked at.
+    graph.add_edge(START, nodes.init_state);
+    graph.add_edge(nodes.init_state, retrieve);
+    graph.add_edge(retrieve, nodes.memory_trigger);
+    graph.add_edge(nodes.memory_trigger, nodes.agent);
+    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+    graph.add_edge(nodes.tools, nodes.agent);
+    graph.add_edge(nodes.finalize, END);
+    let by_hand = Agent::of(graph.compile().unwrap(), &wired.config);
+    for agent in [deps().build_as::<Desk>().unwrap(), by_hand] {
+        let input = agent.input("remember that").agent(AgentState::update().user_id("ada")).topic("drinks");
+        let end = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+        let found = &end.agent.messages[1].content;
+        let wanted = "<knowledge>\n- [b 1] remember that 2\n- [b 2] remember that 2\n- [a 1] remember that 2\n</knowledge>";
+        assert!(found.ends_with(wanted) && !found.contains("<long_term_memory>"), "{found}");
+        assert_eq!((end.topic.as_str(), end.agent.final_reply.as_str()), ("drinks", "ok"));
+        let entry = memory.list("ada", 5).await.unwrap().swap_remove(0);
+        assert_eq!(entry.text, "remember that");
+        assert!(memory.forget(&entry.id, "ada").await.unwrap());
+    }
 }

@@ -20,7 +20,8 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(wish) = Wish::of(&state, &cx) else { return };
     trigger.begin(&wish.key);
     // An input without a message says nothing new.
-    if state.messages.last().is_some_and(|last| last.id == wish.message.id) {
+    let newest = state.messages.iter().rev().find(|message| !message.synthetic);
+    if newest.is_some_and(|newest| newest.id == wish.message.id) {
         wish.fulfil(trigger, &deps.config, &state, &cx);
     }
 }
