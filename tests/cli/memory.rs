@@ -70,6 +70,11 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
 async fn a_memory_is_looked_at_and_changed_by_hand() {
     let place = Place::new();
     assert_eq!(place.run(&["memory", "list"]).await.ok().stdout, "nothing\n");
+    assert_eq!(place.run(&["memory", "search", "tea"]).await.ok().stdout, "nothing\n");
+    assert!(!place.database().exists(), "looking makes nothing");
+    place.file("files.toml", "[memory]\nstore = \"file\"\n");
+    let refused = "`me` remembers no entry `x`; see `superstep memory list --user me --config files.toml`";
+    place.run(&["memory", "forget", "x", "--config", "files.toml"]).await.refused(1, refused);
     let added = place.run(&["memory", "add", "I like\ngreen tea", "--json"]).await.ok().lines();
     let id = added[0]["id"].as_str().unwrap().to_owned();
     place.run(&["memory", "add", "I like coffee"]).await.ok();

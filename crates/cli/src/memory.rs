@@ -152,6 +152,16 @@ impl Memory {
         }
     }
 
+    /// Opens it to look at it. No database is made for that; where there is none, nothing is remembered.
+    pub(crate) fn look(&self, place: &Place, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+        let is_there = match (self.store, &self.path) {
+            (Kind::Sqlite, Some(path)) => cwd.join(path).exists(),
+            (Kind::Sqlite, None) => place.look()?.is_some(),
+            _ => true,
+        };
+        if is_there { self.open(place, cwd) } else { Ok(to_look_at()) }
+    }
+
     /// Whether it is files that can be edited.
     pub(crate) fn is_files(&self) -> bool {
         self.store == Kind::File
@@ -190,7 +200,7 @@ impl Memory {
     }
 }
 
-/// A memory for what is only shown.
+/// An empty memory, for what is only shown.
 pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
     Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())))
 }

@@ -1,6 +1,9 @@
 //! `superstep memory`: what is remembered, looked at and changed by hand.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 use rand::RngExt;
@@ -72,7 +75,7 @@ pub(crate) struct MemoryArgs {
     user: Option<String>,
     /// A TOML file whose table `memory` says where it is [default: the database].
     #[arg(long, value_name = "FILE")]
-    config: Option<std::path::PathBuf>,
+    config: Option<PathBuf>,
     #[command(flatten)]
     place: PlaceArgs,
     /// One JSON object an entry.
@@ -85,34 +88,38 @@ struct Opened {
     memory: Arc<dyn LongTermMemory>,
     user: String,
     place: Place,
+    config: Option<PathBuf>,
     json: bool,
 }
+
+/// How a memory is opened.
+type Open = fn(&Memory, &Place, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 
 /// Does what is asked with a memory.
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
     match command {
         MemoryCommand::List { limit, of } => {
-            let of = Opened::open(of)?;
+            let of = Opened::with(of, Memory::look)?;
             let entries = of.memory.list(&of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
         MemoryCommand::Search { query, limit, of } => {
-            let of = Opened::open(of)?;
+            let of = Opened::with(of, Memory::look)?;
             let entries = of.memory.search(&query, &of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
         MemoryCommand::Add { text, of } => {
-            let of = Opened::open(of)?;
+            let of = Opened::with(of, Memory::open)?;
             let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), chance()?.random::<u16>());
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
             of.show(&added)
         }
-        MemoryCommand::Forget { ids, of } => Opened::open(of)?.forget(&ids).await,
+        MemoryCommand::Forget { ids, of } => Opened::with(of, Memory::look)?.forget(&ids).await,
     }
 }
 
 impl Opened {
-    fn open(args: MemoryArgs) -> Result<Self, Failure> {
+    fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
         let MemoryArgs { user, config, place, json } = args;
         let place = Place::new(place)?;
         let memory = match &config {
@@ -121,8 +128,8 @@ impl Opened {
         };
         let memory = memory.unwrap_or_default();
         let user = user.unwrap_or_else(|| memory.user().to_owned());
-        let memory = memory.open(&place, &place.cwd)?;
-        Ok(Self { memory, user, place, json })
+        let memory = open(&memory, &place, &place.cwd)?;
+        Ok(Self { memory, user, place, config, json })
     }
 
     async fn forget(&self, ids: &[String]) -> Result<Exit, Failure> {
@@ -130,7 +137,10 @@ impl Opened {
         for id in ids {
             if !self.memory.forget(id, &self.user).await.map_err(failed)? {
                 print(&forgotten)?;
-                let list = self.place.command("memory", &["list", "--user", &self.user]);
+                let config = self.config.as_ref().map(|file| file.to_string_lossy());
+                let config = config.as_deref().map(|file| ["--config", file]);
+                let words = ["list", "--user", &self.user].into_iter().chain(config.into_iter().flatten());
+                let list = self.place.command("memory", &words.collect::<Vec<_>>());
                 let message = format!("`{}` remembers no entry `{id}`; see `{list}`", self.user);
                 return Err(Failure::new(Exit::Failed, message));
             }
