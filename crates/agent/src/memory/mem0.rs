@@ -74,13 +74,14 @@ impl Mem0 {
         let (messages, first) = readable(messages)?;
         let Some(first) = first else { return Ok(Vec::new()) };
         let (user_id, key) = (name(user_id), name(key));
-        let under_key = answer::found(&self.send(form.under_key(&first, &user_id, &key)).await?, &user_id)?;
+        let answer = self.send(form.under_key(&first, &user_id, &key)).await?;
+        let under_key = answer::found_under(&key, &answer, &user_id)?;
         if !under_key.is_empty() {
             return Ok(under_key);
         }
         let answer = self.send(form.add(&messages, &user_id, &key, self.config.infer)).await?;
         let Added { mut entries, events } = answer::added(&answer)?;
-        let patience = Instant::now() + self.config.settle;
+        let patience = after(self.config.settle);
         for event in events {
             entries.extend(self.settled(&event, patience).await?);
         }
@@ -96,7 +97,7 @@ impl Mem0 {
             match answer::event(&answer).map_err(unknown)? {
                 Event::Stored(entries) => return Ok(entries),
                 Event::Failed(why) => return Err(format!("it could not store the messages: {why}")),
-                Event::Running if Instant::now() + self.config.poll > patience => {
+                Event::Running if after(self.config.poll) > patience => {
                     let waited = self.config.settle.as_millis();
                     return Err(unknown(format!("its event `{event}` has not ended after {waited} ms")));
                 }
@@ -183,7 +184,7 @@ impl Mem0 {
 
     /// Sends a request once. What the answer says is without the key already, before anything is cut off in the middle of it.
     async fn exchange(&self, call: Call) -> Result<(StatusCode, String), String> {
-        let patience = Instant::now() + self.config.timeout;
+        let patience = after(self.config.timeout);
         let late = || format!("it sent no whole answer within {} ms", self.config.timeout.as_millis());
         let response = match timeout_at(patience, self.request(call).send()).await {
             Ok(Ok(response)) => response,
@@ -243,6 +244,12 @@ impl fmt::Debug for Mem0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mem0").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// The end of some time from now on, which may be longer than there is.
+fn after(time: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    Instant::now() + time.min(YEAR)
 }
 
 /// What people and models said, as Mem0 reads it, and the first text of it.

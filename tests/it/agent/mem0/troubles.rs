@@ -82,13 +82,17 @@ fn an_answer_that_is_none_is_told_by_its_beginning() {
                 ("<html> hi", "its answer is no JSON: <html> hi"),
                 ("null", "its answer cannot be understood: null"),
                 (r#"{"message":"ok"}"#, r#"its answer cannot be understood: {"message":"ok"}"#),
-                (r#"{"results":[{"id":7}]}"#, r#"its answer cannot be understood: {"id":7}"#),
+                (
+                    r#"{"results":[{"id":7,"metadata":{"superstep_key":"k"}}]}"#,
+                    r#"its answer cannot be understood: {"id":7,"metadata":{"superstep_key":"k"}}"#,
+                ),
             ] {
                 assert_eq!(error(kind, http(200, &[], body)).await, expected);
             }
             let long = error(kind, http(200, &[], &"é".repeat(9_000))).await;
             assert!(long.chars().count() < 600 && long.ends_with("é…"), "{long}");
-            let foreign = json!({"results": [{"id": "m-1", "memory": "secret", "user_id": "bob"}]});
+            let bobs = json!({"id": "m-1", "memory": "secret", "user_id": "bob", "metadata": {"superstep_key": "k"}});
+            let foreign = json!({ "results": [bobs] });
             let told = error(kind, ok(&foreign)).await;
             assert!(
                 told.starts_with("it answered with a memory of another user") && !told.contains("secret"),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use superstep_llm::excerpt;
 
-use super::wire::is_id;
+use super::wire::{KEY, is_id};
 use crate::MemoryEntry;
 
 /// What became of messages at once.
@@ -32,6 +32,14 @@ pub(super) fn found(answer: &Value, user_id: &str) -> Result<Vec<MemoryEntry>, S
         entry(result).ok_or_else(|| nonsense(result))
     };
     results(answer)?.iter().map(read).collect()
+}
+
+/// The same for those that were added under a key. What has another key, or none, was found by a server that does not know how to
+/// look for it.
+pub(super) fn found_under(key: &str, answer: &Value, user_id: &str) -> Result<Vec<MemoryEntry>, String> {
+    let has_key = |result: &&Value| result["metadata"][KEY] == *key;
+    let under_key: Vec<Value> = results(answer)?.iter().filter(has_key).cloned().collect();
+    found(&Value::Array(under_key), user_id)
 }
 
 /// Reads the answer to messages that are to be remembered.
@@ -151,6 +159,19 @@ mod tests {
             assert!(error(&answer).starts_with("its answer cannot be understood: "), "{answer}");
         }
         assert!(event(&json!({"status": "LOST"})).is_err());
+    }
+
+    #[test]
+    fn a_memory_that_was_not_added_under_the_key_is_not_taken_for_one() {
+        let result = |metadata: Value| json!({"id": "1", "memory": "m", "metadata": metadata});
+        let results = [
+            result(json!({"superstep_key": "k1"})),
+            result(json!({"superstep_key": "k2"})),
+            result(Value::Null),
+        ];
+        let answer = json!({"results": results});
+        assert_eq!(found_under("k1", &answer, "ada").unwrap().len(), 1);
+        assert_eq!(found_under("k3", &answer, "ada").unwrap(), []);
     }
 
     #[test]

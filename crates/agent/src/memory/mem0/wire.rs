@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Mem0Form;
 
 /// Under which name a memory's metadata has the key of the wish to remember it.
-const KEY: &str = "superstep_key";
+pub(super) const KEY: &str = "superstep_key";
 /// Most entries that are asked for in one request; Mem0 gives no more.
 pub(super) const MOST_FOUND: usize = 1000;
 /// The same for one page of a list.
