@@ -56,8 +56,7 @@ impl Bed {
         let agent = agent.build().unwrap();
         for text in texts {
             let input = AgentState::update().messages([Message::user(*text)]).user_id(user);
-            // Without a thread, what tells turns apart is when they are.
-            agent.process_input(input, RunConfig { checkpoint: None, ..at(at_ms) }).await.unwrap();
+            agent.process_input(input, at(at_ms)).await.unwrap();
         }
     }
 

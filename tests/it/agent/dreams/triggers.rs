@@ -1,15 +1,25 @@
 //! When there is a dream, and of what.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::json;
 use superstep::{
     RunConfig,
-    agent::{Agent, AgentOutcome, DreamConfig, Dreamt, HistoryPlace, cococat::AgentLoop},
+    agent::{Agent, AgentOutcome, DreamConfig, Dreams, Dreamt, HistoryPlace, cococat::AgentLoop},
+    llm::{ApiKey, OpenAiConfig, OpenAiModel},
 };
-use superstep_testing::script::{http, txt};
+use superstep_testing::{
+    script::{Script, call, http, txt},
+    wire::WireServer,
+};
 
-use super::{super::preset, Bed, Dreamer, at, dreamt, scripted};
+use super::{
+    super::{preset, real},
+    Bed, Dreamer, at, dreamt, scripted,
+};
 
 const HALF_AN_HOUR: i64 = 30 * 60_000;
 
@@ -77,8 +87,8 @@ async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
 #[tokio::test(start_paused = true)]
 async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
     let (bed, model) = (Bed::new(), Dreamer::default());
-    let (dreams, config) = (bed.dreams(model.clone()), || preset());
-    let agent = Agent::builder(std::sync::Arc::new(scripted(["a", "b", "c"].map(txt)))).config(config());
+    let dreams = bed.dreams(model.clone());
+    let agent = Agent::builder(Arc::new(scripted(["a", "b", "c"].map(txt)))).config(preset());
     let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
     for (said, asked) in [("one", 0), ("two", 0), ("three", 5)] {
         let reply = agent.run_with(said, "ada", at(7)).await.unwrap();
@@ -92,15 +102,14 @@ async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns(
 async fn s0_29_a_dream_that_fails_does_not_reach_the_reply() {
     let bed = Bed::new();
     let down = http(500, &[], "{}");
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = Arc::new(Mutex::new(Vec::new()));
     let heard = told.clone();
     let dreams = bed.dreams(scripted(vec![down; 3])).listener(move |name, data| {
         if name.starts_with("dream") {
             heard.lock().unwrap().push(format!("{name} {data}"));
         }
     });
-    let agent =
-        Agent::builder(std::sync::Arc::new(scripted(["a", "b", "c", "d", "e"].map(txt)))).config(preset());
+    let agent = Agent::builder(Arc::new(scripted(["a", "b", "c", "d", "e"].map(txt)))).config(preset());
     let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
     for content in ["a", "b", "c"] {
         assert_eq!(agent.run_with("hi", "ada", at(7)).await.unwrap().content, content);
@@ -139,10 +148,9 @@ async fn a_cancelled_caller_begins_no_dream() {
 async fn an_agent_without_a_store_dreams_as_well() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
-    let agent = Agent::builder(std::sync::Arc::new(Dreamer::default()));
+    let agent = Agent::builder(Arc::new(Dreamer::default()));
     let config = DreamConfig::default();
-    let dreams =
-        superstep::agent::Dreams::new(agent, bed.history.clone(), bed.memory.clone(), config).unwrap();
+    let dreams = Dreams::new(agent, bed.history.clone(), bed.memory.clone(), config).unwrap();
     let dream = dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap());
     assert_eq!((dream.outcome, dream.settled, dream.checkpoint), (Some(AgentOutcome::Completed), true, None));
     let all = bed.history.read("ada", HistoryPlace::default(), 9, 9_999).await.unwrap();
@@ -154,4 +162,28 @@ async fn an_agent_without_a_store_dreams_as_well() {
             "usage": { "input_tokens": 200, "output_tokens": 50 },
         })
     );
+}
+
+#[test]
+fn s0_29_a_cococat_loop_dreams_over_the_wire() {
+    real(async {
+        let bed = Bed::new();
+        let edit = r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- likes tea"}"##;
+        let answers = [txt("a"), txt("b"), txt("c"), call("c1", "edit_file", edit), txt("Done.")];
+        let server = WireServer::start(Script::new(answers)).await.unwrap();
+        let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+        let agent =
+            Agent::builder(Arc::new(OpenAiModel::new(config).unwrap())).checkpointer(bed.store.clone());
+        let config = DreamConfig::default();
+        let dreams = Dreams::new(agent.clone(), bed.history.clone(), bed.memory.clone(), config).unwrap();
+        let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+        for (thread, content) in [("one", "a"), ("two", "b"), ("three", "c")] {
+            let reply = agent.run_with("I like tea", "ada", RunConfig::thread(thread)).await.unwrap();
+            assert_eq!((reply.content.as_str(), reply.iterations), (content, 0));
+        }
+        server.check().unwrap();
+        assert_eq!(server.refused(), []);
+        assert_eq!(bed.read("ada"), "# Memory\n- likes tea\n");
+        assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
+    });
 }
