@@ -55,7 +55,7 @@ pub struct TurnHistory {
 /// A turn, as its line has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// Names the turn; no other line has it.
+    /// Names the turn. No other line has it, but for turns without a thread that began in the same millisecond.
     pub id: String,
     /// The thread; empty without a checkpointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -172,6 +172,23 @@ async fn a_turn_is_a_line_however_its_thread_is_stored() {
     assert_eq!(ids.len(), 3, "{ids:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn turns_without_a_thread_that_run_at_the_same_time_are_lines_each() {
+    let place = Place::new();
+    let model = scripted((0..8).map(|_| txt("ok")));
+    let agent = Agent::builder(model).config(preset()).history(place.history.clone()).build().unwrap();
+    let ask = |n: usize| {
+        let input = AgentState::update().messages([Message::user(n.to_string())]).user_id("ada");
+        agent.process_input(input, RunConfig { thread: None, ..at(7) })
+    };
+    for end in futures::future::join_all((0..8).map(ask)).await {
+        end.unwrap();
+    }
+    let mut said: Vec<_> = place.lines("ada").await.into_iter().map(|turn| turn.user).collect();
+    said.sort();
+    assert_eq!(said, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+}
+
 async fn head(store: &dyn Checkpointer) -> CheckpointId {
     store.load(&"t".into(), None).await.unwrap().unwrap().head
 }
