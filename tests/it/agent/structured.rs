@@ -13,7 +13,12 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Ran, Scenario, kit::Kit, paused};
+use super::{
+    Ran, Scenario,
+    facades::{Asked, both},
+    kit::Kit,
+    paused,
+};
 
 const FINISH: &str = "generate_response";
 
@@ -215,6 +220,22 @@ fn g39_a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
             ("a text instead of a call of `generate_response`", "c")
         );
     });
+}
+
+#[test]
+fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
+    let script =
+        [txt("Aarhus"), finish("c1", r#"{"name":7}"#), finish("c2", r#"{"name":"Aarhus"}"#), txt("hello")];
+    let (made, sent) = both(&script, async |asked: Asked| {
+        let agent =
+            asked.agent.config(super::preset()).checkpointer(Arc::new(superstep::MemoryCheckpointer::new()));
+        let agent = agent.build().unwrap();
+        let city: City = agent.extract("the second city?", RunConfig::thread("t")).await.unwrap();
+        // The schema was that turn's only.
+        (city, agent.process_message("hi", RunConfig::thread("t")).await.unwrap().final_reply)
+    });
+    let city = City { name: "Aarhus".into(), inhabitants: None };
+    assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
 }
 
 #[test]
