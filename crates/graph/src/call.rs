@@ -24,10 +24,12 @@ use superstep_engine::{NodeIndex, NodeName, TaskId};
 
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
-    OnUnfinished, Question, Route, RunConfig, Segment, State, Update,
+    OnUnfinished, Question, Route, RunConfig, RunError, Segment, State, Update,
     cx::Standing,
     interrupt::{Asked, Within},
-    run::{self, Call, Called, SEEDED, TASK},
+    replay,
+    run::{self, Above, Along, Call, Called, SEEDED, TASK},
+    tape::{Astray, in_effect},
 };
 
 /// Where a graph that another one calls is kept.
@@ -260,6 +262,9 @@ impl Cx {
         // The thread is named after the checkpoint, and the keys of all its tasks.
         self.settle().await;
         let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
+        if call.standing.along.is_some() {
+            Box::pin(self.go_along(key, &call)).await?;
+        }
         let kept = call.standing.place.is_some();
         // Graphs in graphs in graphs would otherwise be one ever larger future.
         let called = Box::pin(run::call(call)).await;
@@ -267,6 +272,12 @@ impl Cx {
         match called {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
             Called::Left(command) => return Ok(Ran::Left(command)),
+            Called::Failed { error: RunError::Diverged, .. } => {
+                if let Some(along) = &self.run.standing.along {
+                    along.script.take_stuck();
+                }
+                return self.astray(Astray::Unknown).await;
+            }
             Called::Failed { error, fatal } => {
                 let error = NodeError::from(error);
                 return Err(if fatal { error.fatal() } else { error });
@@ -328,6 +339,7 @@ impl Cx {
         if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
             return Err(CallError::Breakpoint { node: task.node });
         }
+        let (along, above) = self.recorded_of(&segment, key, thread.is_none());
         let mut metadata = Map::new();
         metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
         if seed.is_some() {
@@ -347,7 +359,8 @@ impl Cx {
             on_unfinished: OnUnfinished::default(),
             answers: Answers::new(),
             breakpoints,
-            seed: mix(run.seed, self.task, &format!("{}{key}", self.handler())),
+            recording: run.tape.records && !in_effect(),
+            seed: mix(self.seed(), self.task, &format!("{}{key}", self.handler())),
             metadata,
             ..(*run.standing.config).clone()
         };
@@ -364,11 +377,44 @@ impl Cx {
             keys: Some(format!("{}{colon}{key}", self.key())),
             drain: run.drain.clone(),
             pulse: self.pulse.clone(),
+            along,
+            above,
         };
         let answers = run.desk.given(self.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|below| (below, segment));
         let graph = graph.inner().clone();
         Ok(Call { graph, own, input, seed, answers, standing, events })
+    }
+
+    /// The thread of a called graph that is replayed, and who is told what its tasks learn.
+    fn recorded_of(&self, segment: &Segment, key: &str, nowhere: bool) -> (Option<Along>, Option<Above>) {
+        let run = &self.run;
+        if in_effect() {
+            return (None, None);
+        }
+        let along = run.standing.along.as_ref().map(|along| {
+            let at = along.script.place(&along.thread).0.map(|at| at.id);
+            let task = segment.task.map(|(slot, checkpoint)| (slot, at.unwrap_or(checkpoint)));
+            let thread = along.thread.child(&Segment { task, ..segment.clone() });
+            Along { script: along.script.clone(), thread }
+        });
+        let above = Above { run: run.clone(), task: self.task, key: key.to_owned() };
+        (along, (nowhere && (run.tape.records || run.tape.replays)).then_some(above))
+    }
+
+    /// Goes to where the graph was called, if this is a replay.
+    async fn go_along<T: State>(&self, key: &str, call: &Call<T>) -> Result<(), NodeError> {
+        let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(()) };
+        let caller =
+            self.run.standing.along.as_ref().and_then(|caller| caller.script.place(&caller.thread).0);
+        let at = caller.map_or(CheckpointId(0), |at| at.id);
+        let (node, key) = (self.node().clone(), key.to_owned());
+        let task = Segment { node, task: Some((self.task.slot, at)), key: key.clone() };
+        match along.script.seek(&along.thread, &Value::String(task.to_string())).await? {
+            replay::Called::Yes => Ok(()),
+            replay::Called::Otherwise => self.astray(Astray::Unknown).await,
+            replay::Called::Never => self.astray(Astray::Call { key }).await,
+        }
     }
 
     /// Those that are in graphs which this node calls.

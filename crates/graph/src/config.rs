@@ -48,6 +48,9 @@ pub struct RunConfig {
     pub snapshot_every: Option<usize>,
     /// When to store what the run does.
     pub durability: Durability,
+    /// Whether what nodes learn from outside is stored with what they write, so that a [`Replay`](crate::Replay) can give it to
+    /// them again.
+    pub recording: bool,
     /// What to remember with the input's checkpoint.
     pub metadata: Map<String, Value>,
 }
@@ -97,6 +100,7 @@ impl Default for RunConfig {
             seed: 0,
             snapshot_every: None,
             durability: Durability::Sync,
+            recording: true,
             metadata: Map::new(),
         }
     }

@@ -22,9 +22,12 @@ use crate::{
     background::Background,
     call::Calls,
     durability::Settling,
+    fingerprint,
     interrupt::{Asked, Desk},
     once::Ledger,
+    run::{Above, Along},
     stream::NodeEvents,
+    tape::{Astray, Given, Tape, in_effect},
     timeout::Pulse,
 };
 
@@ -68,6 +71,8 @@ pub(crate) struct RunCx {
     /// What tasks did once.
     pub(crate) ledger: Ledger,
     pub(crate) background: Background,
+    /// What tasks learn.
+    pub(crate) tape: Tape,
 }
 
 /// Where a run stands among those that call each other.
@@ -86,6 +91,10 @@ pub(crate) struct Standing {
     pub(crate) drain: Drain,
     /// The pulse of the task that called, to which everything that happens here is a sign of life.
     pub(crate) pulse: Option<Arc<Pulse>>,
+    /// The thread that it goes along, if it is a replay.
+    pub(crate) along: Option<Along>,
+    /// Where what its tasks learn goes, if it is kept nowhere and its caller is recorded.
+    pub(crate) above: Option<Above>,
 }
 
 impl RunCx {
@@ -163,17 +172,26 @@ impl Cx {
     /// How many supersteps the run may still make after this one: 0 in the last that its
     /// [`step_limit`](crate::RunConfig::step_limit) allows. A node that counts can come to an end in time.
     pub fn remaining_steps(&self) -> u32 {
+        if self.run.tape.records {
+            self.run.tape.learn(self.task, |learned| learned.steps_left = Some(self.steps_left));
+        }
         self.steps_left
     }
 
     /// UTC milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
-        self.run.clock.now_ms()
+        let clock = || self.run.clock.now_ms();
+        self.run
+            .tape
+            .now_ms(self.task, self.run.since_ms.load(Ordering::Relaxed), clock)
+            .unwrap_or_else(clock)
     }
 
-    /// Waits.
+    /// Waits, but in a replay.
     pub async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        if self.is_for_real() {
+            tokio::time::sleep(duration).await;
+        }
     }
 
     /// Chance: the same for every attempt of this task, different for any other task.
@@ -185,7 +203,24 @@ impl Cx {
             .bytes()
             .fold(0_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
         let task = task ^ handler;
-        StdRng::seed_from_u64(self.run.seed ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+        StdRng::seed_from_u64(self.seed() ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// Where chance begins for the run, or began.
+    pub(crate) fn seed(&self) -> u64 {
+        let seed = match self.run.tape.given(self.task) {
+            Given::Recorded(recorded) | Given::Live(recorded) if self.namespace().is_root() => recorded.seed,
+            _ => self.run.seed,
+        };
+        if self.namespace().is_root() {
+            self.run.tape.learn(self.task, |learned| learned.seed = seed);
+        }
+        seed
+    }
+
+    /// Whether what is done here is done, and not only told as it was.
+    pub(crate) fn is_for_real(&self) -> bool {
+        !self.run.tape.replays || in_effect() || matches!(self.run.tape.given(self.task), Given::Live(_))
     }
 
     /// An id for something this task makes: the same for every attempt of this task, different for any other task on
@@ -254,7 +289,11 @@ impl Cx {
 
     /// Whether the question under this key is answered, so that [`interrupt`](Self::interrupt) would return.
     pub fn is_answered(&self, key: &str) -> bool {
-        self.run.desk.answer(self.task, key).is_some()
+        let recorded = match self.run.tape.given(self.task) {
+            Given::Recorded(recorded) | Given::Live(recorded) => recorded.answers.contains_key(key),
+            Given::Nothing | Given::Unknown => false,
+        };
+        recorded || self.run.desk.answer(self.task, key).is_some()
     }
 
     /// Waits until the checkpoint is stored that has this task to run: what is named after that is to be found again after
@@ -272,10 +311,29 @@ impl Cx {
         question: impl Serialize,
         schema: Option<String>,
     ) -> A {
+        let print = fingerprint(&question).expect("a question has a JSON form");
         let question = serde_json::to_string(&question).expect("a question has a JSON form");
+        let mut answer = self.run.desk.answer(self.task, key);
+        match self.run.tape.given(self.task) {
+            Given::Nothing => {}
+            Given::Unknown => return self.astray(Astray::Unknown).await,
+            Given::Recorded(recorded) | Given::Live(recorded) => match recorded.answers.get(key) {
+                Some((asked, recorded)) if *asked == print => answer = Some(recorded.clone()),
+                _ => {
+                    let question = serde_json::from_str(&question).expect("it was just written");
+                    return self.astray(Astray::Question { key: key.to_owned(), question }).await;
+                }
+            },
+        }
         let question = Question { key: key.to_owned(), question, schema, within: None };
-        let asked = match self.run.desk.answer(self.task, key).map(serde_json::from_value) {
-            Some(Ok(answer)) => return answer,
+        let asked = match answer.clone().map(serde_json::from_value) {
+            Some(Ok(read)) => {
+                let answer = answer.unwrap_or_default();
+                self.run.tape.learn(self.task, |learned| {
+                    learned.answers.insert(key.to_owned(), (print, answer));
+                });
+                return read;
+            }
             Some(Err(error)) => Asked::BadAnswer { question, error },
             None => Asked::Question(question),
         };
@@ -295,8 +353,11 @@ impl Cx {
     /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.
     ///
     /// It survives neither a crash nor the run, which takes it along when it is dropped: use it for what may be lost, or for
-    /// what someone else will do again. Once the run is over nothing more is begun.
+    /// what someone else will do again. Once the run is over nothing more is begun. A replay begins nothing.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if !self.is_for_real() {
+            return;
+        }
         self.run.background.spawn(work);
     }
 

@@ -115,6 +115,10 @@ pub enum RunError {
         /// What would have run.
         next: Vec<NodeName>,
     },
+    /// A replay came to a difference. Only a [`Replay`](crate::Replay) sees it.
+    #[doc(hidden)]
+    #[error("the run came to something else than what is stored")]
+    Diverged,
     /// A superstep took longer than [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
     #[error(
         "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \

@@ -1,8 +1,8 @@
 //! Reads what programs stored that had other versions of the state.
 //!
 //! An update and a snapshot are stored as objects with an entry for each channel. Names that begin with `$` are no
-//! channels': `$v` has the versions of those channels whose version is not 1, and `$kept`, in a snapshot, what is stored
-//! of channels that the program did not know which made the snapshot.
+//! channels': `$v` has the versions of those channels whose version is not 1, `$recorded`, in an update, what its task
+//! learned, and `$kept`, in a snapshot, what is stored of channels that the program did not know which made the snapshot.
 //!
 //! Start at [`Reader`].
 
@@ -18,8 +18,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    AppliedTask, Channel, ChannelValue, Panicked, Source, State, Stored, TaskRecord, Update, load::Made,
-    state::fold,
+    AppliedTask, Channel, ChannelValue, CheckpointId, Panicked, RunError, Source, State, Stored, TaskRecord,
+    ThreadId, Update, load::Made, state::fold, tape::RECORDED,
 };
 
 const VERSIONS: &str = "$v";
@@ -52,6 +52,19 @@ pub(crate) enum Unfit {
     Newer { channel: Cow<'static, str>, stored: u32, known: u32 },
     /// It does not fit the types, or cannot be migrated or folded.
     Decode(Cause),
+}
+
+impl Unfit {
+    /// The same of `what`, which a thread has at a checkpoint.
+    pub(crate) fn into_run_error(self, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
+        let (thread, what) = (thread.clone(), what.to_owned());
+        match self {
+            Self::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
+            Self::Newer { channel, stored, known } => {
+                RunError::NewerChannel { thread, checkpoint, channel, stored, known }
+            }
+        }
+    }
 }
 
 /// What was stored in an older version and cannot be brought to the present one.
@@ -362,6 +375,7 @@ impl Object {
     fn single(mut entries: BTreeMap<String, Box<RawValue>>) -> serde_json::Result<Self> {
         let versions = entries.remove(VERSIONS);
         let versions = versions.map(|json| serde_json::from_str(json.get())).transpose()?;
+        entries.remove(RECORDED);
         match entries.keys().find(|name| name.starts_with('$')) {
             Some(name) => Err(unknown_entry(name)),
             None => Ok(Self { versions: versions.unwrap_or_default(), entries, then: Vec::new() }),

@@ -8,12 +8,12 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error as _, MapAccess, Visitor},
+    de::{Error as _, IgnoredAny, MapAccess, Visitor},
     ser::{SerializeMap, SerializeSeq},
 };
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, later::Later};
+use crate::{Channel, later::Later, tape::RECORDED};
 
 const CLEAR: &str = "clear";
 const THEN: &str = "$then";
@@ -178,6 +178,7 @@ impl<'de, U: Fixed + Deserialize<'de>> Visitor<'de> for Entries<U> {
             match &*name {
                 CLEAR => read(&mut cleared, CLEAR, &mut map)?,
                 THEN => read(&mut later, THEN, &mut map)?,
+                RECORDED => drop(map.next_value::<IgnoredAny>()?),
                 name if update.read_entry(name, &mut map)? => {}
                 name => return Err(A::Error::unknown_field(name, U::NAMES)),
             }

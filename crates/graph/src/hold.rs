@@ -38,6 +38,8 @@ pub(crate) struct Hold {
     /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
     kept: Kept,
+    /// When the next checkpoint was made, if it is known.
+    pub(crate) made_ms: Option<i64>,
 }
 
 /// What a commit is about.
@@ -69,6 +71,7 @@ impl Hold {
             since_snapshot,
             snapshot_every: None,
             kept,
+            made_ms: None,
         }
     }
 
@@ -123,7 +126,8 @@ impl Hold {
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
         let NewCheckpoint { source, control, metadata, applied, records } = new;
-        let (parent, created_ms) = (self.at(), self.clock.now_ms());
+        let created_ms = self.made_ms.take().unwrap_or_else(|| self.clock.now_ms());
+        let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&control);
         self.kept.commit(source, &applied, &records);

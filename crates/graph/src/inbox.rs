@@ -111,10 +111,17 @@ impl Cx {
     /// # Errors
     /// What the checkpointer reports.
     pub async fn inbox(&self, after: u64) -> Result<Vec<Posted>, CheckpointError> {
-        match &self.run.standing.place {
-            Some((checkpointer, thread)) => read(&**checkpointer, &inbox_of(thread), after).await,
-            None => Ok(Vec::new()),
+        let Some((checkpointer, thread)) = &self.run.standing.place else { return Ok(Vec::new()) };
+        let last = self.run.tape.inbox(self.task);
+        let mut found = match last {
+            Some(last) if last <= after => Vec::new(),
+            _ => read(&**checkpointer, &inbox_of(thread), after).await?,
+        };
+        found.retain(|posted| last.is_none_or(|last| posted.number <= last));
+        if let Some(posted) = found.last() {
+            self.run.tape.found(self.task, posted.number);
         }
+        Ok(found)
     }
 }
 

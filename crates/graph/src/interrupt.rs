@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeName, TaskId};
 
-use crate::{RunError, namespace::SEPARATOR};
+use crate::{RunError, namespace::SEPARATOR, tape::Astray};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,6 +233,8 @@ pub(crate) enum Asked {
     Cancelled,
     /// Nothing: a graph that it called stopped, because the run is drained.
     Drained,
+    /// Nothing: a replay cannot go on with it.
+    Astray(Astray),
 }
 
 impl Papers {

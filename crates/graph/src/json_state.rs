@@ -247,6 +247,10 @@ impl State for JsonState {
         serde_json::to_vec(&self.values[channel])
     }
 
+    fn serialize_channel<Z: Serializer>(&self, channel: usize, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.values[channel].serialize(serializer)
+    }
+
     fn decode(&mut self, channel: usize, json: &[u8]) -> Result<(), serde_json::Error> {
         let value = self.spec.rules[channel].read(serde_json::from_slice(json)?);
         let value = value.map_err(serde::de::Error::custom)?;

@@ -213,12 +213,7 @@ fn restore<S: State>(
 ) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
     let id = meta.id;
-    let refuse = |what: String, unfit: Unfit| match unfit {
-        Unfit::Decode(source) => RunError::Decode { thread: thread.clone(), checkpoint: id, what, source },
-        Unfit::Newer { channel, stored, known } => {
-            RunError::NewerChannel { thread: thread.clone(), checkpoint: id, channel, stored, known }
-        }
-    };
+    let refuse = |what: String, unfit: Unfit| unfit.into_run_error(thread, id, &what);
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);

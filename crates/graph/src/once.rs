@@ -14,7 +14,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::TaskId;
 use tokio::sync::oneshot;
 
-use crate::{Cx, NodeError};
+use crate::{
+    Cx, NodeError,
+    tape::{self, Astray, Given},
+};
 
 impl Cx {
     /// Does something outside once, however often the node runs: its result is stored before this returns, and given
@@ -54,6 +57,18 @@ impl Cx {
         F: Future<Output = Result<T, E>>,
     {
         let (ledger, task) = (&self.run.ledger, self.task);
+        match self.run.tape.given(task) {
+            Given::Nothing | Given::Live(_) => self.run.tape.did_once(task, name),
+            Given::Recorded(recorded) => {
+                let did = recorded.results.get(name);
+                let given = Box::pin(self.given_result(name, did)).await;
+                self.run.tape.learn(task, |learned| {
+                    learned.results.extend(did.map(|did| (name.to_owned(), did.clone())))
+                });
+                return Ok(given);
+            }
+            Given::Unknown => return self.astray(Astray::Unknown).await,
+        }
         let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
         let turn = ledger.turn(task, name).ok_or_else(over)?;
         let _turn = turn.lock().await;
@@ -64,7 +79,8 @@ impl Cx {
             None => {
                 // The key is named after the checkpoint.
                 self.settle().await;
-                let result = effect(format!("{}/{name}", self.key())).await.map_err(Into::into)?;
+                let key = format!("{}/{name}", self.key());
+                let result = tape::effect(Box::pin(effect(key))).await.map_err(Into::into)?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
                 // Read back, so that the first time is like every other.
                 let json = serde_json::to_string(&result);

@@ -10,6 +10,7 @@ mod finish;
 mod interrupts;
 mod outside;
 mod record;
+mod replay;
 mod tell;
 
 pub(crate) use begin::recorded_targets;
@@ -18,6 +19,8 @@ pub(crate) use call::{Call, Called, SEEDED, TASK, call};
 use fail::Refused;
 pub(crate) use finish::{items, targets};
 use interrupts::breakpoints;
+use replay::Replaying;
+pub(crate) use replay::{Above, Along, STATE, replay};
 
 use std::{
     any::Any,
@@ -31,7 +34,9 @@ use std::{
     task::Poll,
 };
 
-use superstep_engine::{Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task};
+use superstep_engine::{
+    ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
+};
 use tokio::{
     sync::oneshot,
     time::{Sleep, sleep},
@@ -51,6 +56,7 @@ use crate::{
     interrupt::{Asking, Desk},
     once::{Ledger, Request},
     stream::{Events, NodeEvents},
+    tape::Tape,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
     timeout::Pulse,
 };
@@ -87,6 +93,8 @@ pub(crate) async fn run<S: State>(
         ids: String::new(),
         keys: None,
         pulse: None,
+        along: None,
+        above: None,
     };
     let mut driver = Driver::new(graph, standing, events);
     if let Some(events) = &driver.events {
@@ -153,6 +161,10 @@ struct Driver<S: State> {
     inside: Option<Inside<S>>,
     /// The items of this superstep's workers, by slot, as JSON.
     items: BTreeMap<u32, String>,
+    /// The channels that this superstep wrote.
+    written: ChannelSet,
+    /// What is there if the run goes along a thread.
+    replaying: Replaying,
 }
 
 /// Takes along what nodes left behind, also if the run is dropped: they hold on to its context themselves.
@@ -179,6 +191,9 @@ struct Done<S: State> {
 impl<S: State> Driver<S> {
     fn new(graph: Arc<Inner<S>>, standing: Standing, events: Option<Events<S>>) -> Self {
         let config = standing.config.clone();
+        let replays = standing.along.is_some();
+        let is_kept = standing.place.is_some() || standing.above.is_some();
+        let tape = Tape::new(config.recording && is_kept, replays);
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
@@ -196,6 +211,7 @@ impl<S: State> Driver<S> {
             since_ms: AtomicI64::new(config.clock.now_ms()),
             standing,
             calls: Calls::default(),
+            tape,
         };
         let state = graph.initial.clone();
         let cx = Arc::new(cx);
@@ -218,6 +234,8 @@ impl<S: State> Driver<S> {
             last_step: 0,
             inside: None,
             items: BTreeMap::new(),
+            written: ChannelSet::EMPTY,
+            replaying: Replaying::default(),
         }
     }
 
@@ -240,6 +258,9 @@ impl<S: State> Driver<S> {
         if let Some(hold) = &mut self.hold {
             hold.begin(config.durability);
         }
+        if self.along().is_some() {
+            Box::pin(self.expect()).await?;
+        }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         self.stage();
@@ -256,8 +277,10 @@ impl<S: State> Driver<S> {
                 self.flush().await?;
                 Ok(status)
             }
-            Err(Refused { error: error @ RunError::Checkpoint(_), .. }) => Err(error),
-            Err(Refused { error, blamed }) => {
+            Err(Refused { error: error @ (RunError::Checkpoint(_) | RunError::Diverged), .. }) => Err(error),
+            Err(refused) => {
+                self.refused_along(&refused);
+                let Refused { error, blamed } = refused;
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
                 Err(error)
@@ -292,10 +315,17 @@ impl<S: State> Driver<S> {
                         tasks.push(task);
                     }
                     Output::Commit(plan) => {
+                        self.note_targets(run);
                         self.fold(plan)?;
                         if self.hold.is_some() {
-                            self.store_superstep(run.control().expect("a commit is pending")).await?;
+                            let control = run.control().expect("a commit is pending");
+                            self.compare_superstep(&control)?;
+                            self.store_superstep(control).await?;
+                            if self.along().is_some() {
+                                Box::pin(self.go_along(config)).await?;
+                            }
                         }
+                        self.written = ChannelSet::EMPTY;
                         self.done.clear();
                         too_long = None;
                         if config.drain.requested().is_some() {
@@ -373,7 +403,7 @@ impl<S: State> Driver<S> {
                 pulse.beat();
             }
             let slot = task.id.slot;
-            match result {
+            match self.along_with(task, result)? {
                 TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
                 TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
@@ -387,6 +417,11 @@ impl<S: State> Driver<S> {
     fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
         let compiled = &self.graph.nodes[task.node.position()];
         let item: Option<Arc<str>> = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        let given = self.given_to(task);
+        if let Some(over) = self.over_before(task, &given) {
+            self.cx.tape.begin(task.id, given);
+            return over;
+        }
         let looked = self.look_up(task, compiled, item.clone());
         if let Ok((Some(written), hit)) = looked {
             return RunTask::over(task, Ok(written), hit);
@@ -405,7 +440,9 @@ impl<S: State> Driver<S> {
             Some(_) => Some(Arc::new(Pulse::begin(above))),
             None => above,
         };
-        let (run, attempt) = (self.cx.clone(), task.attempt);
+        let run = self.cx.clone();
+        let (attempt, steps_left) = given.counts().unwrap_or((task.attempt, steps_left));
+        self.cx.tape.begin(task.id, given);
         let failure = self.failures.get(&task.id.slot).cloned();
         let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse };
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)

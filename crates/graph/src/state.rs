@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
 use crate::{Channel, Panicked, ReduceError, fixed::Fixed};
@@ -83,6 +83,16 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// # Errors
     /// If the value has no JSON form, such as a map whose keys are structs, or the channel is untracked.
     fn encode(&self, channel: usize) -> Result<Vec<u8>, serde_json::Error>;
+
+    /// Gives the value of a channel to a serializer; the same as [`State::encode`] writes.
+    ///
+    /// # Errors
+    /// Those of [`State::encode`].
+    fn serialize_channel<Z: Serializer>(&self, channel: usize, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        let json = self.encode(channel).map_err(Z::Error::custom)?;
+        let value: serde_json::Value = serde_json::from_slice(&json).map_err(Z::Error::custom)?;
+        value.serialize(serializer)
+    }
 
     /// Sets a channel to a value that [`State::encode`] wrote.
     ///

@@ -440,10 +440,12 @@ impl Input {
         );
         let columns = positions.iter().zip(idents).zip(types).zip(stored).filter(|(_, stored)| **stored);
         let (mut constants, mut encoded, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
+        let mut serialized = Vec::new();
         for (((position, ident), ty), _) in columns {
             let at = format_ident!("AT_{}", constants.len());
             constants.push(quote!(const #at: usize = #position;));
             encoded.push(quote!(#at => #json::to_vec::<#ty>(&self.#ident),));
+            serialized.push(quote!(#at => <#ty as #serde::Serialize>::serialize(&self.#ident, serializer),));
             decoded.push(quote!(#at => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
         }
         quote! {
@@ -499,6 +501,26 @@ impl Input {
                             }
                         )*
                         _ => ::core::result::Result::Err(<#json::Error as #serde::ser::Error>::custom(
+                            ::core::format_args!(#absent, #count, channel),
+                        )),
+                    }
+                }
+
+                fn serialize_channel<Z: #serde::Serializer>(
+                    &self,
+                    channel: usize,
+                    serializer: Z,
+                ) -> ::core::result::Result<Z::Ok, Z::Error> {
+                    #(#constants)*
+                    match channel {
+                        #(#serialized)*
+                        #(
+                            _ if (#ranges).contains(&channel) => {
+                                let at = channel - (#ranges).start;
+                                <#states as #home::State>::serialize_channel(&self.#inner, at, serializer)
+                            }
+                        )*
+                        _ => ::core::result::Result::Err(<Z::Error as #serde::ser::Error>::custom(
                             ::core::format_args!(#absent, #count, channel),
                         )),
                     }

@@ -26,6 +26,7 @@ mod once;
 mod outside;
 mod panics;
 mod reducers;
+mod replay;
 mod retries;
 mod state;
 mod store;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::Value;
 
 use super::JsonState;
-use crate::{NodeError, NodeOutput, Update, later::Later};
+use crate::{NodeError, NodeOutput, Update, later::Later, tape::RECORDED};
 
 const CLEAR: &str = "clear";
 const THEN: &str = "$then";
@@ -164,6 +164,7 @@ impl<'de> Deserialize<'de> for JsonUpdate {
         let mut writes = BTreeMap::<String, Value>::deserialize(deserializer)?;
         let clear = writes.remove(CLEAR).map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
         let mut update = Self { clear: clear.unwrap_or_default(), ..Self::default() };
+        writes.remove(RECORDED);
         if let Some(Value::Array(parts)) = writes.remove(THEN) {
             for part in parts {
                 // A part has no parts of its own, so that what is stored decides about no recursion.

@@ -99,6 +99,9 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let begin = self.accept(input, Control::input(last))?;
+        if self.along().is_some() {
+            Box::pin(self.compare_input()).await?;
+        }
         let records =
             begin.records.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
         let records = records.collect();
@@ -112,6 +115,9 @@ impl<S: State> Driver<S> {
             records,
         })
         .await?;
+        if self.along().is_some() {
+            Box::pin(self.go_along(config)).await?;
+        }
         Ok(begin)
     }
 
@@ -171,6 +177,7 @@ impl<S: State> Driver<S> {
                     let Some(node) = node else { continue };
                     let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
                     let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
+                    self.written = self.written.union(written);
                     begin.records.finished.push((slot, Report { written, exclusive, targets: ends }));
                     let (json, update) = (json.into_bytes(), Some(update));
                     self.put(slot, Done { node, update, json, items, recorded: true });

@@ -126,7 +126,7 @@ impl<S: State> Driver<S> {
         hold.stand_at(head, &meta, since_snapshot, kept);
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
-        if own && !accepted(&*checkpointer, &thread, config).await? {
+        if own && (self.along().is_some() || !accepted(&*checkpointer, &thread, config).await?) {
             if !meta.control.is_finished() {
                 self.emit(Event::Discarded { nodes: meta.control.next });
             }

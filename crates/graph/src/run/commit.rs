@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Map;
 use superstep_engine::Control;
 
-use super::{Done, Driver};
+use super::{Done, Driver, STATE};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
     hold::{Hold, NewCheckpoint},
@@ -22,7 +22,11 @@ impl<S: State> Driver<S> {
             let node = self.graph.topology.name(node).clone();
             applied.push(AppliedTask { slot, recorded, node, update: json });
         }
-        let (metadata, records) = (Map::new(), Vec::new());
+        let mut metadata = Map::new();
+        if self.cx.tape.records {
+            metadata.insert(STATE.to_owned(), self.fingerprints().into());
+        }
+        let records = Vec::new();
         self.checkpoint(NewCheckpoint { source: Source::Loop, control, metadata, applied, records }).await
     }
 
@@ -33,9 +37,13 @@ impl<S: State> Driver<S> {
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
         let snapshot = || snapshot(state, step);
+        let made_ms = self.along().filter(|along| !along.script.is_any_live());
+        let made_ms =
+            made_ms.and_then(|along| along.script.place(&along.thread).1).map(|next| next.created_ms);
         let Some(hold) = &mut self.hold else {
             return Ok(());
         };
+        hold.made_ms = made_ms;
         // What a graph makes of its caller's state is told by its updates alone.
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;

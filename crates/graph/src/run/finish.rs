@@ -29,6 +29,8 @@ impl<S: State> Driver<S> {
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
         match &node.cache {
+            // What others have left there is not what was there then.
+            Some(_) if self.along().is_some() => Ok((None, Lookup::None)),
             Some(cache)
                 if self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none() =>
             {
@@ -54,7 +56,8 @@ impl<S: State> Driver<S> {
             Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
         };
         let Written { update, goto } = written;
-        let json = self.encode(&update, task.node, step).map_err(blame)?;
+        let mut json = self.encode(&update, task.node, step).map_err(blame)?;
+        self.note_learned(task, cached, &mut json);
         self.tell_update(task, &update, cached);
         let gotos = if goto.is_empty() {
             Targets::default()
@@ -86,6 +89,7 @@ impl<S: State> Driver<S> {
         alone: bool,
     ) -> Result<Report, RunError> {
         let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
+        self.written = self.written.union(written);
         let name = self.graph.topology.name(node);
         let compiled = &self.graph.nodes[node.position()];
         if let Some(other) = compiled.undeclared(written) {

@@ -56,7 +56,7 @@ impl<S: State> Driver<S> {
                     run.handle(Input::Drain).expect("the run is not over");
                     continue;
                 }
-                Asked::Cancelled => continue,
+                Asked::Cancelled | Asked::Astray(_) => continue,
             });
         }
         if questions.is_empty() {

@@ -28,7 +28,9 @@ impl<S: State> Driver<S> {
         let slot = task.id.slot;
         let node = self.graph.topology.name(task.node).clone();
         let item = self.items.get(&slot).map(String::as_str);
-        let failure = NodeFailure::new(node, task.attempt, &*source, data, item);
+        let failure = self
+            .recorded_failure(task)
+            .unwrap_or_else(|| NodeFailure::new(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
         self.cx.desk.forget_all(task.id);
         self.cx.ledger.forget(task.id);

@@ -1,0 +1,389 @@
+//! Running a thread once more on what is recorded of it.
+//!
+//! Start at [`Replay`].
+
+mod divergence;
+mod script;
+mod shadow;
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use serde_json::{Map, Value};
+
+pub use self::divergence::{At, Divergence};
+pub(crate) use self::script::{Called, Expected, ExpectedTask, Script};
+use self::{
+    script::{Line, is_input},
+    shadow::Shadow,
+};
+use crate::{
+    Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
+    History, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock, TaskRecord,
+    ThreadId,
+    compiled::Keepers,
+    evolve::Reader,
+    run::{self, Along, Given},
+};
+
+/// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did, which none of them
+/// does again; and says where that first comes to something else than what is stored.
+///
+/// A thread that was recorded once is so a test of the graph: of its nodes, prompts, reducers and edges, without a model or
+/// a tool. Nothing is stored, and whoever runs the thread is not disturbed.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use superstep_graph::{Cx, MemoryCheckpointer, Replay, RunConfig, START, State, StateGraph};
+/// # use superstep_graph::{CompiledGraph, CompileError, Checkpointer};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Trip { city: String, weather: String }
+///
+/// fn trip(store: Arc<dyn Checkpointer>, polite: bool) -> Result<CompiledGraph<Trip>, CompileError> {
+///     let mut graph = StateGraph::<Trip>::new("trip");
+///     let look_up = graph.add_node_with("look_up", polite, async |polite: bool, trip: Trip, cx: Cx| {
+///         let weather = cx.recorded("weather", async || format!("rain in {}", trip.city)).await;
+///         Trip::update().weather(if polite { format!("sorry, {weather}") } else { weather })
+///     });
+///     graph.add_edge(START, look_up);
+///     Ok(graph.compile()?.with_checkpointer(store))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Arc::new(MemoryCheckpointer::new());
+/// trip(store.clone(), false)?.invoke(Trip::update().city("Bonn".to_owned()), RunConfig::thread("t")).await?;
+///
+/// Replay::of(&trip(store.clone(), false)?, "t").run().await?.assert_same();
+///
+/// let found = Replay::of(&trip(store, true)?, "t").run().await?.divergence.expect("it became polite");
+/// assert_eq!((found.node.as_str(), found.at.channel()), ("look_up", Some("weather")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Replay<S: State> {
+    graph: CompiledGraph<S>,
+    thread: ThreadId,
+    from: Option<CheckpointId>,
+    to: Option<CheckpointId>,
+    live: BTreeSet<String>,
+    context: Value,
+    store: Option<Arc<dyn Store>>,
+}
+
+/// What came of a [`Replay`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// How many supersteps came to what is stored.
+    pub supersteps: usize,
+    /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
+    /// without [`RunConfig::recording`], by an older program, or beside the graph.
+    pub taken: usize,
+    /// How many supersteps were passed over: they were stored as one checkpoint, with [`Durability::Exit`].
+    pub skipped: usize,
+    /// The fork on which the nodes did for real what they do, if there were any.
+    pub fork: Option<CheckpointId>,
+    /// The first difference.
+    pub divergence: Option<Divergence>,
+}
+
+/// A thread that cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// Nothing is stored of it.
+    #[error(
+        "SS193: thread `{thread}` has no checkpoint, so there is nothing to replay; check its name and the store"
+    )]
+    EmptyThread {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// A checkpoint is not among those that lead to the one where the replay ends.
+    #[error(
+        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; name \
+         the end of its branch with `to`, or begin at one that is on the branch"
+    )]
+    NotOnBranch {
+        /// The thread.
+        thread: ThreadId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Where the replay was to end.
+        to: CheckpointId,
+    },
+    /// The thread or the graph cannot be read or run at all.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl<S: State> Replay<S> {
+    /// The whole of a thread, along the branch that ends at its head. The graph has the thread's checkpointer.
+    pub fn of(graph: &CompiledGraph<S>, thread: impl Into<ThreadId>) -> Self {
+        Self {
+            graph: graph.clone(),
+            thread: thread.into(),
+            from: None,
+            to: None,
+            live: BTreeSet::new(),
+            context: Value::Null,
+            store: None,
+        }
+    }
+
+    /// Begins at this checkpoint: its tasks are the first to run.
+    #[must_use]
+    pub fn from(self, checkpoint: CheckpointId) -> Self {
+        Self { from: Some(checkpoint), ..self }
+    }
+
+    /// Ends at this checkpoint, which may be on another branch than the head.
+    #[must_use]
+    pub fn to(self, checkpoint: CheckpointId) -> Self {
+        Self { to: Some(checkpoint), ..self }
+    }
+
+    /// Has nodes do for real what they do, by their names, also in graphs that are called; what they are compared with stays
+    /// the same. The run is stored as a fork of the thread, and ends with the first difference, or where something else than
+    /// a superstep came next.
+    #[must_use]
+    pub fn live<N: Into<String>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.live.extend(nodes.into_iter().map(Into::into));
+        self
+    }
+
+    /// What the nodes find with [`Cx::context`](crate::Cx::context), which is not stored.
+    #[must_use]
+    pub fn context(self, context: Value) -> Self {
+        Self { context, ..self }
+    }
+
+    /// What the nodes find with [`Cx::store`](crate::Cx::store). Without it there is none: what nodes do there is an effect
+    /// that belongs into [`Cx::recorded`](crate::Cx::recorded).
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`ReplayError`]. A difference is none: [`Replayed::divergence`].
+    pub async fn run(self) -> Result<Replayed, ReplayError> {
+        let stored = self.graph.checkpointer()?.clone();
+        let branch = self.branch(&*stored).await?;
+        let start = match self.from {
+            None => 0,
+            Some(from) => branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
+                let to = branch.last().map_or(from, |last| last.id);
+                ReplayError::NotOnBranch { thread: self.thread.clone(), checkpoint: from, to }
+            })?,
+        };
+        let script = Arc::new(Script::new(stored.clone(), self.live.clone()));
+        let (skipped, fork) = match script.is_any_live() {
+            true => (0, Some(self.live_run(&script, stored, &branch, start).await?)),
+            false => (self.quiet_runs(&script, &branch, start).await?, None),
+        };
+        Ok(Replayed {
+            supersteps: script.supersteps(),
+            taken: script.taken(),
+            skipped,
+            fork,
+            divergence: script.found(),
+        })
+    }
+
+    /// The checkpoints that lead to the last one, oldest first.
+    async fn branch(&self, stored: &dyn Checkpointer) -> Result<Vec<CheckpointMeta>, ReplayError> {
+        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
+        let thread = self.thread.clone();
+        let Some(head) = all.first().map(|head| head.id) else {
+            return Err(ReplayError::EmptyThread { thread });
+        };
+        let mut wanted = Some(self.to.unwrap_or(head));
+        let mut branch: Vec<CheckpointMeta> = Vec::new();
+        for meta in all {
+            if wanted == Some(meta.id) {
+                wanted = meta.parent.filter(|_| !meta.parent_pruned);
+                branch.push(meta);
+            }
+        }
+        match wanted {
+            Some(checkpoint) => Err(RunError::UnknownCheckpoint { thread, checkpoint }.into()),
+            None => {
+                branch.reverse();
+                Ok(branch)
+            }
+        }
+    }
+
+    /// Replays the branch piece by piece: each begins with what no superstep made. How many supersteps are passed over.
+    async fn quiet_runs(
+        &self,
+        script: &Arc<Script>,
+        branch: &[CheckpointMeta],
+        start: usize,
+    ) -> Result<usize, ReplayError> {
+        let (mut at, mut skipped, mut stuck) = (start, 0, false);
+        while at < branch.len() && script.found().is_none() {
+            let (first, end) = (&branch[at], end_of_piece(branch, at));
+            if first.source == Source::Loop && at > start && !stuck {
+                let supersteps = first.control.step - branch[at - 1].control.step;
+                skipped += usize::try_from(supersteps).unwrap_or_default();
+            }
+            let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
+            let done = if is_input { at } else { at + 1 };
+            script.put(&self.thread, Line { checkpoints: branch.to_vec(), done, end });
+            let given = match is_input {
+                true => Given::Input(self.input(&*script.store, first).await?),
+                false => Given::Nothing,
+            };
+            if is_input || end > at + 1 {
+                let shadow: Arc<dyn Checkpointer> = Arc::new(Shadow(script.clone()));
+                self.run_along(script, shadow, given).await?;
+            }
+            // Where it is stuck, another run begins with what came of that superstep.
+            stuck = script.take_stuck();
+            at = if stuck { script.done(&self.thread) } else { end };
+        }
+        Ok(skipped)
+    }
+
+    async fn live_run(
+        &self,
+        script: &Arc<Script>,
+        stored: Arc<dyn Checkpointer>,
+        branch: &[CheckpointMeta],
+        start: usize,
+    ) -> Result<CheckpointId, ReplayError> {
+        let line = Line { checkpoints: branch.to_vec(), done: start + 1, end: end_of_piece(branch, start) };
+        script.put(&self.thread, line);
+        let at = branch[start].id;
+        let loaded = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        let Some(Loaded { meta, head, tasks, .. }) = loaded else {
+            return Err(RunError::UnknownCheckpoint { thread: self.thread.clone(), checkpoint: at }.into());
+        };
+        let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
+        // Its supersteps are counted like those of the thread, so that ids are the same.
+        let fork = Commit {
+            parent: Some(at),
+            source: Source::Fork,
+            control: meta.control,
+            created_ms: SystemClock.now_ms(),
+            metadata: Map::new(),
+            applied: Vec::new(),
+            snapshot: None,
+            records,
+        };
+        let lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
+        let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
+        drop(lease);
+        self.run_along(script, stored, Given::Nothing).await?;
+        Ok(fork)
+    }
+
+    async fn run_along(
+        &self,
+        script: &Arc<Script>,
+        checkpointer: Arc<dyn Checkpointer>,
+        given: Given<S>,
+    ) -> Result<(), ReplayError> {
+        let config = RunConfig {
+            step_limit: u32::MAX,
+            on_unfinished: OnUnfinished::Discard,
+            breakpoints: Breakpoints::default(),
+            drain: Drain::new(),
+            context: self.context.clone(),
+            durability: Durability::Sync,
+            ..RunConfig::thread(self.thread.clone())
+        };
+        let store = match script.is_any_live() {
+            true => self.store.clone().or_else(|| self.graph.store().cloned()),
+            false => self.store.clone(),
+        };
+        let keepers = Keepers { checkpointer: Some(checkpointer), store };
+        let along = Along { script: script.clone(), thread: self.thread.clone() };
+        let ran = run::replay(self.graph.inner().clone(), keepers, given, config, along).await;
+        match ran {
+            Ok(()) | Err(RunError::Diverged) => Ok(()),
+            // It was noted as a difference.
+            Err(_) if script.found().is_some() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The input that a checkpoint accepted.
+    async fn input(
+        &self,
+        stored: &dyn Checkpointer,
+        meta: &CheckpointMeta,
+    ) -> Result<S::Update, ReplayError> {
+        let loaded = stored.load(&self.thread, Some(meta.id)).await.map_err(RunError::from)?;
+        let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
+        let update = tasks.into_iter().find_map(|(_, record)| match record {
+            TaskRecord::Finished { update, .. } => Some(update),
+            _ => None,
+        });
+        let mut reader = Reader::new(self.graph.inner().initial.clone());
+        let read = reader.record(0, update.unwrap_or_else(|| "{}".to_owned()).as_bytes());
+        read.map_err(|unfit| unfit.into_run_error(&self.thread, meta.id, "an input").into())
+    }
+}
+
+/// Where the supersteps end that follow a checkpoint one by one.
+fn end_of_piece(branch: &[CheckpointMeta], at: usize) -> usize {
+    let steps = branch[at..].windows(2);
+    let plain = steps.take_while(|pair| {
+        pair[1].source == Source::Loop && pair[1].control.step == pair[0].control.step + 1
+    });
+    at + 1 + plain.count()
+}
+
+impl Replayed {
+    /// Whether everything came to what is stored.
+    pub fn is_same(&self) -> bool {
+        self.divergence.is_none()
+    }
+
+    /// For tests.
+    ///
+    /// # Panics
+    /// If there is a difference; or if nothing was replayed, or a task was not run for want of records, for then the test tests
+    /// less than it says.
+    #[track_caller]
+    pub fn assert_same(&self) {
+        if let Some(divergence) = &self.divergence {
+            panic!("the replay diverged from the thread\n{divergence}");
+        }
+        assert!(self.supersteps > 0, "nothing was replayed: {self}");
+        assert!(self.taken == 0 && self.skipped == 0, "not all of the thread is recorded: {self}");
+    }
+}
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { supersteps, taken, skipped, divergence, .. } = self;
+        if let Some(divergence) = divergence {
+            return write!(f, "{divergence}");
+        }
+        let s = |number: usize| if number == 1 { "" } else { "s" };
+        write!(f, "{supersteps} superstep{} replayed, no divergence", s(*supersteps))?;
+        if *taken > 0 {
+            write!(f, "; {taken} task{} not recorded and taken as stored", s(*taken))?;
+        }
+        if *skipped > 0 {
+            write!(f, "; {skipped} superstep{} stored as one and passed over", s(*skipped))?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: State> fmt::Debug for Replay<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("thread", &self.thread)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}

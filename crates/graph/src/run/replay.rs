@@ -1,0 +1,512 @@
+//! A run along what is stored: what tasks did is given to them again, and what comes of it is compared.
+//!
+//! Start at [`replay`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use serde_json::{Map, Value, json};
+use superstep_engine::{Control, NodeName, Run, START, Task, TaskId};
+
+use super::{Done, Driver, Given as Begins, Refused, limits};
+use crate::{
+    CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
+    ThreadId,
+    cache::Lookup,
+    command::Written,
+    compiled::{Inner, Keepers},
+    cx::{RunCx, Standing},
+    error::chain,
+    evolve::Reader,
+    fingerprint::{Hashing, bounded},
+    interrupt::Asked,
+    replay::{At, Divergence, Expected, ExpectedTask, Script},
+    tape::{Astray, Given, RECORDED, Recorded},
+    task::{RunTask, TaskResult},
+};
+
+/// The entry in the metadata of a superstep's checkpoint that has the fingerprints of the channels that it wrote. It is there
+/// if what the tasks of the superstep learned is recorded.
+pub(crate) const STATE: &str = "$state";
+
+/// Channels that are larger have no fingerprint, so that what it costs does not grow with them.
+const LARGEST: usize = 4 << 10;
+
+/// The thread that a run goes along.
+#[derive(Clone)]
+pub(crate) struct Along {
+    pub(crate) script: Arc<Script>,
+    /// The thread whose records count; another one than the run's if that is a fork.
+    pub(crate) thread: ThreadId,
+}
+
+/// What a run along a thread keeps.
+#[derive(Default)]
+pub(super) struct Replaying {
+    expected: Expected,
+    /// What went astray in this superstep, by slot.
+    astray: BTreeMap<u32, Divergence>,
+    /// Whether the update of a task was taken that may have said where to go.
+    lost: bool,
+    /// Where its tasks lead, by slot.
+    led: BTreeMap<u32, Vec<RecordedTarget>>,
+    step: i64,
+}
+
+/// Runs a graph along a thread, from an input or from where the line stands, to its end.
+///
+/// # Errors
+/// [`RunError::Diverged`] if it came to a difference, which the script has, or is stuck.
+pub(crate) async fn replay<S: State>(
+    graph: Arc<Inner<S>>,
+    keepers: Keepers,
+    given: Begins<S>,
+    config: RunConfig,
+    along: Along,
+) -> Result<(), RunError> {
+    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
+    let Keepers { checkpointer, store } = keepers;
+    let checkpointer = checkpointer.expect("a replay has a store");
+    let standing = Standing {
+        place: Some((checkpointer.clone(), along.thread.clone())),
+        store,
+        drain: config.drain.clone(),
+        config: config.clone(),
+        namespace: Namespace::default(),
+        ids: String::new(),
+        keys: None,
+        pulse: None,
+        along: Some(along.clone()),
+        above: None,
+    };
+    let mut driver = Driver::new(graph, standing, None);
+    let begin = driver.begin_with_store(checkpointer, given, &config).await?;
+    if along.script.place(&along.thread).1.is_some() {
+        driver.drive(begin, limits, &config).await?;
+    }
+    Ok(())
+}
+
+impl<S: State> Driver<S> {
+    pub(super) fn along(&self) -> Option<&Along> {
+        self.cx.standing.along.as_ref()
+    }
+
+    /// Learns what the tasks did that are to run now.
+    pub(super) async fn expect(&mut self) -> Result<(), RunError> {
+        let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
+        if self.hold.is_some() {
+            self.replaying.expected = script.expect(&thread).await?;
+        }
+        Ok(())
+    }
+
+    /// Goes along to the next checkpoint; the run ends there if the line does.
+    pub(super) async fn go_along(&mut self, config: &RunConfig) -> Result<(), RunError> {
+        let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
+        if self.hold.is_some() && script.advance(&thread) && self.inside.is_none() {
+            config.drain.request("the replay ends here");
+        }
+        self.expect().await
+    }
+
+    /// Compares an input with the one that is stored.
+    pub(super) async fn compare_input(&mut self) -> Result<(), RunError> {
+        let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
+        let node: NodeName = START.into();
+        let Some(stored) = script.input(&thread).await? else { return Ok(()) };
+        let expected = self.channels(&self.read_stored(&stored)?);
+        let input = self.done.first().and_then(Option::as_ref).map_or(&[][..], |done| &done.json);
+        if let Some((channel, expected, got)) = self.differ(expected, object(input)) {
+            script.diverge(self.divergence(node, At::Channel(channel), expected, got));
+            return Err(RunError::Diverged);
+        }
+        Ok(())
+    }
+
+    /// Has what a task learned stored with its update, or told to whoever called this graph.
+    pub(super) fn note_learned(&self, task: Task, cached: bool, json: &mut Vec<u8>) {
+        if !self.cx.tape.records {
+            return;
+        }
+        let mut learned = self.cx.tape.learned(task.id, || self.cx.ledger.results(task.id));
+        learned.failed = u64::from(self.attempt(task).saturating_sub(1));
+        learned.cached = cached;
+        learned.failure = self.failure_of(task.id.slot).map(|failure| Box::new(failure.clone()));
+        match &self.cx.standing.above {
+            Some(above) => above.learn(task.id, learned),
+            None => learned.append_to(json),
+        }
+    }
+
+    /// Which attempt of a task this is, or was.
+    fn attempt(&self, task: Task) -> u32 {
+        let recorded = self.expected(task.id.slot).and_then(|expected| expected.recorded.as_ref());
+        recorded.map_or(task.attempt, |recorded| u32::try_from(recorded.failed).unwrap_or(u32::MAX - 1) + 1)
+    }
+
+    /// Keeps where the tasks of a superstep lead, for whoever is to blame if that is elsewhere.
+    pub(super) fn note_targets(&mut self, run: &Run) {
+        if self.along().is_none() {
+            return;
+        }
+        let slots = (0..).map_while(|slot| Some((slot, run.report(slot)?)));
+        let led = slots.filter(|(slot, _)| self.done.get(*slot as usize).is_some_and(Option::is_some));
+        let led = led.map(|(slot, report)| match self.record_of(slot, report) {
+            TaskRecord::Finished { targets, .. } => (slot, targets),
+            _ => (slot, Vec::new()),
+        });
+        self.replaying.led = led.collect();
+    }
+
+    fn expected(&self, slot: u32) -> Option<&ExpectedTask> {
+        self.replaying.expected.tasks.get(&slot)
+    }
+
+    /// What a task is given that is about to run.
+    pub(super) fn given_to(&self, task: Task) -> Given {
+        let Some(along) = self.along() else { return Given::Nothing };
+        let live = along.script.is_live(self.graph.topology.name(task.node));
+        if let Some(above) = &self.cx.standing.above {
+            return above.given(task.id, live);
+        }
+        self.expected(task.id.slot).map_or(Given::Unknown, |expected| expected.given(live))
+    }
+
+    /// A task that is over before its node runs, for it did not run either when it was stored.
+    pub(super) fn over_before(&self, task: Task, given: &Given) -> Option<RunTask<S>> {
+        self.along()?;
+        if let (Given::Recorded(recorded) | Given::Live(recorded), false) =
+            (given, self.failures.contains_key(&task.id.slot))
+            && let Some(failure) = &recorded.failure
+            && failure.node == *self.graph.topology.name(task.node)
+        {
+            let error = NodeError::new(failure.message.clone()).fatal();
+            return Some(RunTask::over(task, Err(error), Lookup::None));
+        }
+        let expected = self.expected(task.id.slot)?;
+        match (given, &expected.error) {
+            (Given::Recorded(recorded), _) if recorded.cached => {
+                Some(RunTask::over(task, Ok(self.stored(expected)?), Lookup::Hit))
+            }
+            (Given::Unknown, Some(error)) => {
+                Some(RunTask::over(task, Err(NodeError::new(error.clone()).fatal()), Lookup::None))
+            }
+            _ => None,
+        }
+    }
+
+    /// The failure that a task's error handler was told, as it is recorded.
+    pub(super) fn recorded_failure(&self, task: Task) -> Option<NodeFailure> {
+        self.along()?;
+        match self.cx.tape.given(task.id) {
+            Given::Recorded(recorded) | Given::Live(recorded) => recorded.failure.as_deref().cloned(),
+            Given::Nothing | Given::Unknown => None,
+        }
+    }
+
+    /// How a task ended, as the superstep goes on with it: what went astray is noted, and its stored update taken instead.
+    pub(super) fn along_with(
+        &mut self,
+        task: Task,
+        result: TaskResult<S>,
+    ) -> Result<TaskResult<S>, RunError> {
+        let Some(along) = self.along().cloned() else { return Ok(result) };
+        if along.script.found().is_some() || along.script.stuck() {
+            return Err(RunError::Diverged);
+        }
+        self.replaying.step = task.id.step;
+        let node = self.graph.topology.name(task.node).clone();
+        let stored = self.expected(task.id.slot).and_then(|expected| self.stored(expected));
+        let astray = match result {
+            TaskResult::Finished(written, lookup) => {
+                let Some(stored) = &stored else { return Ok(TaskResult::Finished(written, lookup)) };
+                let (expected, got) = (self.channels(&stored.update), self.channels(&written.update));
+                match self.differ(expected, got) {
+                    None => return Ok(TaskResult::Finished(written, Lookup::None)),
+                    Some((channel, expected, got)) => {
+                        Some(self.divergence(node, At::Channel(channel), expected, got))
+                    }
+                }
+            }
+            TaskResult::Failed(error) => {
+                let handled = self.recorded_failure(task).is_some_and(|failure| failure.node == node);
+                if handled || stored.is_none() {
+                    return Ok(TaskResult::Failed(error));
+                }
+                let got = Value::from(chain(error.cause()));
+                Some(self.divergence(node, At::Failure, "an update".into(), got))
+            }
+            TaskResult::Interrupted(mut asked) => {
+                let Some(first) = asked.iter().position(|asked| matches!(asked, Asked::Astray(_))) else {
+                    return Ok(TaskResult::Interrupted(asked));
+                };
+                let Asked::Astray(astray) = asked.swap_remove(first) else { unreachable!("it was found") };
+                self.astray(node, astray)
+            }
+        };
+        match (astray, stored) {
+            (Some(divergence), Some(stored)) => {
+                self.replaying.astray.insert(task.id.slot, divergence);
+                Ok(TaskResult::Finished(stored, Lookup::None))
+            }
+            (Some(divergence), None) => {
+                along.script.diverge(divergence);
+                Err(RunError::Diverged)
+            }
+            (None, Some(stored)) => {
+                along.script.took();
+                let compiled = &self.graph.nodes[task.node.position()];
+                self.replaying.lost |= !compiled.routes.is_empty();
+                Ok(TaskResult::Finished(stored, Lookup::None))
+            }
+            (None, None) => {
+                // Whoever called this graph has its own update stored.
+                along.script.get_stuck();
+                Err(RunError::Diverged)
+            }
+        }
+    }
+
+    /// The difference that a task came to; nothing if it only needs what was not recorded.
+    fn astray(&self, node: NodeName, astray: Astray) -> Option<Divergence> {
+        let (at, expected, got) = match astray {
+            Astray::Unknown => return None,
+            Astray::New { effect } => {
+                (At::Effect(effect), Value::Null, "something that it had not done".into())
+            }
+            Astray::Unfit { effect, recorded } => {
+                (At::Effect(effect), recorded, "a type that this does not fit".into())
+            }
+            Astray::Other { effect, expected, got } => (At::Effect(effect), expected, got),
+            Astray::Question { key, question } => (At::Question(key), Value::Null, question),
+            Astray::Call { key } => (At::Call(key), Value::Null, "a graph that it had not called".into()),
+        };
+        Some(self.divergence(node, at, expected, got))
+    }
+
+    /// Compares a superstep that is folded, before anything comes after it.
+    pub(super) fn compare_superstep(&mut self, control: &Control) -> Result<(), RunError> {
+        let Some(along) = self.along().cloned() else { return Ok(()) };
+        if along.script.found().is_some() || along.script.stuck() {
+            return Err(RunError::Diverged);
+        }
+        let diverge = |divergence| {
+            along.script.diverge(divergence);
+            Err(RunError::Diverged)
+        };
+        self.replaying.step = control.step;
+        let lost = std::mem::take(&mut self.replaying.lost);
+        if let Some((_, divergence)) = self.replaying.astray.pop_first() {
+            return diverge(divergence);
+        }
+        let Some(next) = self.replaying.expected.next.take() else { return Ok(()) };
+        let control = Control { items: self.items.clone(), ..control.clone() };
+        if control != next.control {
+            if lost {
+                along.script.get_stuck();
+                return Err(RunError::Diverged);
+            }
+            return diverge(self.route(&next.control, &control));
+        }
+        let folded = self.fingerprints();
+        let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
+        let different = stored.iter().find(|(channel, value)| folded.get(*channel) != Some(value));
+        if let Some((channel, expected)) = different {
+            let position = self.state.channels().iter().position(|known| known.name == *channel);
+            let Some(position) = position else { return Ok(()) };
+            let got = self.state.encode(position).ok();
+            let got = got.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or(Value::Null);
+            let expected =
+                json!(format!("a value with the fingerprint {}", expected.as_str().unwrap_or("?")));
+            let writer = self.writer(position);
+            return diverge(self.divergence(writer, At::State(channel.clone()), expected, got));
+        }
+        Ok(())
+    }
+
+    /// Where the thread goes now, and where it went: in the name of the task that is to blame.
+    fn route(&self, expected: &Control, got: &Control) -> Divergence {
+        let name = |slot: usize| {
+            let done = self.done.get(slot).and_then(Option::as_ref);
+            done.map(|done| self.graph.topology.name(done.node).clone())
+        };
+        let alone = (0..self.done.len()).filter(|slot| name(*slot).is_some()).count() == 1;
+        let elsewhere = |slot: &usize| {
+            let slot_number = u32::try_from(*slot).unwrap_or(u32::MAX);
+            let targets = self.expected(slot_number).and_then(|expected| expected.targets.as_ref());
+            let led = self.replaying.led.get(&slot_number);
+            targets.is_some_and(|targets| led.is_none_or(|led| led != targets))
+        };
+        let unknown = |slot: &usize| {
+            let slot_number = u32::try_from(*slot).unwrap_or(u32::MAX);
+            self.expected(slot_number).is_none_or(|expected| expected.targets.is_none())
+                && self.replaying.led.get(&slot_number).is_some_and(|led| !led.is_empty())
+        };
+        let slots = || (0..self.done.len()).filter(|slot| name(*slot).is_some());
+        let blamed = match alone {
+            true => slots().next(),
+            false => slots().find(elsewhere).or_else(|| slots().find(unknown)).or_else(|| slots().next()),
+        };
+        let node = blamed.and_then(name).unwrap_or_else(|| START.into());
+        let items = |control: &Control| -> Vec<Value> {
+            let item = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| json.as_str().into());
+            control.items.values().map(item).collect()
+        };
+        let shown = |control: &Control| -> Value {
+            let mut shown = Map::new();
+            shown.insert("next".to_owned(), json!(control.next));
+            if !(expected.items.is_empty() && got.items.is_empty()) {
+                shown.insert("items".to_owned(), items(control).into());
+            }
+            if expected.arrived != got.arrived {
+                shown.insert("arrived".to_owned(), json!(control.arrived));
+            }
+            if expected.deferred != got.deferred {
+                shown.insert("deferred".to_owned(), json!(control.deferred));
+            }
+            shown.into()
+        };
+        self.divergence(node, At::Route, shown(expected), shown(got))
+    }
+
+    /// The fingerprints of the channels that this superstep wrote, as far as they are not large.
+    pub(super) fn fingerprints(&self) -> Map<String, Value> {
+        let (state, channels) = (&self.state, self.state.channels());
+        let written = self.written.iter().filter(|position| !channels[*position].untracked);
+        let print = |position: usize| {
+            let serialize = |serializer: Hashing<'_, '_>| state.serialize_channel(position, serializer);
+            let (print, _) = bounded(LARGEST, serialize).ok()?;
+            Some((channels[position].name.to_string(), print.into()))
+        };
+        written.filter_map(print).collect()
+    }
+
+    /// The task that wrote a channel last in this superstep.
+    fn writer(&self, channel: usize) -> NodeName {
+        let name = &self.state.channels()[channel].name;
+        let wrote = |done: &&Done<S>| {
+            let update = object(&done.json);
+            update.contains_key(&**name) || update.values().any(|value| is_cleared(value, name))
+        };
+        let done = self.done.iter().flatten().rfind(wrote).or_else(|| self.done.iter().flatten().last());
+        done.map_or_else(|| START.into(), |done| self.graph.topology.name(done.node).clone())
+    }
+
+    /// An error that ends a run along a thread, as a difference.
+    pub(super) fn refused_along(&self, refused: &Refused) {
+        let Some(Along { script, .. }) = self.along() else { return };
+        if matches!(refused.error, RunError::Diverged | RunError::Checkpoint(_)) || script.stuck() {
+            return;
+        }
+        let is_stored = |slot: &u32| self.expected(*slot).is_some_and(|expected| expected.update.is_some());
+        if self.inside.is_some() && !self.replaying.expected.tasks.keys().any(|slot| is_stored(slot)) {
+            // It failed then, too; what became of that is its caller's update.
+            return;
+        }
+        let blamed = refused.blamed.first().and_then(|slot| self.done.get(*slot as usize)?.as_ref());
+        let node = match (&refused.error, blamed) {
+            (RunError::Node { node, .. } | RunError::Fold { node, .. }, _) => node.clone(),
+            (_, Some(done)) => self.graph.topology.name(done.node).clone(),
+            _ => START.into(),
+        };
+        script.diverge(self.divergence(
+            node,
+            At::Failure,
+            "a superstep that ends".into(),
+            chain(&refused.error).into(),
+        ));
+    }
+
+    fn divergence(&self, node: NodeName, at: At, expected: Value, got: Value) -> Divergence {
+        let checkpoint = CheckpointId(self.cx.checkpoint.load(Ordering::Relaxed));
+        let checkpoint = self.replaying.expected.at.unwrap_or(checkpoint);
+        let namespace = self.cx.standing.namespace.clone();
+        let step = self.replaying.step;
+        Divergence { namespace, checkpoint, step, node, at, expected, got, place: String::new() }
+    }
+
+    /// What a task wrote when it was stored.
+    fn stored(&self, expected: &ExpectedTask) -> Option<Written<S>> {
+        let update = self.read_stored(expected.update.as_deref()?).ok()?;
+        Some(Written::update(update))
+    }
+
+    fn read_stored(&self, update: &str) -> Result<S::Update, RunError> {
+        let mut reader = Reader::new(self.graph.initial.clone());
+        let thread = self.along().map_or_else(|| ThreadId::from(""), |along| along.thread.clone());
+        let checkpoint = self.replaying.expected.at.unwrap_or(CheckpointId(0));
+        let read = reader.record(0, update.as_bytes());
+        read.map_err(|unfit| unfit.into_run_error(&thread, checkpoint, "an update"))
+    }
+
+    /// The writes of an update, by channel, as they are stored.
+    fn channels(&self, update: &S::Update) -> Map<String, Value> {
+        match serde_json::to_value(&*self.state.stored(update)) {
+            Ok(Value::Object(entries)) => entries,
+            _ => Map::new(),
+        }
+    }
+
+    /// The first entry that is different, in the order of the channels.
+    fn differ(
+        &self,
+        mut expected: Map<String, Value>,
+        mut got: Map<String, Value>,
+    ) -> Option<(String, Value, Value)> {
+        let channels = self.state.channels().iter().map(|channel| channel.name.to_string());
+        let others: Vec<String> = expected.keys().chain(got.keys()).cloned().collect();
+        for name in channels.chain(others) {
+            let (expected, got) = (expected.remove(&name), got.remove(&name));
+            if expected != got && !name.starts_with("$v") && name != RECORDED {
+                return Some((name, expected.unwrap_or_default(), got.unwrap_or_default()));
+            }
+        }
+        None
+    }
+}
+
+fn object(json: &[u8]) -> Map<String, Value> {
+    serde_json::from_slice(json).unwrap_or_default()
+}
+
+/// Whether a list of cleared channels has this one.
+fn is_cleared(value: &Value, name: &str) -> bool {
+    value.as_array().is_some_and(|names| names.iter().any(|cleared| cleared == name))
+}
+
+/// Where what the tasks of a graph learn goes that is kept nowhere: to the task that called it.
+#[derive(Clone)]
+pub(crate) struct Above {
+    pub(crate) run: Arc<RunCx>,
+    pub(crate) task: TaskId,
+    pub(crate) key: String,
+}
+
+impl Above {
+    fn name(&self, task: TaskId) -> String {
+        format!("{}/{}.{}", self.key, task.step, task.slot)
+    }
+
+    fn given(&self, task: TaskId, live: bool) -> Given {
+        match self.run.tape.given(self.task) {
+            Given::Recorded(recorded) | Given::Live(recorded) => {
+                let recorded = Arc::new(recorded.inner.get(&self.name(task)).cloned().unwrap_or_default());
+                if live { Given::Live(recorded) } else { Given::Recorded(recorded) }
+            }
+            other => other,
+        }
+    }
+
+    /// Keeps what a task learned.
+    pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
+        if learned != Recorded::default() {
+            let name = self.name(task);
+            self.run.tape.learn(self.task, |above| {
+                above.inner.insert(name, learned);
+            });
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! What a task learned from outside, so that it can be given the same again.
+//!
+//! A task's update depends on its state, on its place, and on what it asked: what was done for it, what was answered, the
+//! clock. The first two are stored anyway. The rest is written down while the task runs, and stored with its update, as the
+//! entry `$recorded`; a [`Replay`](crate::Replay) reads it out.
+//!
+//! Start at [`Cx::recorded`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::{Future, pending},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use superstep_engine::TaskId;
+
+use crate::{Cx, NodeFailure, interrupt::Asked, packed};
+
+/// The entry of a stored update that has what its task learned.
+pub(crate) const RECORDED: &str = "$recorded";
+
+/// What one task learned. A promise: it is stored with the task's update.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Recorded {
+    /// What was done for it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) results: BTreeMap<String, Value>,
+    /// What it was about to do, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) compared: BTreeMap<String, Value>,
+    /// What it asked and was answered, by key: the fingerprint of the question, and the answer.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) answers: BTreeMap<String, (String, Value)>,
+    /// Which times it asked for the time, and how many milliseconds after its checkpoint that was. What is not there is like
+    /// the time before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) now: Vec<(usize, i64)>,
+    /// Which times it read the inbox and found something, and the number of the last item.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inbox: Vec<(usize, u64)>,
+    /// How many supersteps the run had left, if it asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps_left: Option<u32>,
+    /// Where chance began, if it drew and that was not 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) seed: u64,
+    /// How often it had failed before.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) failed: u64,
+    /// Whether its update came out of the cache of its node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) cached: bool,
+    /// What the error handler was told that wrote the update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<Box<NodeFailure>>,
+    /// What the tasks of graphs learned that it called and that are kept nowhere, by the call, the superstep and the slot.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) inner: BTreeMap<String, Recorded>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Recorded {
+    /// Adds itself to an update that is stored, in which it need not repeat long texts.
+    pub(crate) fn append_to(&self, update: &mut Vec<u8>) {
+        if *self == Self::default() {
+            return;
+        }
+        let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
+        let recorded = packed::pack(recorded, update);
+        update.pop();
+        if update.len() > 1 {
+            update.push(b',');
+        }
+        update.extend_from_slice(format!("\"{RECORDED}\":{recorded}}}").as_bytes());
+    }
+
+    /// What is stored with an update; nothing if there is nothing.
+    pub(crate) fn of(update: &[u8]) -> Result<Self, serde_json::Error> {
+        let mut update: Value = serde_json::from_slice(update)?;
+        let recorded = update.as_object_mut().and_then(|entries| entries.remove(RECORDED));
+        match recorded {
+            Some(recorded) => serde_json::from_value(packed::unpack(recorded, &update)),
+            None => Ok(Self::default()),
+        }
+    }
+}
+
+/// What a replay gives a task.
+#[derive(Clone, Debug)]
+pub(crate) enum Given {
+    /// Everything for real.
+    Nothing,
+    /// What was recorded; nothing else is done for it.
+    Recorded(Arc<Recorded>),
+    /// The same, but what it does it does for real.
+    Live(Arc<Recorded>),
+    /// It is not known what it learned: as soon as it asks for anything, its stored update is taken instead.
+    Unknown,
+}
+
+/// What a task did that a replay cannot go on from.
+#[derive(Clone, Debug)]
+pub(crate) enum Astray {
+    /// It needs what was not recorded.
+    Unknown,
+    /// It did something under this name that it had not done, or left what it had.
+    New { effect: String },
+    /// What is recorded under this name is not what it reads now.
+    Unfit { effect: String, recorded: Value },
+    /// It was about to do something else.
+    Other { effect: String, expected: Value, got: Value },
+    /// It asked something that it had not asked, or otherwise.
+    Question { key: String, question: Value },
+    /// It called a graph that it had not called.
+    Call { key: String },
+}
+
+/// What the tasks of a run learn.
+#[derive(Default)]
+pub(crate) struct Tape {
+    /// Whether anything is written down.
+    pub(crate) records: bool,
+    /// Whether it is a replay.
+    pub(crate) replays: bool,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    step: i64,
+    tasks: BTreeMap<u32, Page>,
+}
+
+/// Of one task.
+struct Page {
+    given: Given,
+    learned: Recorded,
+    /// How often it asked for the time and read the inbox, and the time that it was told last.
+    times: usize,
+    last_ms: Option<i64>,
+    reads: usize,
+    /// What it did once, by name.
+    once: BTreeSet<String>,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        let (given, learned, once) = (Given::Nothing, Recorded::default(), BTreeSet::new());
+        Self { given, learned, times: 0, last_ms: None, reads: 0, once }
+    }
+}
+
+tokio::task_local! {
+    /// Set while something is done whose result is recorded: what that learns itself need not be.
+    static EFFECT: ();
+}
+
+/// Whether this is part of something whose result is recorded.
+pub(crate) fn in_effect() -> bool {
+    EFFECT.try_with(|()| ()).is_ok()
+}
+
+/// Does something whose result is recorded. In a box, for effects hold graphs that hold effects.
+pub(crate) fn effect<F: Future>(effect: Pin<Box<F>>) -> impl Future<Output = F::Output> {
+    EFFECT.scope((), effect)
+}
+
+impl Given {
+    /// Which attempt the task was, and how many supersteps its run had left.
+    pub(crate) fn counts(&self) -> Option<(u32, u32)> {
+        let (Self::Recorded(recorded) | Self::Live(recorded)) = self else { return None };
+        let attempt = u32::try_from(recorded.failed).unwrap_or(u32::MAX).saturating_add(1);
+        Some((attempt, recorded.steps_left.unwrap_or_default()))
+    }
+}
+
+impl Tape {
+    pub(crate) fn new(records: bool, replays: bool) -> Self {
+        Self { records, replays, pages: Mutex::default() }
+    }
+
+    fn is_on(&self) -> bool {
+        (self.records || self.replays) && !in_effect()
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the page of a task; nothing if there is none to be written or read.
+    fn page<T>(&self, task: TaskId, with: impl FnOnce(&mut Page) -> T) -> Option<T> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut pages = self.pages();
+        if pages.step != task.step {
+            pages.step = task.step;
+            pages.tasks.clear();
+        }
+        Some(with(pages.tasks.entry(task.slot).or_default()))
+    }
+
+    /// Begins an attempt of a task, which is given this.
+    pub(crate) fn begin(&self, task: TaskId, given: Given) {
+        self.page(task, |page| *page = Page { given, ..Page::default() });
+    }
+
+    /// What a task is given.
+    pub(crate) fn given(&self, task: TaskId) -> Given {
+        self.page(task, |page| page.given.clone()).unwrap_or(Given::Nothing)
+    }
+
+    /// What a task learned. `once` gives what it did once, which is kept elsewhere while it runs.
+    pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, String>) -> Recorded {
+        let page = self.page(task, std::mem::take).unwrap_or_default();
+        let (mut learned, done) = (page.learned, page.once);
+        if done.is_empty() {
+            return learned;
+        }
+        let once = once().into_iter().filter(|(name, _)| done.contains(name));
+        learned
+            .results
+            .extend(once.filter_map(|(name, json)| Some((name, serde_json::from_str(&json).ok()?))));
+        learned
+    }
+
+    /// Adds to what a task learned.
+    pub(crate) fn learn(&self, task: TaskId, learn: impl FnOnce(&mut Recorded)) {
+        self.page(task, |page| learn(&mut page.learned));
+    }
+
+    /// Notes that a task did something once.
+    pub(crate) fn did_once(&self, task: TaskId, name: &str) {
+        self.page(task, |page| page.once.insert(name.to_owned()));
+    }
+
+    /// The time that a task is told: `since_ms` is that of its checkpoint.
+    pub(crate) fn now_ms(&self, task: TaskId, since_ms: i64, clock: impl FnOnce() -> i64) -> Option<i64> {
+        self.page(task, |page| {
+            let nth = page.times;
+            page.times += 1;
+            let last = page.last_ms.unwrap_or(since_ms);
+            let now = match &page.given {
+                Given::Recorded(recorded) => {
+                    let told = recorded.now.iter().find(|(at, _)| *at == nth);
+                    told.map_or(last, |(_, after)| since_ms.saturating_add(*after))
+                }
+                Given::Unknown => last,
+                Given::Nothing | Given::Live(_) => clock(),
+            };
+            if now != last {
+                page.learned.now.push((nth, now.saturating_sub(since_ms)));
+            }
+            page.last_ms = Some(now);
+            now
+        })
+    }
+
+    /// Up to which item a task reads the inbox now; `None` for as far as it goes.
+    pub(crate) fn inbox(&self, task: TaskId) -> Option<u64> {
+        self.page(task, |page| {
+            let nth = page.reads;
+            page.reads += 1;
+            match &page.given {
+                Given::Recorded(recorded) | Given::Live(recorded) => {
+                    Some(recorded.inbox.iter().find(|(at, _)| *at == nth).map_or(0, |(_, last)| *last))
+                }
+                Given::Unknown => Some(0),
+                Given::Nothing => None,
+            }
+        })?
+    }
+
+    /// Notes the last item that a task found in the inbox.
+    pub(crate) fn found(&self, task: TaskId, last: u64) {
+        self.page(task, |page| page.learned.inbox.push((page.reads.saturating_sub(1), last)));
+    }
+}
+
+impl Cx {
+    fn tape(&self) -> &Tape {
+        &self.run.tape
+    }
+
+    /// Does something outside whose outcome the update depends on, and records the outcome with the update: a
+    /// [`Replay`](crate::Replay) gives it again instead of doing it. `name` tells apart what one task does.
+    ///
+    /// Unlike [`once`](Self::once) it is done again when the node runs again. What it does by way of `cx` inside is part of it
+    /// and not recorded for itself.
+    ///
+    /// ```
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Trip { city: String, weather: String }
+    /// # async fn ask_the_service(city: &str) -> String { format!("rain in {city}") }
+    /// async fn look_up(trip: Trip, cx: Cx) -> TripUpdate {
+    ///     let weather = cx.recorded("weather", async || ask_the_service(&trip.city).await).await;
+    ///     Trip::update().weather(weather)
+    /// }
+    /// # let mut graph = StateGraph::<Trip>::new("trip");
+    /// # graph.add_node("look_up", look_up);
+    /// ```
+    ///
+    /// # Panics
+    /// If the outcome has no JSON form, and the run records.
+    pub async fn recorded<T, F>(&self, name: &str, effect: impl FnOnce() -> F) -> T
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = T>,
+    {
+        match self.tape().given(self.task) {
+            Given::Nothing | Given::Live(_) => {}
+            Given::Recorded(recorded) => {
+                let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
+                self.learn_result(name, recorded.results.get(name).cloned().unwrap_or_default());
+                return given;
+            }
+            Given::Unknown => return self.astray(Astray::Unknown).await,
+        }
+        let outcome = self::effect(Box::pin(effect())).await;
+        if self.tape().is_on() {
+            let json = serde_json::to_value(&outcome).expect("a recorded outcome has a JSON form");
+            self.learn_result(name, json);
+        }
+        outcome
+    }
+
+    /// Like [`recorded`](Self::recorded), of something that is known at once: returns `value`, or in a replay what it was. The
+    /// default value costs nothing.
+    ///
+    /// ```
+    /// # use superstep_graph::Cx;
+    /// # fn node(cx: &Cx) {
+    /// if cx.noted("cancelled", cx.cancel().is_cancelled()) { /* … */ }
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If `value` has no JSON form, and the run records.
+    pub fn noted<T>(&self, name: &str, value: T) -> T
+    where
+        T: Serialize + DeserializeOwned + Default + PartialEq,
+    {
+        let value = match self.tape().given(self.task) {
+            Given::Nothing | Given::Live(_) => value,
+            Given::Unknown => T::default(),
+            Given::Recorded(recorded) => {
+                let noted = recorded.results.get(name);
+                noted.and_then(|noted| T::deserialize(noted).ok()).unwrap_or_default()
+            }
+        };
+        if self.tape().is_on() && value != T::default() {
+            self.learn_result(name, serde_json::to_value(&value).expect("a noted value has a JSON form"));
+        }
+        value
+    }
+
+    /// Records what the node is about to do: a replay in which it is about to do something else says so, and the node goes no
+    /// further. Give it what tells one from the other, [fingerprints](crate::fingerprint) of what is large.
+    ///
+    /// # Panics
+    /// If `what` has no JSON form, and the run records.
+    pub async fn compared(&self, name: &str, what: impl Serialize) {
+        if !self.tape().is_on() {
+            return;
+        }
+        let got = serde_json::to_value(what).expect("what is compared has a JSON form");
+        let recorded = match self.tape().given(self.task) {
+            Given::Nothing => None,
+            Given::Recorded(recorded) | Given::Live(recorded) => Some(recorded),
+            Given::Unknown => return self.astray(Astray::Unknown).await,
+        };
+        if let Some(recorded) = recorded {
+            let expected = recorded.compared.get(name).cloned().unwrap_or_default();
+            if expected != got {
+                let effect = name.to_owned();
+                return self.astray(Astray::Other { effect, expected, got }).await;
+            }
+        }
+        self.tape().learn(self.task, |learned| {
+            learned.compared.insert(name.to_owned(), got);
+        });
+    }
+
+    /// What was recorded under a name, read as a `T`; the node goes no further if that is not possible.
+    pub(crate) async fn given_result<T: DeserializeOwned>(&self, name: &str, recorded: Option<&Value>) -> T {
+        let effect = name.to_owned();
+        let astray = match recorded {
+            Some(json) => match T::deserialize(json) {
+                Ok(given) => return given,
+                Err(_) => Astray::Unfit { effect, recorded: json.clone() },
+            },
+            None => Astray::New { effect },
+        };
+        self.astray(astray).await
+    }
+
+    fn learn_result(&self, name: &str, json: Value) {
+        self.tape().learn(self.task, |learned| {
+            learned.results.insert(name.to_owned(), json);
+        });
+    }
+
+    /// Leaves the node for good: like an interrupt, it is nothing that the node could catch.
+    pub(crate) async fn astray<T>(&self, astray: Astray) -> T {
+        self.run.desk.ask(self.task, Asked::Astray(astray));
+        pending().await
+    }
+}

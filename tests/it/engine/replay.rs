@@ -1,0 +1,404 @@
+//! Threads that are run once more on what is recorded of them.
+
+mod changes;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rand::RngExt;
+use serde_json::json;
+use superstep::{
+    Answers, At, CachePolicy, Checkpointer, Clock, Command, CompiledGraph, Cx, Divergence, Durability, END,
+    MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replay, Replayed, RetryPolicy,
+    Route, RunConfig, START, State, StateGraph, Status,
+};
+
+use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer, t};
+
+/// What was done outside.
+#[derive(Clone, Default)]
+pub(super) struct Outside(Arc<AtomicUsize>);
+
+impl Outside {
+    fn done(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn times(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A clock that is later whenever it is asked.
+#[derive(Default)]
+struct Ticks(AtomicI64);
+
+impl Clock for Ticks {
+    fn now_ms(&self) -> i64 {
+        self.0.fetch_add(7, Ordering::SeqCst)
+    }
+}
+
+pub(super) async fn replayed<S: State>(graph: &CompiledGraph<S>) -> Replayed {
+    Replay::of(graph, "t").run().await.unwrap()
+}
+
+/// The first difference.
+pub(super) async fn found<S: State>(graph: &CompiledGraph<S>) -> Divergence {
+    replayed(graph).await.divergence.expect("the graph is another one")
+}
+
+fn kept<S: State>(graph: &CompiledGraph<S>) -> CompiledGraph<S> {
+    graph.clone().with_checkpointer(Arc::new(MemoryCheckpointer::new()))
+}
+
+/// `START → a → END`.
+fn one<Fut>(node: impl Fn(Plain, Cx) -> Fut + Send + Sync + 'static) -> CompiledGraph<Plain>
+where
+    Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,
+{
+    let mut graph = StateGraph::<Plain>::new("one");
+    let a = graph.add_node("a", node);
+    graph.add_edge(START, a);
+    graph.add_edge(a, END);
+    kept(&graph.compile().unwrap())
+}
+
+on_every_store! {
+    async fn a_thread_is_run_once_more_and_stays_as_it_is(backend: Backend) {
+            let graph = line(&["a", "b"]).with_checkpointer(backend.open());
+        graph.invoke(say("in"), t()).await.unwrap();
+        graph.invoke(say("again"), t()).await.unwrap();
+        let before = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        let replayed = replayed(&graph).await;
+        replayed.assert_same();
+        assert_eq!(replayed.supersteps, 6);
+        assert_eq!(replayed.to_string(), "6 supersteps replayed, no divergence");
+        assert_eq!(graph.get_history(&"t".into(), Default::default()).await.unwrap(), before);
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_outside_is_not_done_again() {
+    let outside = Outside::default();
+    let does = outside.clone();
+    let graph = one(move |_, cx| {
+        let outside = does.clone();
+        async move {
+            let nth = cx.recorded("nth", async || outside.done()).await;
+            let paid: usize = cx.once("pay", async |_| Ok::<_, NodeError>(outside.done())).await?;
+            let seen = cx.noted("seen", outside.times());
+            Ok(say(&format!("{nth} {paid} {seen}")))
+        }
+    });
+    graph.invoke(say("in"), t()).await.unwrap();
+    replayed(&graph).await.assert_same();
+    assert_eq!(outside.times(), 2);
+}
+
+#[tokio::test]
+async fn time_chance_ids_and_limits_are_as_they_were() {
+    let graph = one(async |_, cx: Cx| {
+        let (first, same, later) = (cx.now_ms(), cx.remaining_steps(), cx.now_ms());
+        let chance: u64 = cx.rng().random();
+        Ok(say(&format!("{first} {later} {same} {chance} {} {}", cx.id("x"), cx.key())))
+    });
+    let config = RunConfig { clock: Arc::new(Ticks::default()), seed: 42, step_limit: 9, ..t() };
+    graph.invoke(say("in"), config).await.unwrap();
+    replayed(&graph).await.assert_same();
+}
+
+#[tokio::test]
+async fn the_inbox_has_what_it_had_when_it_was_read() {
+    let graph = one(async |state: Plain, cx| {
+        let found = cx.inbox(u64::try_from(state.x)?).await?;
+        let last = found.last().map_or(state.x, |last| last.number as i64);
+        Ok(say(&format!("{}", found.len())).x(last))
+    });
+    graph.invoke(say("in"), t()).await.unwrap();
+    for word in ["one", "two"] {
+        graph.post(word, t()).await.unwrap();
+    }
+    graph.invoke(say("in"), t()).await.unwrap();
+    graph.post("three", t()).await.unwrap();
+    let end = graph.invoke(say("in"), t()).await.unwrap();
+    assert_eq!(end.state.said(), "in 0 in 2 in 1");
+    replayed(&graph).await.assert_same();
+}
+
+on_every_store! {
+    async fn answers_are_given_again(backend: Backend) {
+            let mut graph = StateGraph::<Plain>::new("ask");
+        for name in ["a", "b"] {
+            let node = graph.add_node(name, move |_: Plain, cx: Cx| async move {
+                let first: String = cx.interrupt("first", json!({"of": cx.node()})).await;
+                let second: String = cx.interrupt("second", &first).await;
+                say(&format!("{first}{second}"))
+            });
+            graph.add_edge(START, node);
+        }
+        let graph = graph.compile().unwrap().with_checkpointer(backend.open());
+        let mut end = graph.invoke(say("in"), t()).await.unwrap();
+        while end.status == Status::Interrupted {
+            let id = end.interrupts[0].id.clone();
+            let answers = Answers::new().answer(id.clone(), format!("<{id}>"));
+            end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+        }
+        replayed(&graph).await.assert_same();
+    }
+}
+
+#[tokio::test]
+async fn joins_sends_and_commands_lead_where_they_led() {
+    #[derive(Route, Clone, Copy)]
+    enum Next {
+        Left,
+        Right,
+    }
+    let mut graph = StateGraph::<Plain>::new("all");
+    let [left, right, both] = ["left", "right", "both"].map(|name| sayer(&mut graph, name));
+    let decide = graph.add_routing_node("decide", async |_: Plain, _: Cx| {
+        Command::update(say("decide")).goto(Next::Left).goto(Next::Right)
+    });
+    graph.add_routes(decide, |next| match next {
+        Next::Left => left,
+        Next::Right => right,
+    });
+    let work = graph.add_worker("work", async |item: i64, _: Plain, _: Cx| say(&item.to_string()));
+    graph.add_edge(START, decide);
+    graph.add_join([left, right], both);
+    graph.add_fan_out(both, |_: &Plain| [3, 1, 2], work);
+    let graph = kept(&graph.compile().unwrap());
+    let end = graph.invoke(say("in"), t()).await.unwrap();
+    assert_eq!(end.state.said(), "in decide left right both 3 1 2");
+    replayed(&graph).await.assert_same();
+}
+
+#[tokio::test]
+async fn retries_and_handlers_come_to_what_they_came_to() {
+    let outside = Outside::default();
+    let mut graph = StateGraph::<Plain>::new("fails");
+    let flaky =
+        graph.add_node_with(
+            "flaky",
+            outside.clone(),
+            async |outside: Outside, _: Plain, cx: Cx| match outside.done() {
+                1 | 2 => Err(NodeError::new("not yet")),
+                _ => Ok(say(&format!("attempt {}", cx.attempt()))),
+            },
+        );
+    let broken = graph.add_node_with("broken", outside.clone(), async |outside: Outside, _: Plain, _: Cx| {
+        let times = outside.done();
+        Err::<PlainUpdate, _>(NodeError::new(format!("broken at {times}")).fatal())
+    });
+    let handler =
+        graph.add_error_handler(broken, "handler", async |failure: NodeFailure, _: Plain, cx: Cx| {
+            say(&format!("{} {} {}", failure.message, failure.attempts, cx.id("x")))
+        });
+    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
+    graph.configure(flaky, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    graph.add_edge(START, flaky);
+    graph.add_edge(flaky, broken);
+    graph.add_edge(handler, END);
+    let graph = kept(&graph.compile().unwrap());
+    let end = graph.invoke(say("in"), t()).await.unwrap();
+    assert_eq!(end.state.said(), "in attempt 3 broken at 4 1 2.0!handler.x");
+    replayed(&graph).await.assert_same();
+}
+
+#[tokio::test]
+async fn a_run_that_failed_and_was_resumed_is_one_line() {
+    let outside = Outside::default();
+    let does = outside.clone();
+    let graph = one(move |_, cx| {
+        let outside = does.clone();
+        async move {
+            let paid: usize = cx.once("pay", async |_| Ok::<_, NodeError>(outside.done())).await?;
+            let tried = cx.recorded("tried", async || outside.done()).await;
+            if tried < 3 { Err(NodeError::new("down").fatal()) } else { Ok(say(&format!("{paid} {tried}"))) }
+        }
+    });
+    graph.invoke(say("in"), t()).await.unwrap_err();
+    assert_eq!(replayed(&graph).await.supersteps, 1);
+    let end = graph.resume(t()).await.unwrap();
+    assert_eq!(end.state.said(), "in 1 3");
+    replayed(&graph).await.assert_same();
+    assert_eq!(outside.times(), 3);
+}
+
+/// A graph in a graph, kept like this, each asking and learning.
+fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
+        let times = cx.recorded("times", async || outside.done()).await;
+        let answer: String = cx.interrupt("q", "how?").await;
+        say(&format!("{answer} {times} {}", cx.rng().random_range(0..100)))
+    });
+    let then = sayer(&mut inner, "then");
+    inner.add_edge(START, work);
+    inner.add_edge(work, then);
+    let inner = inner.compile().unwrap().with_persistence(persistence);
+    let mut outer = StateGraph::<Plain>::new("outer");
+    let call = outer.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
+        let end = cx.call("k", &inner, say("to inner")).await?;
+        Ok::<_, NodeError>(say(&end.said()))
+    });
+    let after = sayer(&mut outer, "after");
+    outer.add_edge(START, call);
+    outer.add_edge(call, after);
+    outer.compile().unwrap()
+}
+
+on_every_store! {
+    async fn graphs_that_are_called_are_run_once_more_with_it(backend: Backend) {
+        for (persistence, inside) in
+            [(Persistence::Inherited, 6), (Persistence::Own, 6), (Persistence::None, 0)]
+        {
+            let outside = Outside::default();
+            let graph = nested(persistence, &outside).with_checkpointer(backend.open());
+            for _ in 0..2 {
+                let end = graph.invoke(say("in"), RunConfig { seed: 5, ..t() }).await.unwrap();
+                assert_eq!(end.status, Status::Interrupted);
+                let answers = Answers::new().answer("q", "so");
+                graph.resume(RunConfig { answers, seed: 5, ..t() }).await.unwrap();
+            }
+            let times = outside.times();
+            let replayed = replayed(&graph).await;
+            replayed.assert_same();
+            assert_eq!(outside.times(), times, "{persistence:?}");
+            assert_eq!(replayed.supersteps, 6 + inside, "{persistence:?}");
+            graph.delete_thread(&"t".into()).await.unwrap();
+        }
+    }
+}
+
+on_every_store! {
+    async fn a_subgraph_goes_along_as_well(backend: Backend) {
+        let outside = Outside::default();
+        let mut outer = StateGraph::<Plain>::new("outer");
+        let [a, z] = ["a", "z"].map(|name| sayer(&mut outer, name));
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
+            say(&cx.recorded("times", async || outside.done()).await.to_string())
+        });
+        inner.add_edge(START, work);
+        let sub = outer.add_subgraph("sub", &inner.compile().unwrap());
+        outer.add_edge(START, a);
+        outer.add_edge(a, sub);
+        outer.add_edge(sub, z);
+        let graph = outer.compile().unwrap().with_checkpointer(backend.open());
+        graph.invoke(say("in"), t()).await.unwrap();
+        replayed(&graph).await.assert_same();
+        assert_eq!(outside.times(), 1);
+    }
+}
+
+#[tokio::test]
+async fn forks_and_changes_from_outside_are_passed() {
+    let graph = line(&["a", "b", "c"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    graph.invoke(say("in"), t()).await.unwrap();
+    let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+    let before_b = history.iter().find(|meta| meta.control.next == ["b".into()]).unwrap().id;
+    graph.resume(RunConfig { checkpoint: Some(before_b), ..t() }).await.unwrap();
+    replayed(&graph).await.assert_same();
+    graph.update_state(RunConfig { checkpoint: Some(before_b), ..t() }, say("by hand"), "a").await.unwrap();
+    graph.resume(t()).await.unwrap();
+    let replayed = replayed(&graph).await;
+    replayed.assert_same();
+    assert_eq!(replayed.supersteps, 4);
+
+    let head = history[0].id;
+    let first = Replay::of(&graph, "t").to(head).run().await.unwrap();
+    assert_eq!((first.supersteps, first.divergence), (4, None));
+    let rest = Replay::of(&graph, "t").from(before_b).to(head).run().await.unwrap();
+    assert_eq!((rest.supersteps, rest.divergence), (2, None));
+    let error = Replay::of(&graph, "t").from(head).run().await.unwrap_err();
+    assert!(error.to_string().starts_with("SS194: checkpoint 5 of thread `t` does not lead to"), "{error}");
+    let error = Replay::of(&graph, "nobody").run().await.unwrap_err();
+    assert!(error.to_string().starts_with("SS193: thread `nobody` has no checkpoint"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_recorded_is_taken_as_it_is_stored() {
+    let outside = Outside::default();
+    let does = outside.clone();
+    let graph = one(move |_, cx| {
+        let outside = does.clone();
+        async move { Ok(say(&cx.recorded("nth", async || outside.done()).await.to_string())) }
+    });
+    graph.invoke(say("in"), RunConfig { recording: false, ..t() }).await.unwrap();
+    graph.invoke(say("again"), t()).await.unwrap();
+    let replayed = replayed(&graph).await;
+    assert_eq!((replayed.taken, replayed.divergence.as_ref()), (1, None));
+    assert_eq!(
+        replayed.to_string(),
+        "4 supersteps replayed, no divergence; 1 task not recorded and taken as stored"
+    );
+    assert_eq!(outside.times(), 2);
+    let told = std::panic::catch_unwind(|| replayed.assert_same()).unwrap_err();
+    let told = told.downcast_ref::<String>().unwrap();
+    assert!(told.contains("not all of the thread is recorded"), "{told}");
+}
+
+#[tokio::test]
+async fn supersteps_that_were_stored_as_one_are_passed_over() {
+    let graph = line(&["a", "b", "c"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    graph.invoke(say("in"), RunConfig { durability: Durability::Exit, ..t() }).await.unwrap();
+    graph.invoke(say("in"), RunConfig { durability: Durability::Async, ..t() }).await.unwrap();
+    let replayed = replayed(&graph).await;
+    assert_eq!((replayed.supersteps, replayed.skipped, replayed.divergence.as_ref()), (4, 4, None));
+}
+
+#[tokio::test]
+async fn what_came_out_of_a_cache_comes_out_of_the_record() {
+    let outside = Outside::default();
+    let mut graph = StateGraph::<Plain>::new("cached");
+    let a = graph.add_node_with("a", outside.clone(), async |outside: Outside, _: Plain, _: Cx| {
+        say(&outside.done().to_string())
+    });
+    graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
+    graph.add_edge(START, a);
+    let graph = kept(&graph.compile().unwrap());
+    graph.invoke(say("in"), RunConfig::thread("u")).await.unwrap();
+    graph.invoke(say("in"), t()).await.unwrap();
+    graph.clear_cache();
+    replayed(&graph).await.assert_same();
+    assert_eq!(outside.times(), 1);
+}
+
+#[tokio::test]
+async fn live_nodes_do_it_for_real_on_a_fork() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let (gives, told) = (Arc::new(AtomicU64::new(5)), Outside::default());
+    let mut graph = StateGraph::<Plain>::new("live");
+    let ask = graph.add_node_with("ask", gives.clone(), async |gives: Arc<AtomicU64>, _: Plain, cx: Cx| {
+        say(&cx.recorded("number", async || gives.load(Ordering::SeqCst)).await.to_string())
+    });
+    let tell = graph.add_node_with("tell", told.clone(), async |told: Outside, _: Plain, cx: Cx| {
+        say(&cx.recorded("told", async || told.done()).await.to_string())
+    });
+    graph.add_edge(START, ask);
+    graph.add_edge(ask, tell);
+    let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+    graph.invoke(say("in"), t()).await.unwrap();
+    let head = store.load(&"t".into(), None).await.unwrap().unwrap().head;
+
+    let same = Replay::of(&graph, "t").live(["ask"]).run().await.unwrap();
+    assert_eq!((same.divergence.as_ref(), same.fork.map(|fork| fork.0)), (None, Some(head.0 + 1)));
+    assert_eq!(told.times(), 1);
+    assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values.said(), "in 5 1");
+    replayed(&graph).await.assert_same();
+
+    gives.store(6, Ordering::SeqCst);
+    let other = Replay::of(&graph, "t").live(["ask"]).to(head).run().await.unwrap();
+    let divergence = other.divergence.unwrap();
+    assert_eq!((divergence.node.as_str(), &divergence.at), ("ask", &At::Channel("log".into())));
+    assert_eq!((divergence.expected, divergence.got), (json!("5"), json!("6")));
+    assert_eq!(told.times(), 1);
+    assert_eq!(graph.get_state(&"t".into(), Some(head)).await.unwrap().values.said(), "in 5 1");
+}

@@ -1,0 +1,196 @@
+//! Changes of a graph that a replay reports, at the right node.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use superstep::{
+    At, Checkpointer, Command, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, ReduceError,
+    Reducer, RunConfig, START, State, StateGraph,
+};
+
+use super::found;
+use crate::support::{on_every_store, say, t};
+
+/// What is different in a graph, beside the one that made the thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Change {
+    #[default]
+    None,
+    Writes,
+    WritesMore,
+    Fails,
+    Panics,
+    Asks,
+    AsksOtherwise,
+    Does,
+    DoesOtherwise,
+    Forgets,
+    Route,
+    Items,
+    Edge,
+    Inner,
+    Call,
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Work {
+    #[channel(append)]
+    log: Log<String>,
+    n: i64,
+}
+
+#[derive(superstep::Route, Clone, Copy)]
+enum Next {
+    Left,
+    Right,
+}
+
+fn log(word: &str) -> WorkUpdate {
+    Work::update().log([word.to_owned()])
+}
+
+fn work(change: Change, store: Arc<dyn Checkpointer>) -> CompiledGraph<Work> {
+    let mut inner = StateGraph::<Work>::new("inner");
+    let deep = inner.add_node("deep", move |_: Work, _: Cx| async move {
+        log(if change == Change::Inner { "deeper" } else { "deep" })
+    });
+    inner.add_edge(START, deep);
+    let inner = inner.compile().unwrap();
+    let mut graph = StateGraph::<Work>::new("work");
+    let a = graph.add_node("a", move |_: Work, cx: Cx| async move {
+        let amount = if change == Change::DoesOtherwise { 21 } else { 20 };
+        cx.compared("pay", json!({"amount": amount})).await;
+        if change != Change::Forgets {
+            let _receipt = cx.recorded("pay", async || "r-1".to_owned()).await;
+        }
+        if change == Change::Does {
+            let _more = cx.recorded("more", async || 1).await;
+        }
+        if change == Change::Fails {
+            return Err(NodeError::new("broken"));
+        }
+        let word = if change == Change::Writes { "A" } else { "a" };
+        Ok(if change == Change::WritesMore { log(word).n(1) } else { log(word) })
+    });
+    let b = graph.add_node("b", move |_: Work, cx: Cx| async move {
+        let question = if change == Change::AsksOtherwise { "really?" } else { "ok?" };
+        let ok: bool = cx.interrupt("ok", question).await;
+        if change == Change::Asks {
+            let _also: bool = cx.interrupt("also", "and this?").await;
+        }
+        if change == Change::Panics {
+            std::panic::resume_unwind(Box::new("no"));
+        }
+        log(&ok.to_string())
+    });
+    let c = graph.add_node_with("c", inner, move |inner: CompiledGraph<Work>, _: Work, cx: Cx| async move {
+        let key = if change == Change::Call { "other" } else { "" };
+        let end = cx.call(key, &inner, log("c")).await?;
+        Ok::<_, NodeError>(log(end.log.last().map_or("", String::as_str)))
+    });
+    let worker = graph.add_worker("worker", async |item: String, _: Work, _: Cx| log(&item));
+    let [left, right, both] =
+        ["left", "right", "both"].map(|name| graph.add_node(name, async move |_: Work, _: Cx| log(name)));
+    let d = graph.add_routing_node("d", move |_: Work, _: Cx| async move {
+        let command = Command::update(log("d")).goto(Next::Left);
+        if change == Change::Route { command } else { command.goto(Next::Right) }
+    });
+    graph.add_routes(d, |next| match next {
+        Next::Left => left,
+        Next::Right => right,
+    });
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, c);
+    graph.add_edge(c, d);
+    graph.add_join([left, right], both);
+    if change == Change::Edge {
+        graph.add_edge(right, END);
+        graph.add_edge(both, a);
+    }
+    graph.add_fan_out(
+        both,
+        move |_: &Work| if change == Change::Items { ["x", "z"] } else { ["x", "y"] }.map(str::to_owned),
+        worker,
+    );
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+async fn recorded(store: Arc<dyn Checkpointer>) {
+    let graph = work(Change::None, store);
+    graph.invoke(log("in"), t()).await.unwrap();
+    let answers = superstep::Answers::new().answer("ok", true);
+    graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+    super::replayed(&graph).await.assert_same();
+}
+
+on_every_store! {
+    async fn each_change_is_reported_where_it_was_made(backend: Backend) {
+    let channel = |name: &str| At::Channel(name.to_owned());
+    let effect = |name: &str| At::Effect(name.to_owned());
+    let changes = [
+        (Change::Writes, "a", channel("log"), json!("a"), json!("A")),
+        (Change::WritesMore, "a", channel("n"), json!(null), json!(1)),
+        (Change::Fails, "a", At::Failure, json!("an update"), json!("broken")),
+        (Change::Panics, "b", At::Failure, json!("an update"), json!("panicked: no")),
+        (Change::Asks, "b", At::Question("also".into()), json!(null), json!("and this?")),
+        (Change::AsksOtherwise, "b", At::Question("ok".into()), json!(null), json!("really?")),
+        (Change::Does, "a", effect("more"), json!(null), json!("something that it had not done")),
+        (Change::DoesOtherwise, "a", effect("pay"), json!(20), json!(21)),
+        (Change::Route, "d", At::Route, json!(["left", "right"]), json!(["left"])),
+        (Change::Items, "both", At::Route, json!("y"), json!("z")),
+        (Change::Edge, "both", At::Route, json!(["worker", "worker"]), json!(["a", "worker", "worker"])),
+        (Change::Inner, "deep", channel("log"), json!("deep"), json!("deeper")),
+        (Change::Call, "c", At::Call("other".into()), json!(null), json!("a graph that it had not called")),
+    ];
+            recorded(backend.open()).await;
+        for (change, node, at, expected, got) in changes.clone() {
+            let found = found(&work(change, backend.open())).await;
+            let place = (found.node.as_str(), &found.at);
+            assert_eq!(place, (node, &at), "{change:?}: {found}");
+            assert_eq!((&found.expected, &found.got), (&expected, &got), "{change:?}: {found}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_out_without_a_trace_in_the_state_is_no_difference() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    recorded(store.clone()).await;
+    super::replayed(&work(Change::Forgets, store)).await.assert_same();
+}
+
+/// Forgets all but the last write.
+enum Latest {}
+
+impl Reducer<Log<String>> for Latest {
+    type Write = Vec<String>;
+
+    fn reduce(value: &mut Log<String>, write: Vec<String>) -> Result<(), ReduceError> {
+        *value = write.into_iter().collect();
+        Ok(())
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Changed {
+    #[channel(with = Latest)]
+    log: Log<String>,
+    x: i64,
+}
+
+#[tokio::test]
+async fn another_reducer_is_seen_although_every_node_writes_the_same() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    crate::support::line(&["a", "b"]).with_checkpointer(store.clone()).invoke(say("in"), t()).await.unwrap();
+    let mut graph = StateGraph::<Changed>::new("line");
+    let [a, b] = ["a", "b"].map(|name| {
+        graph.add_node(name, async move |_: Changed, _: Cx| Changed::update().log([name.to_owned()]))
+    });
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, END);
+    let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
+    assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
+    assert_eq!(found.got, json!(["a"]));
+}
