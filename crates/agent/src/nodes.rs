@@ -9,6 +9,7 @@ pub(crate) mod compact;
 mod exchange;
 pub(crate) mod finalize;
 pub(crate) mod finish;
+mod heard;
 pub(crate) mod init_state;
 mod loops;
 mod make_room;

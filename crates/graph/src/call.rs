@@ -262,8 +262,11 @@ impl Cx {
         // The thread is named after the checkpoint, and the keys of all its tasks.
         self.settle().await;
         let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
-        if call.standing.along.is_some() {
-            Box::pin(self.go_along(key, &call)).await?;
+        if call.standing.along.is_some()
+            && let Some(astray) = Box::pin(self.strays(key, &call)).await?
+        {
+            drop(at_work);
+            return self.astray(astray).await;
         }
         let kept = call.standing.place.is_some();
         // Graphs in graphs in graphs would otherwise be one ever larger future.
@@ -402,19 +405,19 @@ impl Cx {
         (along, (nowhere && (run.tape.records || run.tape.replays)).then_some(above))
     }
 
-    /// Goes to where the graph was called, if this is a replay.
-    async fn go_along<T: State>(&self, key: &str, call: &Call<T>) -> Result<(), NodeError> {
-        let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(()) };
-        let caller =
-            self.run.standing.along.as_ref().and_then(|caller| caller.script.place(&caller.thread).0);
-        let at = caller.map_or(CheckpointId(0), |at| at.id);
-        let (node, key) = (self.node().clone(), key.to_owned());
-        let task = Segment { node, task: Some((self.task.slot, at)), key: key.clone() };
-        match along.script.seek(&along.thread, &Value::String(task.to_string())).await? {
-            replay::Called::Yes => Ok(()),
-            replay::Called::Otherwise => self.astray(Astray::Unknown).await,
-            replay::Called::Never => self.astray(Astray::Call { key }).await,
-        }
+    /// Goes to where a graph was called, in a replay; or says why it cannot.
+    async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
+        let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
+        let caller = self.run.standing.along.as_ref();
+        let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
+        let task = Some((self.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
+        let task = Segment { node: self.node().clone(), task, key: key.to_owned() };
+        let called = along.script.seek(&along.thread, &Value::String(task.to_string())).await?;
+        Ok(match called {
+            replay::Called::Yes => None,
+            replay::Called::Otherwise => Some(Astray::Unknown),
+            replay::Called::Never => Some(Astray::Call { key: key.to_owned() }),
+        })
     }
 
     /// Those that are in graphs which this node calls.

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Cx, NodeError,
+    error::chain,
     tape::{self, Astray, Given},
 };
 
@@ -60,6 +61,12 @@ impl Cx {
         match self.run.tape.given(task) {
             Given::Nothing | Given::Live(_) => self.run.tape.did_once(task, name),
             Given::Recorded(recorded) => {
+                if let Some(error) = recorded.errors.get(name) {
+                    self.run.tape.learn(task, |learned| {
+                        learned.errors.insert(name.to_owned(), error.clone());
+                    });
+                    return Err(NodeError::new(error.clone()));
+                }
                 let did = recorded.results.get(name);
                 let given = Box::pin(self.given_result(name, did)).await;
                 self.run.tape.learn(task, |learned| {
@@ -80,7 +87,13 @@ impl Cx {
                 // The key is named after the checkpoint.
                 self.settle().await;
                 let key = format!("{}/{name}", self.key());
-                let result = tape::effect(Box::pin(effect(key))).await.map_err(Into::into)?;
+                let result = tape::effect(Box::pin(effect(key))).await.map_err(|error| {
+                    let error: NodeError = error.into();
+                    self.run.tape.learn(task, |learned| {
+                        learned.errors.insert(name.to_owned(), chain(error.cause()));
+                    });
+                    error
+                })?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
                 // Read back, so that the first time is like every other.
                 let json = serde_json::to_string(&result);

@@ -29,6 +29,9 @@ pub(crate) struct Recorded {
     /// What was done for it, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) results: BTreeMap<String, Value>,
+    /// What could not be done once, by name, and why; the node went on all the same.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) errors: BTreeMap<String, String>,
     /// What it was about to do, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) compared: BTreeMap<String, Value>,
@@ -228,6 +231,8 @@ impl Tape {
         learned
             .results
             .extend(once.filter_map(|(name, json)| Some((name, serde_json::from_str(&json).ok()?))));
+        // What could be done in the end.
+        learned.errors.retain(|name, _| !learned.results.contains_key(name));
         learned
     }
 

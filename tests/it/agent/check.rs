@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use superstep::{
+    CompiledGraph, Replay, State,
     agent::{AgentOutcome, AgentState},
     llm::{Message, Request, Role},
 };
 
-use super::{Turn, show::Told};
+use super::{Turn, kit::Kit, show::Told};
 
 /// I1 and I2: each call has exactly one result, before anything else is said, in call order; no result is without call.
 pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Message>) {
@@ -155,4 +156,12 @@ fn extends(before: &Request, after: &Request) -> bool {
         rest = &rest[1..];
     }
     rest.len() <= 4 && rest.iter().all(one_shot)
+}
+
+/// The thread `t` can be run once more on its records, and comes to the same; nothing is done for it.
+pub(crate) async fn replays<S: State>(graph: &CompiledGraph<S>, kit: &Kit) {
+    let seen = || (kit.ran(), kit.asked().len(), kit.notes(), kit.remembered().len());
+    let before = seen();
+    Replay::of(graph, "t").run().await.expect("the thread can be read").assert_same();
+    assert_eq!(seen(), before, "a replay does nothing");
 }

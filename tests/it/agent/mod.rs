@@ -317,6 +317,7 @@ impl Scenario {
             check::turn(&turn);
             turns.push(turn);
         }
+        check::replays(agent.graph(), &kit).await;
         (turns, kit)
     }
 

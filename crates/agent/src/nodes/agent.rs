@@ -7,11 +7,10 @@ use superstep_llm::Message;
 
 use super::{
     budget::of_turn,
-    exchange::{Exchange, hook_failed, stop},
+    exchange::{Exchange, stop},
     loops,
     make_room::{Room, summary_due},
     next_call::{NextCall, Plan},
-    reasoning_hooks,
     request::{request, synthetic},
     steered::{Steered, steered},
 };
@@ -45,10 +44,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
     let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
     room.newest = new.last().map_or(room.newest, |newest| newest.id.clone());
     let sent = request(deps, state, &room.view, &call, &new);
-    match reasoning_hooks::before(deps, sent, cx).await {
-        Ok(sent) => Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?),
-        Err(failure) => Ok(hook_failed(failure)),
-    }
+    Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
 }
 
 /// The call that is due, or the end of the turn; an empty update if another node has ended it already.
@@ -60,7 +56,7 @@ fn check<'a>(
     if state.stop {
         return Ok(Break(AgentState::update()));
     }
-    if cx.cancel().is_cancelled() {
+    if cx.noted("cancelled", cx.cancel().is_cancelled()) {
         return Ok(Break(stop("cancelled")));
     }
     let mut call = match NextCall::plan(&deps.config, state, cx.now_ms()) {

@@ -7,7 +7,11 @@ use superstep_graph::Cx;
 use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
 use tokio::{task::coop::consume_budget, time::Instant};
 
-use super::{chunk::Chunk, progress::Progress};
+use super::{
+    chunk::Chunk,
+    heard::{End, Heard},
+    progress::Progress,
+};
 use crate::{AgentDeps, AgentState, events};
 
 /// One question to the models, and what has come of it so far.
@@ -99,15 +103,10 @@ impl Asked {
         1 + self.retries - u32::from(waits)
     }
 
-    /// Tokens of every attempt.
-    pub(super) fn usage(&self) -> Usage {
-        self.others.values().fold(self.spent + self.current, |sum, usage| sum + *usage)
-    }
-
-    /// The same by model, `estimated` ones of the answer included.
-    pub(super) fn usage_by_model(self, main: &str, estimated: Usage) -> Vec<(String, Usage)> {
-        let model = self.model.unwrap_or_else(|| main.to_owned());
-        self.others.into_iter().chain([(model, self.spent + self.current + estimated)]).collect()
+    /// What came of it.
+    pub(super) fn heard(self, end: End, requests: u32, streamed: bool) -> Heard {
+        let Self { model, current, spent, others, .. } = self;
+        Heard { end, requests, streamed, model, usage: spent + current, others }
     }
 }
 

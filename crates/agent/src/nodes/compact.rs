@@ -2,12 +2,14 @@
 //! summaries are configured.
 
 use futures::StreamExt;
+use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, State};
 use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Response, Usage};
 use tokio::task::coop::consume_budget;
 
 use super::{
     asked::by_model,
+    heard::Print,
     make_room::{may_summarise, newest},
 };
 use crate::{
@@ -24,20 +26,21 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     let mut room = Room { state: state.clone(), changed: None };
     room.state.context.due = false;
     let mut update = AgentState::update();
-    if cx.cancel().is_cancelled() {
+    if cx.noted("cancelled", cx.cancel().is_cancelled()) {
         return update.context(room.state.context);
     }
     let summaries = may_summarise(&deps, &state, &cx);
     if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
-        let mut asked = Asked::default();
-        let summary = tokio::select! {
-            biased;
-            () = cx.cancel().cancelled() => None,
-            summary = asked.ask(&deps, summary::request(&consolidation), &cx) => Some(summary),
+        let request = summary::request(&consolidation);
+        cx.compared("summary", Print::of(&request)).await;
+        let sent = request.messages.clone();
+        let summed: Summed = cx.recorded("summary", || ask(&deps, request, &cx)).await;
+        update = summed.count(update, &deps, &state, &sent);
+        let text = match summed.end {
+            End::Cancelled => return update.context(room.state.context),
+            End::Failed => None,
+            End::Said { message, .. } => Some(message.content.trim().to_owned()),
         };
-        update = asked.count(update, &deps, &state, summary.as_ref());
-        let Some(summary) = summary else { return update.context(room.state.context) };
-        let text = summary.map(|summary| summary.message.content.trim().to_owned()).ok();
         let text = text.filter(|text| !text.is_empty());
         let failed = text.is_none();
         match text.and_then(|text| consolidation.with(&text, meter)) {
@@ -92,10 +95,45 @@ impl Room {
     }
 }
 
+/// What came of the question for a summary, as it is recorded.
+#[derive(Serialize, Deserialize)]
+struct Summed {
+    end: End,
+    retries: u32,
+    /// Tokens, as far as somebody told.
+    usage: Usage,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum End {
+    Said {
+        message: Message,
+        /// Whether its tokens were told.
+        told: bool,
+    },
+    Failed,
+    Cancelled,
+}
+
+async fn ask(deps: &AgentDeps, request: Request, cx: &Cx) -> Summed {
+    let mut asked = Asked::default();
+    let answer = tokio::select! {
+        biased;
+        () = cx.cancel().cancelled() => None,
+        answer = asked.ask(deps, request, cx) => Some(answer),
+    };
+    let end = match answer {
+        Some(Ok(Response { message, usage, .. })) => End::Said { message, told: usage.is_some() },
+        Some(Err(_)) => End::Failed,
+        None => End::Cancelled,
+    };
+    Summed { end, retries: asked.retries, usage: asked.spent + asked.current }
+}
+
 /// One question for a summary.
 #[derive(Default)]
 struct Asked {
-    sent: Vec<Message>,
     retries: u32,
     /// Tokens of the current attempt, and of those before it.
     current: Usage,
@@ -104,7 +142,6 @@ struct Asked {
 
 impl Asked {
     async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Response, ModelError> {
-        self.sent.clone_from(&request.messages);
         let mut answer = Assembler::new();
         let mut deltas = deps.models.for_compaction().stream(request);
         while let Some(delta) = deltas.next().await {
@@ -129,21 +166,23 @@ impl Asked {
         }
         answer.finish()
     }
+}
 
+impl Summed {
     /// Counts the requests, and their tokens, which are estimated only if somebody counts on it.
     fn count(
         &self,
         update: AgentStateUpdate,
         deps: &AgentDeps,
         state: &AgentState,
-        answer: Option<&Result<Response, ModelError>>,
+        sent: &[Message],
     ) -> AgentStateUpdate {
-        let mut usage = self.spent + self.current;
+        let mut usage = self.usage;
         let mut update = update.model_requests(state.model_requests + 1 + self.retries);
-        if let Some(Ok(Response { message, usage: None, .. })) = answer
+        if let End::Said { message, told: false } = &self.end
             && !deps.config.budget.is_unbounded()
         {
-            let input = self.sent.iter().map(|message| deps.counter.message(message));
+            let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);
             usage = usage + Usage { input_tokens, output_tokens: deps.counter.message(message) };
             update = update.answer(crate::LastAnswer { estimated: true, ..state.answer });

@@ -1,13 +1,14 @@
 //! One model call, and what becomes of it.
 
 use superstep_graph::{CheckpointError, Cx, State};
-use superstep_llm::{Message, ModelError, Request, Response, Usage};
+use superstep_llm::{Message, Request, Response, Usage};
 
 use super::{
     answer,
     asked::{Asked, by_model},
     budget::Spent,
     chunk::{message_id, tell_message},
+    heard::{Answered, End, Heard, Print, failure},
     make_room::Room,
     next_call::NextCall,
     parts,
@@ -15,7 +16,7 @@ use super::{
     reasoning_hooks,
     steered::{self, is_waiting},
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, ModelFailure, events};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, events};
 
 /// A model call that is planned.
 pub(super) struct Exchange<'a> {
@@ -49,6 +50,50 @@ impl Exchange<'_> {
     /// If it cannot be looked up whether somebody said something meanwhile.
     pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
+        cx.compared("model", Print::of(&sent)).await;
+        let mut heard: Heard = cx.recorded("model", || self.ask(sent)).await;
+        let message = message_id(state, cx);
+        let (requests, any) = (heard.requests, heard.streamed);
+        let streamed = |calls| Streamed { message, requests, any, calls };
+        let mut guess = Usage::default();
+        let update = match heard.end.take() {
+            End::Unasked(failure) => return Ok(hook_failed(failure)),
+            End::Answered(answered) => {
+                let (calls, response) = (answered.calls, answered.into_response(requests));
+                guess = self.guess(&response);
+                let spent = state.usage + heard.spent() + guess;
+                self.answered(response, streamed(calls), heard.model.as_deref(), spent).await?
+            }
+            End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
+            End::Failed { error, partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                let kept = answer::kept(&deps.config, state, partial, cx);
+                let update = match kept.is_none() && self.room.retries(error.kind) {
+                    true => AgentState::update(),
+                    false => stop("llm_error").error(error),
+                };
+                self.unanswered(kept, streamed, update)
+            }
+            End::Cancelled { partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                let kept = answer::kept(&deps.config, state, partial, cx);
+                self.unanswered(kept, streamed, stop("cancelled"))
+            }
+        };
+        let (main, usage) = (deps.models.main.name(), heard.spent() + guess);
+        let by_model = by_model(state, main, heard.usage_by_model(main, guess));
+        let update = self.room.write(update);
+        let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
+        Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
+    }
+
+    /// Asks the models, between the hooks.
+    async fn ask(&self, sent: Request) -> Heard {
+        let (deps, state, cx) = (self.deps, self.state, self.cx);
+        let sent = match reasoning_hooks::before(deps, sent, cx).await {
+            Ok(sent) => sent,
+            Err(failure) => return Heard::unasked(failure),
+        };
         // Only hooks read it again, and long conversations are no small copies.
         let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
@@ -59,42 +104,22 @@ impl Exchange<'_> {
             () = cx.cancel().cancelled() => None,
             ended = asked.ask(deps, state, sent, &mut progress, cx) => Some(ended),
         };
-        let (requests, mut guess) = (asked.sent(), Usage::default());
+        let requests = asked.sent();
         let partial = asked.answer.partial();
-        let any = asked.streamed || progress.has_told();
-        let mut streamed = Streamed { message, requests, any, calls: partial.tool_calls.len() };
-        let response = ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish()));
-        let update = match response {
+        let streamed = asked.streamed || progress.has_told();
+        let end = match ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish())) {
             Some(Ok(response)) => {
-                streamed.calls = response.message.tool_calls.len();
-                let about = (&*streamed.message, requests);
+                let calls = response.message.tool_calls.len();
+                let about = (&*message, requests);
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, cx).await {
-                    Ok(response) => {
-                        guess = self.guess(&response);
-                        let spent = state.usage + asked.usage() + guess;
-                        self.answered(response, streamed, asked.model.as_deref(), spent).await?
-                    }
-                    Err(failure) => self.unanswered(None, streamed, hook_failed(failure)),
+                    Ok(response) => End::Answered(Answered::new(response, calls)),
+                    Err(failure) => End::Unheard { failure, calls },
                 }
             }
-            Some(Err(error)) => {
-                let kept = answer::kept(&deps.config, state, partial, cx);
-                let update = match kept.is_none() && self.room.retries(&error) {
-                    true => AgentState::update(),
-                    false => stop("llm_error").error(failure(error)),
-                };
-                self.unanswered(kept, streamed, update)
-            }
-            None => {
-                let kept = answer::kept(&deps.config, state, partial, cx);
-                self.unanswered(kept, streamed, stop("cancelled"))
-            }
+            Some(Err(error)) => End::Failed { error: failure(error), partial },
+            None => End::Cancelled { partial },
         };
-        let (main, usage) = (deps.models.main.name(), asked.usage() + guess);
-        let by_model = by_model(state, main, asked.usage_by_model(main, guess));
-        let update = self.room.write(update);
-        let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
-        Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
+        asked.heard(end, requests, streamed)
     }
 
     /// Whether the tokens have to be known, and nobody told.
@@ -193,9 +218,4 @@ pub(super) fn stop(reason: &str) -> AgentStateUpdate {
 /// The end of the turn, because a hook failed.
 pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
     stop("hook_error").hook_error(failure)
-}
-
-fn failure(error: ModelError) -> ModelFailure {
-    let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-    ModelFailure { kind: error.kind, status: error.status, message: error.message, retry_after_ms }
 }

@@ -1,7 +1,7 @@
 //! What the agent does about requests that are too large, beside what the node `compact` does.
 
 use superstep_graph::{Cx, State};
-use superstep_llm::{Message, ModelError, ModelErrorKind, Usage};
+use superstep_llm::{Message, ModelErrorKind, Usage};
 
 use super::{
     budget::Spent,
@@ -17,7 +17,10 @@ use crate::{
 /// The update that leads to the node `compact`, if a summary is to be written before the model is asked.
 pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<AgentStateUpdate> {
     let context = &deps.config.context;
-    if state.stop || state.context.due || !context.consolidates() || cx.cancel().is_cancelled() {
+    if state.stop || state.context.due || !context.consolidates() {
+        return None;
+    }
+    if cx.noted("cancelled.before", cx.cancel().is_cancelled()) {
         return None;
     }
     let summaries = may_summarise(deps, state, cx);
@@ -98,8 +101,8 @@ impl<'a> Room<'a> {
     }
 
     /// Whether another try under a smaller view is worth it after this failure, which is then under way.
-    pub(super) fn retries(&mut self, error: &ModelError) -> bool {
-        let retries = error.kind == ModelErrorKind::ContextOverflow
+    pub(super) fn retries(&mut self, error: ModelErrorKind) -> bool {
+        let retries = error == ModelErrorKind::ContextOverflow
             && self.view.overflows == 0
             && !self.deps.config.context.layers.is_empty();
         if retries {

@@ -11,12 +11,17 @@ use crate::{
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(history) = &deps.history else { return };
     let Some(user) = owner(&state, cx.thread()) else { return events::turn_not_recorded(&cx, NOBODY) };
-    match written(&deps, history, &user, &state, &cx).await {
+    let write = async || {
+        let written = written(&deps, history, &user, &state, &cx).await;
+        written.map_err(|error| error.to_string())
+    };
+    let written: Result<Option<String>, String> = cx.recorded("history", write).await;
+    match written {
         Ok(Some(id)) => events::turn_recorded(&cx, &id),
         Ok(None) => {
             events::turn_not_recorded(&cx, "the turn has no outcome; `finalize` comes before `record`")
         }
-        Err(error) => events::turn_not_recorded(&cx, &error.to_string()),
+        Err(error) => events::turn_not_recorded(&cx, &error),
     }
 }
 

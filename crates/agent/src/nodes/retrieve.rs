@@ -1,10 +1,11 @@
 //! The node between `memory_trigger` and `agent` if something is to be looked up: what is found for the user's message becomes a
 //! part of the conversation. It is there only if that is configured.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::{FutureExt, future::join_all};
-use superstep_graph::{Cx, State};
+use serde::{Serialize, de::DeserializeOwned};
+use superstep_graph::{Cx, State, fingerprint};
 use superstep_llm::{Message, Role};
 use tokio::time::timeout;
 
@@ -65,11 +66,29 @@ impl Search<'_> {
     }
 
     /// What a search finds in its time; nothing if it does not.
-    async fn ask<'a, T>(&self, whom: &str, search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>) -> Vec<T> {
+    async fn ask<'a, T: Serialize + DeserializeOwned>(
+        &self,
+        whom: &str,
+        search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>,
+    ) -> Vec<T> {
         let limit = self.deps.config.memory_timeout;
+        let name = format!("search.{whom}");
+        self.cx.compared(&name, fingerprint(self.query).ok()).await;
+        let found: Result<Vec<T>, String> = self.cx.recorded(&name, || self.search(limit, search)).await;
+        found.unwrap_or_else(|reason| {
+            events::retrieval_failed(self.cx, whom, &reason);
+            Vec::new()
+        })
+    }
+
+    async fn search<'a, T>(
+        &self,
+        limit: Duration,
+        search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>,
+    ) -> Result<Vec<T>, String> {
         // Also what is done before there is a future may panic.
         let search = timeout(limit, AssertUnwindSafe(async { search().await }).catch_unwind());
-        let found = tokio::select! {
+        tokio::select! {
             biased;
             () = self.cx.cancel().cancelled() => Err("the run was cancelled".to_owned()),
             found = search => match found {
@@ -78,11 +97,7 @@ impl Search<'_> {
                 Ok(Err(panic)) => Err(format!("the search panicked: {}", texts::panic(&*panic))),
                 Err(_) => Err(format!("no answer in {} ms", limit.as_millis())),
             },
-        };
-        found.unwrap_or_else(|reason| {
-            events::retrieval_failed(self.cx, whom, &reason);
-            Vec::new()
-        })
+        }
     }
 }
 

@@ -128,7 +128,8 @@ async fn ended(
     };
     let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
     let is_reply = finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
-    if run.cx.cancel().is_cancelled() || (is_reply && is_waiting(run.state.steered, &run.cx).await?) {
+    let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
+    if cancelled || (is_reply && is_waiting(run.state.steered, &run.cx).await?) {
         return Ok(update);
     }
     Ok(settle(&config.finish, &run.state, &finishes, update))
@@ -161,7 +162,8 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
     if !hold || asked.is_empty() {
         answers = answer_some(run, std::mem::take(&mut others)).await?;
     }
-    if !run.cx.cancel().is_cancelled() && run.failed.get().is_none() {
+    let cancelled = run.cx.noted("cancelled.asked", run.cx.cancel().is_cancelled());
+    if !cancelled && run.failed.get().is_none() {
         run.decide(&mut asked).await?;
     }
     asked.extend(others);

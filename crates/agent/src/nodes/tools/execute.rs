@@ -101,7 +101,8 @@ impl Executor {
         let pending = self.prepare(position, pending).await?;
         let behaviour = self.deps.tools.get(&pending.name).map(|tool| tool.behaviour()).unwrap_or_default();
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
-        let refused = match self.cx.cancel().is_cancelled() {
+        let cancelled = format!("cancelled.{position}");
+        let refused = match self.cx.noted(&cancelled, self.cx.cancel().is_cancelled()) {
             true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
@@ -112,6 +113,7 @@ impl Executor {
             }
             None => {
                 let name = format!("call.{position}");
+                self.cx.compared(&name, self.about(&pending)).await;
                 let answered = self.cx.once(&name, async |_| self.take(position, pending, behaviour).await);
                 answered.await?
             }

@@ -15,13 +15,23 @@ impl Executor {
         }
         let given = Acting::new(&pending.call.id, &pending.name, pending.args());
         let mark = format!("pre.{position}");
-        let hooked =
-            self.cx.once(&mark, async |_| Ok::<_, NodeError>(hooks.before("acting", given.clone()).await));
-        let hooked = tokio::select! {
-            biased;
-            () = self.cx.cancel().cancelled() => return Ok(pending),
-            hooked = hooked => hooked?,
+        let mut failed = None;
+        let hooked = async {
+            let hooked = self
+                .cx
+                .once(&mark, async |_| Ok::<_, NodeError>(hooks.before("acting", given.clone()).await));
+            let hooked = tokio::select! {
+                biased;
+                () = self.cx.cancel().cancelled() => return None,
+                hooked = hooked => hooked,
+            };
+            hooked.map_err(|error| failed = Some(error)).ok()
         };
+        let hooked: Option<Result<Acting, HookFailure>> = self.cx.recorded(&mark, || hooked).await;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let Some(hooked) = hooked else { return Ok(pending) };
         match hooked {
             Ok(acting) => {
                 if (&acting.tool, &acting.args) != (&given.tool, &given.args) {

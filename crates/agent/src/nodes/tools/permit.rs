@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::{FutureExt, future::join_all};
 use globset::GlobBuilder;
-use serde_json::Value;
+use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::Tool;
 
@@ -52,12 +52,16 @@ impl Permission {
 impl Executor {
     /// What is to happen to a call with these arguments, before anybody is asked.
     fn verdict(&self, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
-        let rules = &self.deps.config.permissions;
-        let configured = last_about(rules, name, args);
+        self.verdict_with(tool, name, args, self.remembered(name, args))
+    }
+
+    /// The same, with what the thread remembers of it.
+    fn verdict_with(&self, tool: &dyn Tool, name: &str, args: &Value, remembered: Option<Permit>) -> Verdict {
+        let configured = last_about(&self.deps.config.permissions, name, args);
         // What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
         let permit = match configured {
             Some(Permit::Deny) => Some(Permit::Deny),
-            other => self.remembered(name, args).or(other),
+            other => remembered.or(other),
         };
         match permit {
             Some(Permit::Allow) => return Verdict::Run,
@@ -86,6 +90,26 @@ impl Executor {
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
         Some(self.verdict(&**tool, &call.name, args))
+    }
+
+    /// What is about to happen, for a replay: the call, and what would happen to it by what was permitted before this round.
+    pub(super) fn about(&self, call: &Pending) -> Value {
+        let args = call.args();
+        let verdict = match (&call.checked, self.deps.tools.get(&call.name), call.denied()) {
+            (_, _, Some(reason)) => json!({ "denied": reason }),
+            (Some(Ok(args)), Some(tool), None) => {
+                let permissions: Vec<_> = self.state.permissions.iter().cloned().collect();
+                match self.verdict_with(&**tool, &call.name, args, last_about(&permissions, &call.name, args))
+                {
+                    Verdict::Run => json!("run"),
+                    Verdict::Ask(question) => json!({ "ask": question }),
+                    Verdict::Refuse(text) => json!({ "refuse": text }),
+                }
+            }
+            (Some(Err(error)), ..) => json!({ "refuse": error.to_string() }),
+            _ => Value::Null,
+        };
+        json!({ "tool": call.name, "args": args, "verdict": verdict })
     }
 
     /// Has the calls decided that wait for it, all of them before the first one runs.

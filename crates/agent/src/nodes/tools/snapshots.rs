@@ -26,11 +26,12 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
 pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<FileChanges> {
     let (snapshots, before) = (run.deps.snapshots.as_ref()?, before?);
     let thread = run.cx.thread().map(|thread| thread.as_str());
-    let compared = async {
-        let after = snapshots.keep(thread).await?;
-        snapshots.compare(thread, &before, &after).await
+    let compare = async || {
+        let after = snapshots.keep(thread).await.map_err(|error| error.to_string())?;
+        snapshots.compare(thread, &before, &after).await.map_err(|error| error.to_string())
     };
-    match compared.await {
+    let compared: Result<FileChanges, String> = run.cx.recorded("files.after", compare).await;
+    match compared {
         Ok(changes) => {
             if !changes.changes.is_empty() {
                 events::files_changed(&run.cx, &changes);
@@ -38,7 +39,7 @@ pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<File
             Some(changes)
         }
         Err(error) => {
-            events::snapshot_failed(&run.cx, &error.to_string());
+            events::snapshot_failed(&run.cx, &error);
             None
         }
     }

@@ -1,0 +1,161 @@
+//! What came of a model call, as it is recorded: a replay hears it again instead of asking.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use superstep_graph::fingerprint;
+use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
+
+use crate::{HookFailure, ModelFailure};
+
+/// What came of one question to the models.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Heard {
+    pub(super) end: End,
+    /// How many requests were sent.
+    pub(super) requests: u32,
+    /// Whether anything was streamed that is void if no message comes of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) streamed: bool,
+    /// Who was asked last; `None` for the main model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<String>,
+    /// Tokens of that model, and of those that were asked before it.
+    pub(super) usage: Usage,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) others: BTreeMap<String, Usage>,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum End {
+    Answered(Answered),
+    Failed {
+        error: ModelFailure,
+        partial: Message,
+    },
+    Cancelled {
+        partial: Message,
+    },
+    /// A hook did not let the request be sent.
+    Unasked(HookFailure),
+    /// A hook did not let the answer be taken, which has so many tool calls.
+    Unheard {
+        failure: HookFailure,
+        calls: usize,
+    },
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Answered {
+    message: Message,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    finish: FinishReason,
+    /// How many tool calls it had before the hooks.
+    pub(super) calls: usize,
+}
+
+impl Answered {
+    pub(super) fn new(response: Response, calls: usize) -> Self {
+        let Response { message, usage, finish, .. } = response;
+        Self { message, usage, finish, calls }
+    }
+
+    pub(super) fn into_response(self, attempts: u32) -> Response {
+        let Self { message, usage, finish, .. } = self;
+        Response { message, usage, finish, attempts }
+    }
+}
+
+impl End {
+    /// What it is; a cancelled one is left behind.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Cancelled { partial: Message::assistant("") })
+    }
+}
+
+impl Heard {
+    pub(super) fn unasked(failure: HookFailure) -> Self {
+        Self {
+            end: End::Unasked(failure),
+            requests: 0,
+            streamed: false,
+            model: None,
+            usage: Usage::default(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// Tokens of every attempt.
+    pub(super) fn spent(&self) -> Usage {
+        self.others.values().fold(self.usage, |sum, usage| sum + *usage)
+    }
+
+    /// The same by model, `estimated` ones of the answer included.
+    pub(super) fn usage_by_model(self, main: &str, estimated: Usage) -> Vec<(String, Usage)> {
+        let model = self.model.unwrap_or_else(|| main.to_owned());
+        self.others.into_iter().chain([(model, self.usage + estimated)]).collect()
+    }
+}
+
+/// A failure as it is stored.
+pub(super) fn failure(error: ModelError) -> ModelFailure {
+    let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    ModelFailure { kind: error.kind, status: error.status, message: error.message, retry_after_ms }
+}
+
+/// What tells one request from another.
+#[derive(Serialize)]
+pub(super) struct Print {
+    messages: usize,
+    /// The first, which is the system prompt if there is one; those between; and the last ones, each for itself.
+    first: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    between: Option<String>,
+    last: Vec<String>,
+    tools: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+}
+
+/// How many of the last messages are told apart.
+const APART: usize = 4;
+
+impl Print {
+    pub(super) fn of(request: &Request) -> Self {
+        let Request { messages, tools, output_schema, temperature, max_tokens, .. } = request;
+        let print = |message: &Message| format!("{}:{}", name(message.role), short(message));
+        let rest = messages.get(1..).unwrap_or_default();
+        let (between, last) = rest.split_at(rest.len().saturating_sub(APART));
+        Self {
+            messages: messages.len(),
+            first: messages.first().map(print).unwrap_or_default(),
+            between: (!between.is_empty()).then(|| short(between)),
+            last: last.iter().map(print).collect(),
+            tools: format!("{}:{}", tools.len(), short(tools)),
+            output_schema: output_schema.as_ref().map(short),
+            temperature: *temperature,
+            max_tokens: *max_tokens,
+        }
+    }
+}
+
+fn short(value: &(impl Serialize + ?Sized)) -> String {
+    fingerprint(value).expect("what is sent has a JSON form")
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    }
+}
