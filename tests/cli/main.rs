@@ -17,6 +17,7 @@ mod models;
 mod modes;
 mod real_model;
 mod refusals;
+mod replay;
 mod revert;
 mod secrets;
 mod show;

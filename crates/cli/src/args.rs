@@ -38,6 +38,7 @@ Exit codes:
     4  the database, or the memory, cannot be opened, read or written
     5  the thread is unknown, busy or unfinished
     6  calls wait for a decision; the message says how to make it
+    7  a replay came to something else than the thread
    70  a bug in superstep
   130  interrupted; the message says how to resume";
 
@@ -107,6 +108,18 @@ Examples:
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
     History(HistoryArgs),
+    /// Run a thread once more on what is recorded of it, and say where it first comes to something else.
+    #[command(after_help = "\
+The model is not asked and no tool runs: what they gave is taken from the thread. Nothing is stored. With another `--config` or
+`--preset` this shows what the change does to conversations that there were.
+
+With `--live-model` or `--live-tools` these are real, on a fork of the thread; the branch that is replayed stays as it is.
+
+Examples:
+  superstep replay t-20261121-223015-3f2a
+  superstep replay t-20261121-223015-3f2a --config mine.toml --json
+  superstep replay t-20261121-223015-3f2a --from 4 --live-model")]
+    Replay(ReplayArgs),
     /// Draw the agent's graph, or the way of a thread on it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
@@ -370,6 +383,29 @@ pub(crate) struct HistoryArgs {
     /// One JSON object a checkpoint.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReplayArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// The checkpoint to begin at [default: the first].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<u64>,
+    /// The checkpoint to end at, which may be on another branch [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) to: Option<u64>,
+    /// Ask the model for real, on a fork.
+    #[arg(long)]
+    pub(crate) live_model: bool,
+    /// Run the tools for real, on a fork.
+    #[arg(long)]
+    pub(crate) live_tools: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
 }
 
 #[derive(Args, Debug)]

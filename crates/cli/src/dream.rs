@@ -17,7 +17,7 @@ use crate::{
     model::OFFLINE,
     output::{Output, printable},
     place::Place,
-    run::{Basis, exit_of},
+    run::{Basis, Purpose, exit_of},
     settings::{self, Chosen},
     show::{lines, print},
     signals,
@@ -97,7 +97,8 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
         return show(&user, &Dreamt::NotDue { waiting: 0 }, &place, json);
     }
     let store = place.open()?;
-    let basis = Basis::new(&*store, thread, Some(user.clone()), &place, &turn).await?;
+    let purpose = Purpose::Turn { user: Some(user.clone()) };
+    let basis = Basis::new(&*store, thread, purpose, &place, &turn).await?;
     if basis.choice.name == OFFLINE {
         return Err(Failure::usage(
             "a dream takes a language model, which `offline` is not; name one with `--model`",

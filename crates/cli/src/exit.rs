@@ -26,6 +26,8 @@ pub(crate) enum Exit {
     Thread = 5,
     /// Calls wait for a decision.
     Waiting = 6,
+    /// A replay came to something else than the thread.
+    Diverged = 7,
     /// A bug.
     Internal = 70,
     /// Stopped by Ctrl-C, or because nobody reads the output any more.

@@ -5,6 +5,7 @@
 //!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
 //!                      ├─▶ show (threads, state, history, draw)
 //!                      ├─▶ keep (delete, copy, prune)
+//!                      ├─▶ replay
 //!                      ├─▶ revert (files)
 //!                      ├─▶ memory (what is remembered across threads), dream (how it comes to be)
 //!                      └─▶ steer
@@ -28,6 +29,7 @@ mod keep;
 mod mcp;
 mod memory;
 mod output;
+mod replay;
 mod results;
 mod revert;
 mod run;
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
                 args::Command::Revert(args) => revert::revert(args).await,
                 args::Command::State(args) => show::state(args).await,
                 args::Command::History(args) => show::history(args).await,
+                args::Command::Replay(args) => replay::replay(args).await,
                 args::Command::Draw(args) => show::draw(args).await,
                 args::Command::Dream(args) => dream::dream(args).await,
                 args::Command::Memory(command) => memory::commands::memory(command).await,

@@ -4,11 +4,12 @@
 
 use std::{env, sync::Arc};
 
+use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
     Checkpointer, History, Source, ThreadId,
-    llm::{ApiKey, ChatModel, http},
+    llm::{ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
 use crate::{
@@ -158,6 +159,20 @@ pub(crate) struct Choice {
     key: ApiKey,
 }
 
+/// A model that has a name and says nothing.
+struct Unasked(String);
+
+impl ChatModel for Unasked {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn stream(&self, _: Request) -> ResponseStream<'_> {
+        let error = ModelError::new(ModelErrorKind::BadRequest, "no model is asked in a replay");
+        stream::once(async { Err(error) }).boxed()
+    }
+}
+
 /// Where a server's address comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
@@ -179,6 +194,28 @@ impl Wish<'_> {
             choice.compaction = Some(self.other("compaction", profile, &mut choice)?);
         }
         Ok(choice)
+    }
+
+    /// The models by their names alone, for runs that ask none of them: neither a server nor a key is needed.
+    pub(crate) fn unasked(self) -> Choice {
+        let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
+        let unasked = |name: &str| -> Arc<dyn ChatModel> { Arc::new(Unasked(name.to_owned())) };
+        let Self { flags, thread, environment, profiles, .. } = &self;
+        let (file, remembered) = match &flags.config {
+            Some(_) => (named(profiles.main.clone()), None),
+            None => (None, named(profiles.main.clone())),
+        };
+        let name = flags.model.clone().or(file).or(thread.model.clone()).or(remembered);
+        let name = name.or(environment.model.clone()).unwrap_or_else(|| OFFLINE.to_owned());
+        let fallbacks = profiles.fallback.iter().filter_map(|profile| profile.model.as_deref());
+        let compaction = profiles.compaction.as_ref().and_then(|profile| profile.model.as_deref());
+        Choice {
+            model: unasked(&name),
+            fallbacks: fallbacks.map(unasked).collect(),
+            compaction: compaction.map(unasked),
+            name,
+            ..self.offline(None)
+        }
     }
 
     async fn main(&mut self) -> Result<Choice, Failure> {

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
-    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, user, &turn).await? };
+    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, Purpose::Turn { user }, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, ..setup.config()? };
     let mut input = setup.agent.input(&prompt);
@@ -69,7 +69,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
         return Err(unknown);
     }
     drop(store);
-    let setup = Setup::new(&place, place.open()?, thread, None, &turn).await?;
+    let setup = Setup::new(&place, place.open()?, thread, Purpose::Turn { user: None }, &turn).await?;
     let head = setup.agent.graph().get_state(setup.thread(), None).await?;
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
@@ -146,6 +146,14 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
         .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
 }
 
+/// What for an agent is set up.
+pub(crate) enum Purpose {
+    /// To take a turn, for this user if one is named.
+    Turn { user: Option<String> },
+    /// To run a thread once more; whether a model is asked.
+    Replay { asks: bool },
+}
+
 /// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
 pub(crate) struct Basis {
     pub(crate) thread: ThreadId,
@@ -162,7 +170,7 @@ impl Basis {
     pub(crate) async fn new(
         store: &dyn Checkpointer,
         thread: ThreadId,
-        user: Option<String>,
+        purpose: Purpose,
         place: &Place,
         turn: &TurnArgs,
     ) -> Result<Self, Failure> {
@@ -182,6 +190,10 @@ impl Basis {
                  `--config FILE`"
             )));
         }
+        let (user, asks) = match purpose {
+            Purpose::Turn { user } => (user, true),
+            Purpose::Replay { asks } => (None, asks),
+        };
         let user = user.or(remembered.user.clone());
         let user = user.or_else(|| memory.as_ref().map(|memory| memory.user().to_owned()));
         let wish = Wish {
@@ -191,7 +203,7 @@ impl Basis {
             profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
             text_calls: chosen.get("text_calls").and_then(Value::as_bool),
         };
-        let mut choice = wish.settle().await?;
+        let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
         if let (Some(true), Some(file)) = (memory.as_ref().map(Memory::is_elsewhere), &turn.config)
             && !choice.again.iter().any(|word| word == "--config")
         {
@@ -248,15 +260,15 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    async fn new(
+    pub(crate) async fn new(
         place: &'a Place,
         store: Arc<dyn Checkpointer>,
         thread: ThreadId,
-        user: Option<String>,
+        purpose: Purpose,
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         dream::refuse(place, &thread)?;
-        let basis = Basis::new(&*store, thread, user, place, turn).await?;
+        let basis = Basis::new(&*store, thread, purpose, place, turn).await?;
         let Basis { chosen, cwd, .. } = &basis;
         let tools = tools::chosen(cwd, chosen)?;
         let servers = mcp::connect(chosen).await?;
@@ -298,8 +310,12 @@ impl<'a> Setup<'a> {
         if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
             dream::after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
         }
-        join_all(self.servers.iter().map(|server| server.close())).await;
+        self.close_servers().await;
         exit
+    }
+
+    pub(crate) async fn close_servers(&self) {
+        join_all(self.servers.iter().map(|server| server.close())).await;
     }
 
     pub(crate) fn config(&self) -> Result<RunConfig, Failure> {

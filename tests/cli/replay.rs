@@ -1,0 +1,110 @@
+//! Threads that are run once more on what is recorded of them.
+
+use serde_json::json;
+use superstep_testing::{
+    script::{Answer, call, txt},
+    wire::WireServer,
+};
+
+use crate::support::{Place, serve};
+
+/// A turn with a tool call, and one without, of a model that is gone afterwards.
+async fn recorded(place: &Place) {
+    let read = call("c1", "read_file", r#"{"path":"notes.txt"}"#);
+    let server = serve([read, txt("It has three lines."), txt("You are welcome.")]).await;
+    for prompt in ["How long is notes.txt?", "Thanks."] {
+        say(place, &server, prompt).await;
+    }
+}
+
+async fn say(place: &Place, server: &WireServer, prompt: &str) {
+    let url = server.base_url();
+    let args = ["run", prompt, "--thread", "t", "--base-url", &url, "--model", "m", "--quiet"];
+    place.run(&args).await.ok();
+}
+
+#[tokio::test]
+async fn a_thread_is_replayed_without_its_model_and_its_files() {
+    let place = Place::new();
+    recorded(&place).await;
+    std::fs::remove_file(place.work().join("notes.txt")).unwrap();
+    let before = place.state("t").await;
+    let ran = place.run(&["replay", "t"]).await.ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("12 supersteps replayed, no divergence\n", ""));
+    let ran = place.run(&["replay", "t", "--from", "9", "--json"]).await.ok();
+    let same = json!({
+        "thread": "t", "supersteps": 5, "taken": 0, "skipped": 0, "fork": null, "divergence": null,
+    });
+    assert_eq!(ran.lines(), [same]);
+    assert_eq!(place.state("t").await, before);
+}
+
+#[tokio::test]
+async fn a_changed_configuration_is_reported_where_it_counts() {
+    let place = Place::new();
+    recorded(&place).await;
+    place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
+    let ran = place.run(&["replay", "t", "--config", "mine.toml"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let told = "superstep 3, after checkpoint 5: node `agent`: what it does as `model` is different at /first\n  \
+                expected \"system:";
+    assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
+
+    let ran = place.run(&["replay", "t", "--max-steps", "3", "--json"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let divergence = &ran.lines()[0]["divergence"];
+    assert_eq!(divergence["node"], "init_state");
+    assert_eq!(divergence["at"], json!({ "what": "channel", "name": "max_steps" }));
+    assert_eq!(divergence["got"], 3);
+
+    let ran = place.run(&["replay", "t", "--tools", "calculate"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert!(
+        ran.stdout.contains("node `agent`: what it does as `model` is different at /tools"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[tokio::test]
+async fn the_model_or_the_tools_are_real_on_a_fork() {
+    let place = Place::new();
+    recorded(&place).await;
+    let live = |answers: Vec<Answer>| async {
+        let server = serve(answers).await;
+        let url = server.base_url();
+        let ran =
+            place.run(&["replay", "t", "--live-model", "--base-url", &url, "--to", "8", "--json"]).await;
+        server.check().unwrap();
+        ran
+    };
+    let read = || call("c1", "read_file", r#"{"path":"notes.txt"}"#);
+    let same = live(vec![read(), txt("It has three lines.")]).await.ok();
+    assert_eq!((&same.lines()[0]["supersteps"], &same.lines()[0]["fork"]), (&json!(7), &json!(15)));
+    let other = live(vec![read(), txt("Three.")]).await;
+    assert_eq!(other.code, Some(7), "{other:?}");
+    let divergence = &other.lines()[0]["divergence"];
+    assert_eq!((&divergence["node"], &divergence["place"]), (&json!("agent"), &json!("/0/content")));
+    assert_eq!(
+        (&divergence["expected"], &divergence["got"]),
+        (&json!("It has three lines."), &json!("Three."))
+    );
+
+    place.file("notes.txt", "one line\n");
+    let ran = place.run(&["replay", "t", "--live-tools", "--to", "8"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert!(ran.stdout.contains("node `tools`: what it wrote to channel"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("one line"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn what_cannot_be_replayed_is_told() {
+    let place = Place::new();
+    let ran = place.run(&["replay", "t"]).await;
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    recorded(&place).await;
+    for args in [["replay", "u", "--json"].as_slice(), &["replay", "t", "--from", "99"]] {
+        let ran = place.run(args).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), ""), "{ran:?}");
+    }
+}
