@@ -47,6 +47,9 @@ pub mod drawing {}
 #[doc = include_str!("../../../docs/checkpoints.md")]
 pub mod checkpoints {}
 
+#[doc = include_str!("../../../docs/replay.md")]
+pub mod replay {}
+
 #[cfg(feature = "agent")]
 #[doc = include_str!("../../../docs/turns.md")]
 pub mod turns {}

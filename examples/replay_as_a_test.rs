@@ -1,0 +1,89 @@
+//! A conversation as a test: it is recorded once, and later programs are held against it, without a model and without tools.
+//!
+//! See: the recorded thread stays as it is; another prompt, another limit and another tool are each reported where they count.
+//!
+//! `cargo run -p superstep --example replay_as_a_test`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{error::Error, sync::Arc};
+
+use futures::{StreamExt, stream};
+use superstep::{
+    Checkpointer, MemoryCheckpointer, Replay,
+    agent::{Agent, AgentError, ReactConfig, StepLimit},
+    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
+    prelude::*,
+};
+
+/// The temperature in a city.
+#[tool(idempotent)]
+async fn temperature(city: String) -> String {
+    format!("18 degrees in {city}")
+}
+
+/// The temperature in a city, in the unit that is wanted.
+#[tool(idempotent)]
+async fn temperature_in(city: String, unit: String) -> String {
+    format!("18 {unit} in {city}")
+}
+
+/// Looks up the temperature, and tells it. A real one is `superstep::llm::OpenAiModel`.
+struct Forecaster;
+
+impl ChatModel for Forecaster {
+    fn name(&self) -> &str {
+        "forecaster"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let found = request.messages.iter().rfind(|message| message.role == Role::Tool);
+        let deltas = match found {
+            Some(found) => vec![
+                Delta::Text(format!("There are {}.", found.content)),
+                Delta::Finish(FinishReason::Stop),
+            ],
+            None => vec![
+                Delta::ToolCall {
+                    index: 0,
+                    id: Some("c1".into()),
+                    name: Some("temperature".into()),
+                    arguments: r#"{"city":"Bonn"}"#.into(),
+                },
+                Delta::Finish(FinishReason::ToolCalls),
+            ],
+        };
+        stream::iter(deltas.into_iter().map(Ok)).boxed()
+    }
+}
+
+/// The program that is tested.
+fn agent(store: Arc<dyn Checkpointer>, config: ReactConfig) -> Result<Agent, AgentError> {
+    Agent::builder(Arc::new(Forecaster)).tool(temperature()).config(config).checkpointer(store).build()
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // In a project this is a file that is kept beside the tests: `SqliteCheckpointer::open("tests/weather.db")`.
+    let store = Arc::new(MemoryCheckpointer::new());
+    let usual = ReactConfig::graph(5);
+    let recorded = agent(store.clone(), usual.clone())?;
+    recorded.process_message("How warm is it in Bonn?", RunConfig::thread("weather")).await?;
+
+    // The test: everything comes to what it came to.
+    let replayed = Replay::of(recorded.graph(), "weather").run().await?;
+    replayed.assert_same();
+    println!("as it was: {replayed}");
+
+    // What it finds.
+    let prompt = ReactConfig { system_prompt: "Answer like a sailor.".into(), ..usual.clone() };
+    let limit = ReactConfig { limit: StepLimit { max: 2, ..usual.limit.clone() }, ..usual.clone() };
+    for (what, config) in [("another prompt", prompt), ("another limit", limit)] {
+        let changed = agent(store.clone(), config)?;
+        println!("{what}: {}", Replay::of(changed.graph(), "weather").run().await?);
+    }
+    let builder = Agent::builder(Arc::new(Forecaster)).tool(temperature_in()).config(usual);
+    let changed = builder.checkpointer(store).build()?;
+    println!("another tool: {}", Replay::of(changed.graph(), "weather").run().await?);
+    Ok(())
+}
