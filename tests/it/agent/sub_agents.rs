@@ -193,7 +193,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
     let config = t();
     let token = config.cancel.clone();
     let cancel = async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
         token.cancel();
     };
     let (reply, ()) = tokio::join!(agent.process_message("go", config), cancel);
@@ -205,7 +205,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
     assert_eq!(results, ["r:1", interrupted, interrupted]);
     // The next turn is a turn like any other.
     let next = agent.process_message("again", RunConfig { step_limit: 50, ..t() });
-    let reply = tokio::time::timeout(std::time::Duration::from_millis(50), next).await;
+    let reply = tokio::time::timeout(Duration::from_millis(50), next).await;
     assert!(reply.is_err(), "it digs again, and hangs");
 }
 
