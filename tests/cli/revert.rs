@@ -157,7 +157,7 @@ async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
         run(&place, &server, &[]).await.ok();
         heads.push(head(&place).await);
     }
-    let kept = || std::fs::read_dir(place.work().join(".superstep/files/t")).unwrap().count();
+    let kept = || fs::read_dir(place.work().join(".superstep/files/t")).unwrap().count();
     let before = kept();
     // The last three checkpoints are those of the last turn, from its round on.
     let told = place.run(&["prune", "t", "--keep-last", "3", "--json"]).await.ok().lines();

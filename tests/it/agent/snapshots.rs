@@ -228,7 +228,7 @@ async fn is_undone(place: &Place, agent: &Agent) {
     let history = agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
     let mut rounds = history.iter().rev().filter_map(|state| state.values.files.clone());
     let Some(first) = rounds.next() else { return };
-    let last = rounds.last().unwrap_or_else(|| first.clone());
+    let last = rounds.next_back().unwrap_or_else(|| first.clone());
     place.files.restore("t", &last.after, &first.before, false).unwrap();
     assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
 }

@@ -29,8 +29,8 @@ async fn goes_on(
     store: &Arc<MemoryCheckpointer>,
     digger: &CompiledGraph<AgentState>,
 ) -> (Said, Said) {
-    let boss = vec![calls([("b0", ECHO.0, ECHO.1), ("b1", DIG.0, DIG.1)]), txt("done")];
-    let dug = vec![call("d0", ECHO.0, ECHO.1), txt("dug")];
+    let boss = [calls([("b0", ECHO.0, ECHO.1), ("b1", DIG.0, DIG.1)]), txt("done")];
+    let dug = [call("d0", ECHO.0, ECHO.1), txt("dug")];
     let graph = digger.clone().with_checkpointer(store.clone());
     let said = async |thread: &ThreadId| match store.load(thread, None).await.unwrap() {
         Some(_) => {
