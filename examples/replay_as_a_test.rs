@@ -11,7 +11,7 @@ use std::{error::Error, sync::Arc};
 use futures::{StreamExt, stream};
 use superstep::{
     Checkpointer, MemoryCheckpointer, Replay,
-    agent::{Agent, AgentError, ReactConfig, StepLimit},
+    agent::{Agent, AgentError, Limit, ReactConfig},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
     prelude::*,
 };
@@ -39,10 +39,9 @@ impl ChatModel for Forecaster {
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let found = request.messages.iter().rfind(|message| message.role == Role::Tool);
         let deltas = match found {
-            Some(found) => vec![
-                Delta::Text(format!("There are {}.", found.content)),
-                Delta::Finish(FinishReason::Stop),
-            ],
+            Some(found) => {
+                vec![Delta::Text(format!("There are {}.", found.content)), Delta::Finish(FinishReason::Stop)]
+            }
             None => vec![
                 Delta::ToolCall {
                     index: 0,
@@ -59,7 +58,7 @@ impl ChatModel for Forecaster {
 
 /// The program that is tested.
 fn agent(store: Arc<dyn Checkpointer>, config: ReactConfig) -> Result<Agent, AgentError> {
-    Agent::builder(Arc::new(Forecaster)).tool(temperature()).config(config).checkpointer(store).build()
+    Agent::builder(Arc::new(Forecaster)).tools([temperature()]).config(config).checkpointer(store).build()
 }
 
 #[tokio::main]
@@ -77,12 +76,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // What it finds.
     let prompt = ReactConfig { system_prompt: "Answer like a sailor.".into(), ..usual.clone() };
-    let limit = ReactConfig { limit: StepLimit { max: 2, ..usual.limit.clone() }, ..usual.clone() };
+    let limit = ReactConfig { limit: Limit { max: 2, ..usual.limit.clone() }, ..usual.clone() };
     for (what, config) in [("another prompt", prompt), ("another limit", limit)] {
         let changed = agent(store.clone(), config)?;
         println!("{what}: {}", Replay::of(changed.graph(), "weather").run().await?);
     }
-    let builder = Agent::builder(Arc::new(Forecaster)).tool(temperature_in()).config(usual);
+    let builder = Agent::builder(Arc::new(Forecaster)).tools([temperature_in()]).config(usual);
     let changed = builder.checkpointer(store).build()?;
     println!("another tool: {}", Replay::of(changed.graph(), "weather").run().await?);
     Ok(())

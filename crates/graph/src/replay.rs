@@ -255,8 +255,12 @@ impl<S: State> Replay<S> {
         script: &Arc<Script>,
         stored: Arc<dyn Checkpointer>,
         branch: &[CheckpointMeta],
-        start: usize,
+        mut start: usize,
     ) -> Result<CheckpointId, ReplayError> {
+        // Where nothing ran there is nothing to compare.
+        while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
+            start += 1;
+        }
         let line = Line { checkpoints: branch.to_vec(), done: start + 1, end: end_of_piece(branch, start) };
         script.put(&self.thread, line);
         let at = branch[start].id;

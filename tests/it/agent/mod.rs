@@ -39,6 +39,7 @@ mod property;
 mod react;
 mod real_thread;
 mod remembers;
+mod replay;
 mod resume;
 mod retrieve;
 mod second_opinion;

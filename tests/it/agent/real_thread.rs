@@ -20,7 +20,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use superstep::{
-    RunConfig,
+    Replay, RunConfig,
     agent::{Agent, AgentOutcome, ReactConfig, workspace},
     checkpoint::SqliteCheckpointer,
     llm::{Tool, Usage},
@@ -54,6 +54,10 @@ async fn a_thread_of_a_real_model_is_read_and_goes_on() {
     assert_eq!(said, wanted, "{}", show::messages(state.messages.iter()));
     assert_eq!((state.outcome, state.llm_calls), (Some(AgentOutcome::Completed), 2));
     assert_eq!(state.usage, Usage { input_tokens: 542, output_tokens: 41 });
+
+    // It was stored before anything was recorded: what the model and the tool did is taken as it is, and the rest is compared.
+    let replayed = Replay::of(agent.graph(), "sum").run().await.unwrap();
+    assert_eq!((replayed.taken, replayed.divergence), (3, None));
 
     let reply = agent.process_message("Thanks!", RunConfig::thread("sum")).await.unwrap();
     assert_eq!(reply.final_reply, "You are welcome.");
