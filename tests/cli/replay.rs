@@ -46,7 +46,7 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
     place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
     let ran = place.run(&["replay", "t", "--config", "mine.toml"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    let told = "superstep 3, after checkpoint 5: node `agent`: what it does as `model` is different at /first\n  \
+    let told = "superstep 3, after checkpoint 4: node `agent`: what it does as `model` is different at /first\n  \
                 expected \"system:";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 
@@ -73,9 +73,10 @@ async fn the_model_or_the_tools_are_real_on_a_fork() {
     let live = |answers: Vec<Answer>| async {
         let server = serve(answers).await;
         let url = server.base_url();
-        let ran =
-            place.run(&["replay", "t", "--live-model", "--base-url", &url, "--to", "8", "--json"]).await;
-        server.check().unwrap();
+        let ran = place
+            .run(&["replay", "t", "--live-model", "--base-url", &url, "--model", "m", "--to", "8", "--json"])
+            .await;
+        assert_eq!(server.check(), Ok(()), "{ran:?}");
         ran
     };
     let read = || call("c1", "read_file", r#"{"path":"notes.txt"}"#);
