@@ -37,6 +37,7 @@ mod parts;
 mod presets;
 mod property;
 mod react;
+mod real_replay;
 mod real_thread;
 mod remembers;
 mod replay;
