@@ -24,8 +24,8 @@ async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
     let url = ["--base-url", &base_url, "--model", "m"];
     let run = [&["run", "go", "-q", "--thread", "t", "--config", "agent.toml"], &url[..]].concat();
     assert_eq!(place.run(&run).await.ok().stdout, "one\n");
-    // The thread remembers its servers.
-    assert_eq!(place.run(&["run", "more", "-q", "--thread", "t"]).await.ok().stdout, "two\n");
+    let more = ["run", "more", "-q", "--thread", "t", "--config", "agent.toml"];
+    assert_eq!(place.run(&more).await.ok().stdout, "two\n");
     let state = place.state("t").await;
     let results = &state["values"]["tool_result_history"];
     assert_eq!(results[0], format!("hi no key from {home}"), "{results}");
@@ -33,6 +33,35 @@ async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
     let has = |text: &str| stored.windows(text.len()).any(|window| window == text.as_bytes());
     assert!(has("from ${HOME}"), "the name is stored");
     assert_eq!(std::fs::read_to_string(place.work().join("seen")).unwrap().matches("ended").count(), 2);
+}
+
+#[tokio::test]
+async fn the_servers_of_a_thread_are_started_only_if_a_file_says_so() {
+    let place = Place::new();
+    configured(&place, "ask = \"always\"\n");
+    let server = serve([call("c1", "small_say", r#"{"what":"hi"}"#), txt("ok")]).await;
+    let (base_url, seen) = (server.base_url(), place.work().join("seen"));
+    let url = ["--base-url", &base_url, "--model", "m"];
+    let run = [&["run", "go", "--thread", "t", "--config", "agent.toml"], &url[..]].concat();
+    let ran = place.run(&run).await;
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    let command = "decide with: superstep resume t --approve --config agent.toml\n";
+    assert!(ran.stderr.contains(command), "{}", ran.stderr);
+    std::fs::remove_file(&seen).unwrap();
+    let turns: [&[_]; 4] = [
+        &["run", "more", "--thread", "t", "--discard"],
+        &["resume", "t", "--approve"],
+        &["resume", "t", "--approve", "--preset", "default"],
+        &["replay", "t"],
+    ];
+    for turn in turns {
+        let wanted = "thread `t` remembers an MCP server, which is neither started nor asked unless you name it: repeat \
+                      `--config FILE`";
+        place.run(turn).await.refused(2, wanted);
+        assert!(!seen.exists(), "{turn:?}");
+    }
+    let resume = place.run(&["resume", "t", "-q", "--approve", "--config", "agent.toml"]).await;
+    assert_eq!(resume.ok().stdout, "ok\n");
 }
 
 #[tokio::test]

@@ -31,8 +31,7 @@ pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, St
 }
 
 /// Starts or connects all of them at once.
-pub(crate) async fn connect(chosen: &Chosen) -> Result<Vec<Arc<McpServer>>, Failure> {
-    let servers = servers(chosen).map_err(Failure::usage)?;
+pub(crate) async fn connect(servers: BTreeMap<String, McpConfig>) -> Result<Vec<Arc<McpServer>>, Failure> {
     let connecting =
         servers.into_iter().map(async |(name, config)| McpServer::connect(name, config).await.map(Arc::new));
     try_join_all(connecting).await.map_err(|error| Failure::caused(Exit::Failed, &error))

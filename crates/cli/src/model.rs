@@ -2,7 +2,7 @@
 //!
 //! Start at [`Wish::settle`].
 
-use std::{env, sync::Arc};
+use std::{env, path::Path, sync::Arc};
 
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ pub(crate) struct Choice {
     pub(crate) base_url: Option<String>,
     /// What the user should know about it.
     pub(crate) note: Option<String>,
-    /// The words of the command line that name a server to which a key goes, and that have to be said again therefore.
+    /// The words of the command line that name what is not taken from a database, and that have to be said again therefore.
     pub(crate) again: Vec<String>,
     /// Who is asked when the model cannot answer.
     pub(crate) fallbacks: Vec<Arc<dyn ChatModel>>,
@@ -157,6 +157,13 @@ pub(crate) struct Choice {
     pub(crate) compaction: Option<Arc<dyn ChatModel>>,
     /// The key that went to the model's server.
     key: ApiKey,
+}
+
+/// Adds the configuration to the words that have to be said again.
+pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
+    if !again.iter().any(|word| word == "--config") {
+        again.extend(["--config".to_owned(), config.display().to_string()]);
+    }
 }
 
 /// A model that has a name and says nothing.
@@ -358,9 +365,7 @@ impl Wish<'_> {
                  sent unless you name it: repeat `--config FILE`"
             )));
         };
-        if !again.iter().any(|word| word == "--config") {
-            again.extend(["--config".to_owned(), file.display().to_string()]);
-        }
+        say_again(again, file);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     exit::{Exit, Failure},
     mcp,
     memory::Memory,
-    model::{Choice, Environment, OFFLINE, Remembered, Wish},
+    model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output},
     place::Place,
     profile::Profiles,
@@ -182,13 +182,9 @@ impl Basis {
         };
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
-        if let (Some(memory), None) = (&memory, &turn.config)
-            && memory.is_elsewhere()
-        {
-            return Err(Failure::usage(format!(
-                "thread `{thread}` remembers a memory outside of its folder, which is not opened unless you name it: repeat \
-                 `--config FILE`"
-            )));
+        let is_elsewhere = memory.as_ref().is_some_and(Memory::is_elsewhere);
+        if is_elsewhere && turn.config.is_none() {
+            return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
         }
         let (user, asks) = match purpose {
             Purpose::Turn { user } => (user, true),
@@ -204,13 +200,24 @@ impl Basis {
             text_calls: chosen.get("text_calls").and_then(Value::as_bool),
         };
         let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
-        if let (Some(true), Some(file)) = (memory.as_ref().map(Memory::is_elsewhere), &turn.config)
-            && !choice.again.iter().any(|word| word == "--config")
-        {
-            choice.again.extend(["--config".to_owned(), file.display().to_string()]);
+        if let (true, Some(file)) = (is_elsewhere, &turn.config) {
+            say_again(&mut choice.again, file);
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         Ok(Self { thread, user, choice, chosen, cwd, memory, config })
+    }
+
+    /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
+    async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
+        let servers = mcp::servers(&self.chosen).map_err(Failure::usage)?;
+        match named {
+            _ if servers.is_empty() => {}
+            Some(file) => say_again(&mut self.choice.again, file),
+            None => {
+                return Err(unnamed(&self.thread, "an MCP server, which is neither started nor asked"));
+            }
+        }
+        mcp::connect(servers).await
     }
 
     /// An agent with its models and settings, and where its threads are kept.
@@ -268,10 +275,10 @@ impl<'a> Setup<'a> {
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         dream::refuse(place, &thread)?;
-        let basis = Basis::new(&*store, thread, purpose, place, turn).await?;
+        let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
+        let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { chosen, cwd, .. } = &basis;
         let tools = tools::chosen(cwd, chosen)?;
-        let servers = mcp::connect(chosen).await?;
         let models = basis.agent(store)?;
         let dreams = basis.dreams(models.clone())?;
         let models = match chosen.get(revert::KEY) {
@@ -331,6 +338,11 @@ impl<'a> Setup<'a> {
             Box::new(Human::new(out, on_terminal, self.turn.quiet))
         }
     }
+}
+
+/// Something that is done only if a file says so that was named just now: a database may come from someone else.
+fn unnamed(thread: &ThreadId, what: &str) -> Failure {
+    Failure::usage(format!("thread `{thread}` remembers {what} unless you name it: repeat `--config FILE`"))
 }
 
 /// What is wrong with an agent is wrong with its configuration, unless it is ours.
