@@ -65,6 +65,26 @@ async fn the_servers_of_a_thread_are_started_only_if_a_file_says_so() {
 }
 
 #[tokio::test]
+async fn a_server_works_in_the_folder_of_the_tools_or_below_it() {
+    let place = Place::new();
+    let elsewhere = place.beside("elsewhere");
+    std::fs::create_dir_all(elsewhere.join("sub")).unwrap();
+    let say = || [call("c1", "small_say", r#"{"what":"hi"}"#), txt("ok")];
+    let server = serve(say().into_iter().chain(say())).await;
+    let url = server.base_url();
+    let flags = ["--config", "agent.toml", "--cwd", "../elsewhere", "--base-url", &url, "--model", "m"];
+    let run = [&["run", "go", "-q"], &flags[..]].concat();
+    for (more, seen) in [("", "seen"), ("cwd = \"sub\"\n", "sub/seen")] {
+        configured(&place, more);
+        assert_eq!(place.run(&run).await.ok().stdout, "ok\n");
+        assert!(elsewhere.join(seen).exists() && !place.work().join("seen").exists(), "{seen}");
+    }
+    configured(&place, "cwd = \"gone\"\n");
+    let ran = place.run(&run).await;
+    assert!(ran.stderr.contains("MCP server `small`: there is no folder"), "{}", ran.stderr);
+}
+
+#[tokio::test]
 async fn how_far_a_call_is_and_what_a_server_logs_is_seen() {
     let place = Place::new();
     let env = "{ SEEN = \"seen\", LOGS = \"disk nearly full\" }";

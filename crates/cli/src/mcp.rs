@@ -1,11 +1,11 @@
 //! The MCP servers of a configuration: `[mcp.NAME]`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use futures::future::try_join_all;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep::mcp::{McpConfig, McpServer};
+use superstep::mcp::{self, McpConfig, McpServer};
 
 use crate::{
     exit::{Exit, Failure},
@@ -30,9 +30,16 @@ pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, St
     servers.iter().map(read).collect()
 }
 
-/// Starts or connects all of them at once.
-pub(crate) async fn connect(servers: BTreeMap<String, McpConfig>) -> Result<Vec<Arc<McpServer>>, Failure> {
-    let connecting =
-        servers.into_iter().map(async |(name, config)| McpServer::connect(name, config).await.map(Arc::new));
+/// Starts, in the folder of the tools or below it, or connects all of them at once.
+pub(crate) async fn connect(
+    servers: BTreeMap<String, McpConfig>,
+    folder: &Path,
+) -> Result<Vec<Arc<McpServer>>, Failure> {
+    let connecting = servers.into_iter().map(async |(name, mut config)| {
+        if let mcp::Place::Program { cwd, .. } = &mut config.place {
+            *cwd = Some(folder.join(cwd.take().unwrap_or_default()));
+        }
+        McpServer::connect(name, config).await.map(Arc::new)
+    });
     try_join_all(connecting).await.map_err(|error| Failure::caused(Exit::Failed, &error))
 }

@@ -217,7 +217,7 @@ impl Basis {
                 return Err(unnamed(&self.thread, "an MCP server, which is neither started nor asked"));
             }
         }
-        mcp::connect(servers).await
+        mcp::connect(servers, &self.cwd).await
     }
 
     /// An agent with its models and settings, and where its threads are kept.

@@ -72,7 +72,7 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let mut tools = all(&place.cwd)?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
     let chosen = args.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
-    let servers = mcp::connect(mcp::servers(&chosen).map_err(Failure::usage)?).await?;
+    let servers = mcp::connect(mcp::servers(&chosen).map_err(Failure::usage)?, &place.cwd).await?;
     let memory = Memory::of(&chosen).map_err(Failure::usage)?.map(|memory| memory.tools());
     let own = tools.into_iter().map(|tool| {
         let (group, asks) = group(&tool.spec().name);

@@ -1,6 +1,6 @@
 //! Where a server is, and how its tools are treated.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,8 @@ pub enum Place {
         args: Vec<String>,
         /// What is in its environment beside the few variables that every program needs (`PATH`, `HOME`, the language …).
         env: BTreeMap<String, String>,
+        /// The folder that it works in; `None` for that of this program.
+        cwd: Option<PathBuf>,
     },
     /// It is at an address, which is spoken to by "streamable HTTP".
     Http {
@@ -97,7 +99,7 @@ impl McpConfig {
     /// A program, with the default for everything else.
     pub fn program<S: Into<String>>(command: S, args: impl IntoIterator<Item = S>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Self::at(Place::Program { command: command.into(), args, env: BTreeMap::new() })
+        Self::at(Place::Program { command: command.into(), args, env: BTreeMap::new(), cwd: None })
     }
 
     /// An address, with the default for everything else. Somebody is asked before each of its tools.
@@ -137,6 +139,8 @@ struct Fields {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    cwd: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
@@ -154,7 +158,7 @@ impl TryFrom<Fields> for McpConfig {
     type Error = McpConfigError;
 
     fn try_from(fields: Fields) -> Result<Self, McpConfigError> {
-        let Fields { command, args, env, url, headers, tools, ask, start_timeout_ms, call_timeout_ms } =
+        let Fields { command, args, env, cwd, url, headers, tools, ask, start_timeout_ms, call_timeout_ms } =
             fields;
         let misplaced = |field, of| Err(McpConfigError::Field { field, of });
         let place = match (command, url) {
@@ -163,7 +167,8 @@ impl TryFrom<Fields> for McpConfig {
             (Some(_), None) if !headers.is_empty() => return misplaced("headers", "url"),
             (None, Some(_)) if !args.is_empty() => return misplaced("args", "command"),
             (None, Some(_)) if !env.is_empty() => return misplaced("env", "command"),
-            (Some(command), None) => Place::Program { command, args, env },
+            (None, Some(_)) if cwd.is_some() => return misplaced("cwd", "command"),
+            (Some(command), None) => Place::Program { command, args, env, cwd },
             (None, Some(url)) => Place::Http { url, headers },
         };
         let base = Self::at(place);
@@ -183,11 +188,11 @@ impl From<McpConfig> for Fields {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let base = McpConfig::at(place.clone());
         let differs = |time: Duration, base: Duration| (time != base).then(|| ms(time));
-        let (mut command, mut url, mut given_args) = (None, None, Vec::new());
+        let (mut command, mut url, mut given_args, mut given_cwd) = (None, None, Vec::new(), None);
         let (mut given_env, mut given_headers) = (BTreeMap::new(), BTreeMap::new());
         match place {
-            Place::Program { command: program, args, env } => {
-                (command, given_args, given_env) = (Some(program), args, env);
+            Place::Program { command: program, args, env, cwd } => {
+                (command, given_args, given_env, given_cwd) = (Some(program), args, env, cwd);
             }
             Place::Http { url: address, headers } => (url, given_headers) = (Some(address), headers),
         }
@@ -195,6 +200,7 @@ impl From<McpConfig> for Fields {
             command,
             args: given_args,
             env: given_env,
+            cwd: given_cwd,
             url,
             headers: given_headers,
             tools,
@@ -217,7 +223,7 @@ mod tests {
     fn a_server_survives_being_written_down() {
         for json in [
             r#"{"command":"x"}"#,
-            r#"{"command":"x","args":["-y"],"env":{"A":"$A"},"tools":["t"],"ask":"never","call_timeout_ms":5}"#,
+            r#"{"command":"x","args":["-y"],"env":{"A":"$A"},"cwd":"sub","tools":["t"],"ask":"never","call_timeout_ms":5}"#,
             r#"{"url":"http://127.0.0.1/mcp","headers":{"Authorization":"Bearer $T"},"ask":"writes"}"#,
         ] {
             assert_eq!(serde_json::to_string(&read(json).unwrap()).unwrap(), json);
@@ -233,6 +239,7 @@ mod tests {
             (r#"{"command":"x","url":"y"}"#, "a server has either `command` or `url`"),
             (r#"{"command":"x","headers":{"a":"b"}}"#, "`headers` is for servers with `url`"),
             (r#"{"url":"x","args":["b"]}"#, "`args` is for servers with `command`"),
+            (r#"{"url":"x","cwd":"b"}"#, "`cwd` is for servers with `command`"),
             (r#"{"url":"x","env":{"a":"b"}}"#, "`env` is for servers with `command`"),
         ] {
             assert_eq!(read(json).unwrap_err(), problem);

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     env,
+    path::Path,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -76,9 +77,13 @@ impl SseRetryPolicy for Reconnects {
 pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
     let ears = Arc::new(Ears::new(heard));
     match &config.place {
-        Place::Program { command, args, env } => {
+        Place::Program { command, args, env, cwd } => {
             let env = looked_up(env)?;
-            let (transport, stderr) = spawn(command, args, env).map_err(|cause| match cause.kind() {
+            if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+                return Err(format!("there is no folder `{}` to work in", cwd.display()));
+            }
+            let spawned = spawn(command, args, env, cwd.as_deref());
+            let (transport, stderr) = spawned.map_err(|cause| match cause.kind() {
                 std::io::ErrorKind::NotFound => format!("there is no program `{command}`"),
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
@@ -135,10 +140,14 @@ fn spawn(
     command: &str,
     args: &[String],
     env: Vec<(String, String)>,
+    cwd: Option<&Path>,
 ) -> std::io::Result<(TokioChildProcess, Option<ChildStderr>)> {
     let mut program = CommandWrap::with_new(command, |program| {
         let handed_on = HANDED_ON.iter().filter_map(|name| Some((name, env::var_os(name)?)));
         program.args(args).env_clear().envs(handed_on).envs(env);
+        if let Some(cwd) = cwd {
+            program.current_dir(cwd);
+        }
     });
     #[cfg(unix)]
     program.wrap(ProcessGroup::leader());

@@ -13,7 +13,8 @@ use superstep::{
 };
 use superstep_testing::{script::Script, scripted::ScriptedModel};
 
-const QUESTIONS: [&str; 2] = ["What is 17+25? Use the add tool.", "Thank you! Say goodbye in one short sentence."];
+const QUESTIONS: [&str; 2] =
+    ["What is 17+25? Use the add tool.", "Thank you! Say goodbye in one short sentence."];
 
 fn add() -> Arc<dyn Tool> {
     let number = json!({"type": "integer"});
@@ -55,5 +56,8 @@ async fn what_a_real_model_said_is_replayed_without_a_difference() {
 
     let other = agent(nobody(), &path, "Answer in verse.");
     let found = Replay::of(other.graph(), "sum").run().await.unwrap().divergence.unwrap();
-    assert_eq!((found.node.as_str(), found.at, &*found.place), ("agent", At::Effect("model".into()), "/first"));
+    assert_eq!(
+        (found.node.as_str(), found.at, &*found.place),
+        ("agent", At::Effect("model".into()), "/first")
+    );
 }
