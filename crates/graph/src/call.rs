@@ -25,10 +25,11 @@ use superstep_engine::{NodeIndex, NodeName, TaskId};
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
     OnUnfinished, Question, Route, RunConfig, RunError, Segment, State, Update,
+    checkpoint::own::{SEEDED, TASK},
     cx::Standing,
     interrupt::{Asked, Within},
     replay,
-    run::{self, Above, Along, Call, Called, SEEDED, TASK},
+    run::{self, Above, Along, Call, Called},
     tape::{Astray, in_effect},
 };
 

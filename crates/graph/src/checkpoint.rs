@@ -220,6 +220,24 @@ pub struct CheckpointMeta {
     pub metadata: Map<String, Value>,
 }
 
+/// The entries in the metadata of a checkpoint that are the driver's own, which nobody is shown.
+pub(crate) mod own {
+    /// Of a called graph's input: for which task it was accepted.
+    pub(crate) const TASK: &str = "$task";
+    /// Of the same: that the graph began with the state of the graph that called it, which is not stored with it.
+    pub(crate) const SEEDED: &str = "$seeded";
+    /// Of a superstep whose tasks' effects are recorded: the fingerprints of the channels that it wrote.
+    pub(crate) const STATE: &str = "$state";
+}
+
+impl CheckpointMeta {
+    /// The same, as it is shown.
+    pub(crate) fn shown(mut self) -> Self {
+        self.metadata.retain(|name, _| ![own::TASK, own::SEEDED, own::STATE].contains(&name.as_str()));
+        self
+    }
+}
+
 /// A checkpoint to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {

@@ -280,7 +280,8 @@ impl<S: State> CompiledGraph<S> {
         thread: &ThreadId,
         range: History,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        Ok(self.checkpointer()?.history(thread, range).await?)
+        let history = self.checkpointer()?.history(thread, range).await?;
+        Ok(history.into_iter().map(CheckpointMeta::shown).collect())
     }
 
     /// The thread's checkpoints with their states, newest first.
@@ -418,6 +419,6 @@ impl<S: State> Restored<S> {
                 }
             };
         }
-        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta), unknown: kept.channels() })
+        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta.shown()), unknown: kept.channels() })
     }
 }

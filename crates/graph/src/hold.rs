@@ -231,7 +231,7 @@ impl Hold {
 
 /// What will be known of a checkpoint.
 fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
-    CheckpointMeta {
+    let meta = CheckpointMeta {
         id,
         parent: commit.parent,
         parent_pruned: false,
@@ -239,7 +239,8 @@ fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
         control: commit.control.clone(),
         created_ms: commit.created_ms,
         metadata: commit.metadata.clone(),
-    }
+    };
+    meta.shown()
 }
 
 fn width(control: &Control) -> u32 {

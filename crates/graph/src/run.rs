@@ -15,12 +15,12 @@ mod tell;
 
 pub(crate) use begin::recorded_targets;
 use call::Inside;
-pub(crate) use call::{Call, Called, SEEDED, TASK, call};
+pub(crate) use call::{Call, Called, call};
 use fail::Refused;
 pub(crate) use finish::{items, targets};
 use interrupts::breakpoints;
 use replay::Replaying;
-pub(crate) use replay::{Above, Along, STATE, replay};
+pub(crate) use replay::{Above, Along, replay};
 
 use std::{
     any::Any,

@@ -13,9 +13,9 @@ use superstep_engine::ChannelSet;
 use crate::{
     AsNode, CheckpointId, Checkpointer, CompiledGraph, History, Persistence, RunConfig, RunError, Segment,
     Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
+    checkpoint::own::SEEDED,
     compiled::Inner,
     load::{Restored, load, load_seeded},
-    run::SEEDED,
     update::update_states,
 };
 

@@ -16,7 +16,7 @@ use super::Divergence;
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
     TaskRecord, ThreadId,
-    run::{STATE, TASK},
+    checkpoint::own::{STATE, TASK},
     tape::{Given, Recorded},
 };
 

@@ -8,6 +8,7 @@ use superstep_engine::Control;
 use super::{Begin, Driver, limits};
 use crate::{
     Checkpointer, Event, History, RunConfig, RunError, Segment, Source, State, Status, ThreadId,
+    checkpoint::own::TASK,
     compiled::Inner,
     cx::Standing,
     hold::Hold,
@@ -15,11 +16,6 @@ use crate::{
     load::{Made, Restored, load, load_seeded, require},
     stream::{Below, Events},
 };
-
-/// The entry in the metadata of a called graph's input that says for which task it was accepted.
-pub(crate) const TASK: &str = "$task";
-/// The entry that says that the graph began with the state of the graph that called it, which is not stored with it.
-pub(crate) const SEEDED: &str = "$seeded";
 
 /// What a task of another graph wants to be run.
 pub(crate) struct Call<T: State> {

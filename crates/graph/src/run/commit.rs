@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use serde_json::Map;
 use superstep_engine::Control;
 
-use super::{Done, Driver, STATE};
+use super::{Done, Driver};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
+    checkpoint::own::STATE,
     hold::{Hold, NewCheckpoint},
     json::snapshot,
 };

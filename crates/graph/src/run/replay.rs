@@ -15,6 +15,7 @@ use crate::{
     CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
     ThreadId,
     cache::Lookup,
+    checkpoint::own::STATE,
     command::Written,
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
@@ -26,10 +27,6 @@ use crate::{
     tape::{Astray, Given, RECORDED, Recorded},
     task::{RunTask, TaskResult},
 };
-
-/// The entry in the metadata of a superstep's checkpoint that has the fingerprints of the channels that it wrote. It is there
-/// if what the tasks of the superstep learned is recorded.
-pub(crate) const STATE: &str = "$state";
 
 /// Channels that are larger have no fingerprint, so that what it costs does not grow with them.
 const LARGEST: usize = 4 << 10;
