@@ -165,7 +165,7 @@ async fn s4_03_several_kinds_of_knowledge_are_looked_into_also_in_a_graph_of_one
         let retrieve = Retrieve { passages: 2, memories: 0, ..Retrieve::default() };
         let config = ReactConfig { retrieve: Some(retrieve), ..super::preset() };
         let agent = Agent::builder(Arc::new(model)).config(config).memory(MemoryTrigger::new(memory.clone()));
-        agent.knowledge(Arc::new(Shelf("b", 3))).knowledge(Arc::new(Shelf("a", 1)))
+        agent.knowledge(Arc::new(Shelf("b", 3))).knowledge(Arc::new(Shelf("b", 1)))
     };
     let wired = deps().deps().unwrap();
     let mut graph = StateGraph::<Desk>::new("desk");
@@ -184,7 +184,7 @@ async fn s4_03_several_kinds_of_knowledge_are_looked_into_also_in_a_graph_of_one
         let input = agent.input("remember that").agent(AgentState::update().user_id("ada")).topic("drinks");
         let end = agent.process_input(input, RunConfig::default()).await.unwrap().state;
         let found = &end.agent.messages[1].content;
-        let wanted = "<knowledge>\n- [b 1] remember that 2\n- [b 2] remember that 2\n- [a 1] remember that 2\n</knowledge>";
+        let wanted = "<knowledge>\n- [b 1] remember that 2\n- [b 2] remember that 2\n- [b 1] remember that 2\n</knowledge>";
         assert!(found.ends_with(wanted) && !found.contains("<long_term_memory>"), "{found}");
         assert_eq!((end.topic.as_str(), end.agent.final_reply.as_str()), ("drinks", "ok"));
         let entry = memory.list("ada", 5).await.unwrap().swap_remove(0);

@@ -52,14 +52,17 @@ impl Search<'_> {
             return Vec::new();
         };
         let limit = self.wanted.memories;
-        let found = self.ask(MEMORY, || memory.store.search(self.query, &user, limit)).await;
+        let found = self.ask(MEMORY, "search", || memory.store.search(self.query, &user, limit)).await;
         found.into_iter().take(limit).map(|entry| entry.text).collect()
     }
 
     async fn knowledge(&self) -> Vec<Passage> {
         let limit = self.wanted.passages;
-        let asked = self.deps.knowledge.iter().filter(|_| limit > 0).map(|knowledge| async move {
-            let found = self.ask(knowledge.name(), || knowledge.search(self.query, limit)).await;
+        let knowledge = self.deps.knowledge.iter().filter(|_| limit > 0).enumerate();
+        let asked = knowledge.map(|(nth, knowledge)| async move {
+            // Nobody keeps two of them from having one name.
+            let mark = format!("search.{nth}");
+            let found = self.ask(knowledge.name(), &mark, || knowledge.search(self.query, limit)).await;
             found.into_iter().take(limit)
         });
         join_all(asked).await.into_iter().flatten().collect()
@@ -69,12 +72,12 @@ impl Search<'_> {
     async fn ask<'a, T: Serialize + DeserializeOwned>(
         &self,
         whom: &str,
+        mark: &str,
         search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>,
     ) -> Vec<T> {
         let limit = self.deps.config.memory_timeout;
-        let name = format!("search.{whom}");
-        self.cx.compared(&name, fingerprint(self.query).ok()).await;
-        let found: Result<Vec<T>, String> = self.cx.recorded(&name, || self.search(limit, search)).await;
+        self.cx.compared(mark, fingerprint(self.query).ok()).await;
+        let found: Result<Vec<T>, String> = self.cx.recorded(mark, || self.search(limit, search)).await;
         found.unwrap_or_else(|reason| {
             events::retrieval_failed(self.cx, whom, &reason);
             Vec::new()
