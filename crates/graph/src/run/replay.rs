@@ -399,7 +399,7 @@ impl<S: State> Driver<S> {
             return;
         }
         let is_stored = |slot: &u32| self.expected(*slot).is_some_and(|expected| expected.update.is_some());
-        if self.inside.is_some() && !self.replaying.expected.tasks.keys().any(|slot| is_stored(slot)) {
+        if self.inside.is_some() && !self.replaying.expected.tasks.keys().any(is_stored) {
             // It failed then, too; what became of that is its caller's update.
             return;
         }
