@@ -153,9 +153,9 @@ pub enum DreamError {
         /// Why.
         source: io::Error,
     },
-    /// The folder of the histories is the folder of the memories, or is in it: then dreams could edit histories.
+    /// The folder of the histories is the folder of the memories, or one is in the other: then dreams could edit histories.
     #[error(
-        "histories are kept in the folder of the memories, where dreams could edit them; keep them apart"
+        "histories and memories are kept in one folder, where dreams could edit histories; keep each in a folder of its own"
     )]
     OneFolder,
 }
@@ -173,7 +173,8 @@ impl Dreams {
         memory: MemoryFiles,
         config: DreamConfig,
     ) -> Result<Self, DreamError> {
-        if history.folders().is_within(memory.folders()) {
+        let (histories, memories) = (history.folders(), memory.folders());
+        if histories.is_within(memories) || memories.is_within(histories) {
             return Err(DreamError::OneFolder);
         }
         let base = agent.config.clone().unwrap_or_default();

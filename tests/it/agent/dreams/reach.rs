@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use superstep::{
-    agent::{Agent, AgentOutcome, DreamConfig, DreamError, Dreams, MemoryFiles},
+    agent::{Agent, AgentOutcome, DreamConfig, DreamError, Dreams, MemoryFiles, TurnHistory},
     llm::{ApiKey, OpenAiConfig, OpenAiModel, Role},
 };
 use superstep_testing::{
@@ -110,14 +110,22 @@ async fn what_was_said_is_data_that_cannot_leave_its_place() {
 }
 
 #[test]
-fn histories_in_the_folder_of_the_memories_are_refused() {
+fn histories_and_memories_one_in_the_folder_of_the_other_are_refused() {
     let bed = Bed::new();
-    for folder in ["history", "history/.", "."] {
-        let Ok(memory) = MemoryFiles::new(bed.dir.path(), folder) else { continue };
+    let apart = |history: &str, memory: &str| {
+        let history = TurnHistory::new(bed.dir.path(), history).unwrap();
+        let memory = MemoryFiles::new(bed.dir.path(), memory).unwrap();
         let agent = Agent::builder(Arc::new(Dreamer::default()));
-        let refused = Dreams::new(agent, bed.history.clone(), memory, DreamConfig::default());
-        assert!(matches!(refused.err().unwrap(), DreamError::OneFolder), "{folder}");
+        match Dreams::new(agent, history, memory, DreamConfig::default()) {
+            Err(DreamError::OneFolder) => false,
+            dreams => dreams.is_ok(),
+        }
+    };
+    // A user called `memory` would have a history in the folder of all memories.
+    for (history, memory) in [("x", "x"), ("x/history", "x"), ("x", "x/memory"), ("x", "x/a/b")] {
+        assert!(!apart(history, memory), "{history} and {memory}");
     }
+    assert!(apart("x/history", "x/memory") && apart("x", "xx"));
     let memory = MemoryFiles::new(&bed.dir.path().join("history"), "memory");
     assert!(memory.is_err(), "that folder is not there yet");
 }
