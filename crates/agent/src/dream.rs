@@ -295,14 +295,15 @@ impl Dreams {
         };
         if let Some(thread) = &thread {
             let head = agent.graph().get_state(thread, None).await?;
-            if !head.next.is_empty() && head.values.goes_on(&head.next, &cursor.read) {
+            let has_stopped = !head.next.is_empty() && head.values.has_begun(&head.next);
+            if has_stopped && self.is_about(user, &head.values, &cursor.read).await.map_err(files)? {
                 let rests = settings.rests(&cursor, now_ms) && !asked;
                 if rests || config.cancel.is_cancelled() {
                     return Ok(Dreamt::NotDue { waiting: head.values.entries.len() });
                 }
                 return self.run(agent, None, config).await;
             }
-            // What somebody else has done meanwhile is not done again.
+            // What somebody else has done meanwhile is not done again, and what is another history's is not done here.
             config.on_unfinished = OnUnfinished::Discard;
         }
         let (most, bytes) = (settings.most_turns(), settings.most_bytes);
@@ -314,6 +315,16 @@ impl Dreams {
         }
         let input = DreamState::update().asked(asked).agent(AgentState::update().user_id(user));
         self.run(agent, Some(input), config).await
+    }
+
+    /// Whether a dream that stopped was about the next turns of this history, or has them noted as read already. Threads of dreams
+    /// may be in a store that other histories share.
+    async fn is_about(&self, user: &str, dream: &DreamState, read: &HistoryPlace) -> io::Result<bool> {
+        if dream.to == *read {
+            return Ok(true);
+        }
+        let unread = self.inner.history.read(user, read.clone(), dream.entries.len(), u64::MAX).await?;
+        Ok(dream.from == *read && unread.turns.iter().map(|turn| &turn.id).eq(&dream.entries))
     }
 
     fn kept(&self, user: &str) -> io::Result<DreamFiles> {

@@ -26,9 +26,8 @@ pub struct DreamState {
 }
 
 impl DreamState {
-    /// Whether a dream that stopped before these nodes is to be gone on with: nobody else has come further meanwhile.
-    pub(super) fn goes_on(&self, next: &[NodeName], read: &HistoryPlace) -> bool {
-        let begins = next.iter().any(|node| node.as_str() == "gather");
-        begins || [&self.from, &self.to].contains(&read)
+    /// Whether a dream that stopped before these nodes knows what it is about. One that does not begins anew.
+    pub(super) fn has_begun(&self, next: &[NodeName]) -> bool {
+        !next.iter().any(|node| node.as_str() == "gather")
     }
 }

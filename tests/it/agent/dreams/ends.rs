@@ -151,7 +151,36 @@ async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
         "{end}"
     );
     std::fs::write(&memory, "# Mine\n").unwrap();
-    assert!(matches!(dreams.dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { .. }));
+    bed.say("ada", 2, &["four"]).await;
+    assert_eq!(dreams.dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 4 });
     dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
     assert_eq!((bed.read("ada").as_str(), model.requests().len()), ("# Mine\n", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_a_dream_gets_one_although_the_last_one_could_not_begin() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let memory = bed.memory.file_of("ada").unwrap();
+    std::fs::write(&memory, b"\xff").unwrap();
+    let dreams = bed.dreams(Dreamer::default());
+    dreams.dream_if_due("ada", at(1)).await.unwrap_err();
+    std::fs::remove_file(&memory).unwrap();
+    let dream = dreamt(dreams.dream_now("ada", at(2)).await.unwrap());
+    assert_eq!((dream.turns, dream.settled, bed.cursor("ada").read.offset), (3, true, bed.length("ada")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dream_of_another_folder_in_the_same_store_is_not_gone_on_with() {
+    let here = Bed::new();
+    let there = Bed::on(here.store.clone());
+    here.say("ada", 0, &["one", "two", "three"]).await;
+    there.say("ada", 1, &["four", "five", "six"]).await;
+    crash(&here, 6).await;
+    for (bed, lines) in [(&there, "six\n- five\n- four"), (&here, "three\n- two\n- one")] {
+        let dream = dreamt(bed.dreams(Dreamer::default()).dream_now("ada", at(2)).await.unwrap());
+        assert_eq!((dream.turns, dream.settled), (3, true));
+        assert_eq!(bed.read("ada"), format!("# Memory\n- {lines}\n"));
+        assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
+    }
 }
