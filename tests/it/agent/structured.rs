@@ -238,6 +238,24 @@ fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
 }
 
+#[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
+enum Expr {
+    Num(i64),
+    Add(Box<Expr>, Box<Expr>),
+}
+
+#[test]
+fn a_value_of_a_type_that_has_itself_in_it_and_is_no_object() {
+    let right = r#"{"result":{"Add":[{"Num":1},{"Add":[{"Num":2},{"Num":3}]}]}}"#;
+    let script = [finish("c1", r#"{"result":{"Add":[{"Num":"x"},{"Num":2}]}}"#), finish("c2", right)];
+    let (made, sent) = both(&script, async |asked: Asked| {
+        let agent = asked.agent.config(super::preset()).build().unwrap();
+        agent.extract::<Expr>("1 + (2 + 3)?", RunConfig::default()).await.unwrap()
+    });
+    let [one, two, three] = [1, 2, 3].map(|n| Box::new(Expr::Num(n)));
+    assert_eq!((made, sent.requests), (Expr::Add(one, Box::new(Expr::Add(two, three))), 2));
+}
+
 #[test]
 fn g39_a_value_of_a_type_that_is_no_object() {
     paused(async {

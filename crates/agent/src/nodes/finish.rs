@@ -198,13 +198,71 @@ fn text_schema(schema: &Value) -> Value {
         return schema;
     }
     let mut inner = schema.clone();
-    let definitions = inner.as_object_mut().and_then(|inner| inner.remove("$defs"));
+    let mut definitions = Map::new();
+    // What refers to them does so from the root; unless the schema has a name of its own, from which it is read then.
+    let hoisted = inner.as_object_mut().filter(|inner| !inner.contains_key("$id"));
+    if let Some(inner) = hoisted {
+        let named = ["$defs", "definitions"].into_iter();
+        definitions.extend(named.filter_map(|name| Some((name.to_owned(), inner.remove(name)?))));
+        let mut name = RESULT.to_owned();
+        while definitions.get("$defs").is_some_and(|defs| defs.get(&name).is_some()) {
+            name.push('_');
+        }
+        let (mut whole, place) = (Value::Object(inner.clone()), format!("#/$defs/{name}"));
+        let defined = definitions.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+        if refer_all([&mut whole].into_iter().chain(defined), &place) {
+            let defs = definitions.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
+            // Anything else is no schema, and refused as none.
+            if let Some(defs) = defs.as_object_mut() {
+                defs.insert(name, whole);
+                *inner = Map::from_iter([("$ref".to_owned(), place.into())]);
+            }
+        }
+    }
     let mut outer = json!({ "type": "object", "properties": { RESULT: inner }, "required": [RESULT] });
-    // What refers to them does so from the root.
-    if let (Some(definitions), Some(outer)) = (definitions, outer.as_object_mut()) {
-        outer.insert("$defs".into(), definitions);
+    if let Some(outer) = outer.as_object_mut() {
+        outer.extend(definitions);
     }
     outer
+}
+
+/// Turns references to the root, but those to what is defined there, into ones to `place`. Says whether there were any.
+fn refer(schema: &mut Value, place: &str) -> bool {
+    let fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Array(schemas) => return refer_all(schemas, place),
+        _ => return false,
+    };
+    let mut any = false;
+    for (keyword, value) in fields {
+        any |= match (keyword.as_str(), value) {
+            ("$ref", Value::String(target)) => match target.strip_prefix('#').filter(|path| is_own(path)) {
+                Some(path) => {
+                    *target = format!("{place}{path}");
+                    true
+                }
+                None => false,
+            },
+            // No schemas, whatever they look like.
+            ("const" | "enum" | "default" | "examples", _) => false,
+            (
+                "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
+                Value::Object(by_name),
+            ) => refer_all(by_name.values_mut(), place),
+            (_, value) => refer(value, place),
+        };
+    }
+    any
+}
+
+fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, place: &str) -> bool {
+    schemas.into_iter().fold(false, |any, schema| refer(schema, place) || any)
+}
+
+/// Whether it is the way from the root to the root itself, or to something in it that is no definition.
+fn is_own(path: &str) -> bool {
+    let is_definition = path.starts_with("/$defs/") || path.starts_with("/definitions/");
+    path.is_empty() || (path.starts_with('/') && !is_definition)
 }
 
 /// Whether what the schema describes is no object with fields.
@@ -286,5 +344,37 @@ mod tests {
         assert_eq!(finishing.called(FINISH, r#"{"result":[1,2]}"#), given("[1,2]", Some(json!([1, 2]))));
         let problem = finishing.called(FINISH, r#"{"result":[1,"b"]}"#);
         assert_eq!(problem, Some(Err("`result.1`: expected integer, got a string".into())));
+    }
+
+    #[test]
+    fn references_to_the_whole_of_what_becomes_a_field_go_on_to_mean_it() {
+        // A tree of numbers by each way to say so: from the root, from a definition, by a path, and in the older words.
+        let tree = |of: Value| json!({"type": ["array", "integer"], "items": of});
+        let n = json!({"type": "integer"});
+        for schema in [
+            tree(json!({"$ref": "#"})),
+            json!({"anyOf": [n, {"$ref": "#/$defs/result"}], "$defs": {"result": {"type": "array", "items": {"$ref": "#"}}}}),
+            json!({"anyOf": [n, {"type": "array", "items": {"anyOf": [{"$ref": "#/anyOf/0"}, {"$ref": "#/anyOf/1"}]}}]}),
+            json!({"$ref": "#/definitions/t", "definitions": {"t": tree(json!({"$ref": "#/definitions/t"}))}}),
+            json!({"$id": "urn:tree", "$ref": "#/$defs/t", "$defs": {"t": tree(json!({"$ref": "#/$defs/t"}))}}),
+        ] {
+            let finish = Finish::default();
+            let finishing = finishing(&finish, Some(&schema));
+            let read = finishing.called(FINISH, r#"{"result":[1,[2,[]]]}"#);
+            assert_eq!(read, given("[1,[2,[]]]", Some(json!([1, [2, []]]))), "{schema}");
+            let wrong = finishing.called(FINISH, r#"{"result":[1,[2,["b"]]]}"#);
+            assert!(matches!(wrong, Some(Err(_))), "{schema}: {wrong:?}");
+        }
+        // A value is no reference, and a field may have any name.
+        let schema = json!({
+            "anyOf": [{"const": {"$ref": "#"}}, {"type": "object", "properties": {"default": {"$ref": "#"}}}],
+        });
+        let finish = Finish::default();
+        let read =
+            finishing(&finish, Some(&schema)).called(FINISH, r##"{"result":{"default":{"$ref":"#"}}}"##);
+        assert_eq!(
+            read.and_then(Result::ok).and_then(|read| read.output),
+            Some(json!({"default": {"$ref": "#"}}))
+        );
     }
 }
