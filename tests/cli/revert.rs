@@ -94,6 +94,39 @@ async fn what_somebody_else_changed_is_only_put_back_by_force() {
 }
 
 #[tokio::test]
+async fn what_the_user_did_between_two_rounds_is_left_alone() {
+    let place = Place::new();
+    let rounds = ["echo 1 > a; echo 1 > b", "echo 2 > a", "echo 3 > a"];
+    let turns = (0..).zip(rounds).map(|(n, command)| shell(&format!("c{n}"), command));
+    let server = serve(turns.flat_map(|turn| [turn, txt("ok")])).await;
+    run(&place, &server, &[]).await.ok();
+    let first = head(&place).await;
+    place.file("a", "mine");
+    place.file("b", "mine");
+    place.file("notes.txt", "mine");
+    place.file("new.txt", "mine");
+    run(&place, &server, &[]).await.ok();
+    let second = head(&place).await;
+
+    // What the second round changed becomes what it found, which is the user's.
+    let ran = place.run(&["revert", "t", "--to", &first]).await.ok();
+    assert_eq!((&*ran.stdout, &*read(&place, "a").unwrap()), ("changed a\n", "mine"));
+    place.run(&["revert", "t", "--to", &second]).await.ok();
+    assert_eq!(read(&place, "a").unwrap(), "2\n");
+
+    // What the user changed in between is lost by force only, and what no tool changed is not.
+    run(&place, &server, &[]).await.ok();
+    place.run(&["revert", "t", "--to", "1"]).await.refused(
+        5,
+        "files of thread `t` were changed by somebody else since: a, b; nothing was done, put them back all the same with \
+         `--force`",
+    );
+    place.run(&["revert", "t", "--to", "1", "--force"]).await.ok();
+    let left = ["a", "b", "notes.txt", "new.txt"].map(|name| read(&place, name));
+    assert_eq!(left, [None, None, Some("mine".into()), Some("mine".into())]);
+}
+
+#[tokio::test]
 async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
     let place = Place::new();
     let round = calls([

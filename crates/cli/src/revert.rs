@@ -1,6 +1,9 @@
 //! Files as they were: kept around rounds of tools, and put back by `superstep revert`.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde_json::json;
 use superstep::{
@@ -123,12 +126,13 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         );
         return Err(Failure::new(Exit::Thread, message));
     }
-    let Some((from, to)) = trees(&*store, &graph, &thread, head.values.files, to).await? else {
+    let rounds = rounds(&*store, &graph, &thread, to).await?;
+    if rounds.is_empty() {
         return told(&args.thread, &FileChanges::default(), args.json);
-    };
+    }
     let files = kept(&cwd)?;
     let (force, of) = (args.force, args.thread.clone());
-    let restored = tokio::task::spawn_blocking(move || files.restore(&of, &from, &to, force)).await;
+    let restored = tokio::task::spawn_blocking(move || files.restore(&of, &rounds, force)).await;
     let changes = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
         Ok(changes) => changes,
         Err(error @ RestoreError::Changed(_)) => {
@@ -150,30 +154,33 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     told(&args.thread, &changes, args.json)
 }
 
-/// What was kept last, and what was there at a checkpoint; `None` if no round was watched since.
-async fn trees(
+/// What the rounds after a checkpoint did that were watched, oldest first. Those of all branches: they worked on the same files.
+async fn rounds(
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
-    head: Option<FileChanges>,
     to: CheckpointId,
-) -> Result<Option<(String, String)>, Failure> {
+) -> Result<Vec<FileChanges>, Failure> {
     let then = graph.get_state(thread, Some(to)).await?.values.files;
-    let Some(head) = head else { return Ok(None) };
-    if let Some(then) = then {
-        return Ok(Some((head.after, then.after)));
-    }
-    // Nothing was kept yet: then it is what the first round after it found.
-    let mut later: Vec<_> =
-        store.history(thread, Default::default()).await?.into_iter().map(|meta| meta.id).collect();
-    later.retain(|id| *id > to);
-    later.sort_unstable();
-    for id in later {
-        if let Some(first) = graph.get_state(thread, Some(id)).await?.values.files {
-            return Ok(Some((head.after, first.before)));
+    let mut history = store.history(thread, Default::default()).await?;
+    history.sort_unstable_by_key(|meta| meta.id);
+    let (mut seen, mut rounds) = (BTreeMap::from([(to, then.clone())]), Vec::new());
+    for meta in history.iter().filter(|meta| meta.id > to) {
+        let files = graph.get_state(thread, Some(meta.id)).await?.values.files;
+        // A state has what the last round did until the next one: it is news where the parent's is another.
+        let known = match meta.parent.filter(|_| !meta.parent_pruned) {
+            None => then.clone(),
+            Some(parent) => match seen.get(&parent) {
+                Some(known) => known.clone(),
+                None => graph.get_state(thread, Some(parent)).await?.values.files,
+            },
+        };
+        if files != known {
+            rounds.extend(files.clone());
         }
+        seen.insert(meta.id, files);
     }
-    Ok(None)
+    Ok(rounds)
 }
 
 fn told(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use similar::TextDiff;
 
-use super::{Entry, FileSnapshots};
+use super::{Entry, FileSnapshots, Tree};
 use crate::{
     FileChange, FileChangeKind, FileChanges, SnapshotError,
     workspace::{cut, read::is_binary},
@@ -29,13 +29,12 @@ impl FileSnapshots {
         if before == after {
             return Ok(FileChanges { before, after, ..FileChanges::default() });
         }
-        let (old, new) = (self.tree(thread, &before)?.0, self.tree(thread, &after)?.0);
-        let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        let differ: Vec<_> = paths.into_iter().filter(|path| old.get(*path) != new.get(*path)).collect();
+        let (old, new) = (self.tree(thread, &before)?, self.tree(thread, &after)?);
+        let differ = old.changed(&new);
         let mut room = MAX_DIFF_BYTES;
         let mut changes = Vec::new();
         for path in differ.iter().take(MAX_CHANGES) {
-            let (was, is) = (old.get(*path), new.get(*path));
+            let (was, is) = (old.0.get(*path), new.0.get(*path));
             let kind = match (was, is) {
                 (None, _) => FileChangeKind::Made,
                 (_, None) => FileChangeKind::Removed,
@@ -60,6 +59,14 @@ impl FileSnapshots {
                 Ok(String::from_utf8(content).ok().filter(|_| is_text))
             }
         }
+    }
+}
+
+impl Tree {
+    /// The paths that have something else in `later`, in order.
+    pub(super) fn changed<'a>(&'a self, later: &'a Self) -> Vec<&'a String> {
+        let paths: BTreeSet<&String> = self.0.keys().chain(later.0.keys()).collect();
+        paths.into_iter().filter(|path| self.0.get(*path) != later.0.get(*path)).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Putting files back.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, btree_map},
     fs, io,
     io::Write,
     path::Path,
@@ -29,42 +29,51 @@ pub enum RestoreError {
     Failed(#[from] SnapshotError),
 }
 
+/// What rounds did to a file.
+struct Doing {
+    /// What the first of them that changed it found.
+    found: Option<Entry>,
+    /// What the last of them that changed it left.
+    left: Option<Entry>,
+    /// Whether the rules that the first one found exclude it.
+    was_ignored: bool,
+    /// Whether somebody else changed it in between.
+    is_foreign: bool,
+}
+
 impl FileSnapshots {
-    /// Puts the files that differ between the trees `from` and `to` back to what they are in `to`, and tells what that changed. The
-    /// others are left alone, and so is what is ignored by the rules of `to`.
+    /// Takes back what these rounds did, given in the order in which they were: each file that one of them changed is put back to
+    /// what the first one that did so found, and that is told. The others are left alone, and so is what was ignored then.
     ///
-    /// A file that now is neither as in `from` nor as in `to` was changed by somebody else: then nothing is done, unless `overwrite`.
-    /// Each file is put back in one step; if it is interrupted in between, doing it again does the rest.
+    /// A file that now is neither what the last of them left nor what it is to become was changed by somebody else, and so was one
+    /// that a later round found otherwise than an earlier one left it: then nothing is done, unless `overwrite`. Each file is put
+    /// back in one step; if it is interrupted in between, doing it again does the rest.
     ///
     /// # Errors    [`RestoreError`].
     pub fn restore(
         &self,
         thread: &str,
-        from: &str,
-        to: &str,
+        rounds: &[FileChanges],
         overwrite: bool,
     ) -> Result<FileChanges, RestoreError> {
         let _turn = self.workspace.edit_turn();
         let stop = CancellationToken::new();
-        let (old, new) = (self.tree(thread, from)?.0, self.tree(thread, to)?.0);
-        let rules = self.rules(thread, &new)?;
-        let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         let (mut steps, mut foreign) = (Vec::new(), Vec::new());
-        for path in paths.into_iter().filter(|path| old.get(*path) != new.get(*path)) {
-            let (was, wanted) = (old.get(path), new.get(path));
-            let now = self.now(path)?;
-            // What is ignored there may have been there, unseen, all along.
-            if now.as_ref() == wanted || wanted.is_none() && self.is_ignored(&rules, path) {
+        for (path, doing) in self.doings(thread, rounds)? {
+            let Doing { found, left, was_ignored, is_foreign } = doing;
+            let now = self.now(&path)?;
+            // What was ignored may have been there, unseen, all along.
+            if now == found || found.is_none() && was_ignored {
                 continue;
             }
-            if !overwrite && now.as_ref() != was {
+            if !overwrite && (is_foreign || now != left) {
                 foreign.push(path.clone());
             }
-            let content = match wanted {
+            let content = match &found {
                 Some(Entry::File(hash) | Entry::Program(hash)) => self.read(thread, hash)?,
                 Some(Entry::Link(_)) | None => Vec::new(),
             };
-            steps.push((path, wanted, content));
+            steps.push((path, found, content));
         }
         if !foreign.is_empty() {
             return Err(RestoreError::Changed(foreign));
@@ -73,11 +82,35 @@ impl FileSnapshots {
         // What is in the way goes first: a file may be where a folder was.
         steps.sort_by_key(|(_, wanted, _)| wanted.is_some());
         for (path, wanted, content) in steps {
-            let put = self.put(path, wanted, &content);
+            let put = self.put(&path, wanted.as_ref(), &content);
             put.map_err(|error| SnapshotError(format!("file '{path}' cannot be put back: {error}")))?;
         }
         let after = self.keep_now(thread, &stop)?;
         Ok(self.compared(thread, before, after)?)
+    }
+
+    /// What rounds did to each file that they changed.
+    fn doings(&self, thread: &str, rounds: &[FileChanges]) -> Result<BTreeMap<String, Doing>, SnapshotError> {
+        let mut doings = BTreeMap::<String, Doing>::new();
+        for round in rounds.iter().filter(|round| round.before != round.after) {
+            let (old, new) = (self.tree(thread, &round.before)?, self.tree(thread, &round.after)?);
+            let rules = self.rules(thread, &old.0)?;
+            for path in old.changed(&new) {
+                let (was, is) = (old.0.get(path), new.0.get(path).cloned());
+                match doings.entry(path.clone()) {
+                    btree_map::Entry::Vacant(first) => {
+                        let was_ignored = self.is_ignored(&rules, path);
+                        first.insert(Doing { found: was.cloned(), left: is, was_ignored, is_foreign: false });
+                    }
+                    btree_map::Entry::Occupied(mut earlier) => {
+                        let doing = earlier.get_mut();
+                        doing.is_foreign |= was != doing.left.as_ref() && was != doing.found.as_ref();
+                        doing.left = is;
+                    }
+                }
+            }
+        }
+        Ok(doings)
     }
 
     /// What is at a path; `None` if nothing is, or nothing that is kept.

@@ -19,6 +19,11 @@ impl Watched {
         self.files.keep_now("t", &CancellationToken::new()).unwrap()
     }
 
+    /// Puts back what changed from the tree `to` to the tree `from`.
+    fn restore(&self, from: &str, to: &str, overwrite: bool) -> Result<FileChanges, RestoreError> {
+        self.files.restore("t", &[round(to, from)], overwrite)
+    }
+
     /// What changed, as `kind path` lines.
     fn changes(&self, before: &str, after: &str) -> Vec<String> {
         told(&self.files.compared("t", before.to_owned(), after.to_owned()).unwrap())
@@ -34,6 +39,10 @@ impl Watched {
         paths.sort_by(|a, b| a.0.cmp(&b.0));
         paths.into_iter().map(|(path, entry)| format!("{path} {entry:?}")).collect()
     }
+}
+
+fn round(before: &str, after: &str) -> FileChanges {
+    FileChanges { before: before.into(), after: after.into(), ..FileChanges::default() }
 }
 
 fn told(changes: &FileChanges) -> Vec<String> {
@@ -128,7 +137,7 @@ fn what_is_ignored_reserved_or_outside_is_neither_kept_nor_touched() {
     at.place.file("b", "b");
     let after = at.keep();
     assert_eq!(at.changes(&before, &after), ["made b"]);
-    at.files.restore("t", &after, &before, true).unwrap();
+    at.restore(&after, &before, true).unwrap();
     assert_eq!(
         (at.read("a.log"), at.read(".git/config"), at.read("b")),
         (Some("2".into()), Some("2".into()), None)
@@ -157,7 +166,7 @@ fn files_are_put_back_as_they_were() {
     at.place.file("new/deep/file", "n");
     let after = at.keep();
     at.place.file("mine", "made by somebody else, and none of their business");
-    let changes = at.files.restore("t", &after, &before, false).unwrap();
+    let changes = at.restore(&after, &before, false).unwrap();
     assert_eq!(
         told(&changes),
         [
@@ -174,7 +183,7 @@ fn files_are_put_back_as_they_were() {
     fs::remove_file(at.place.at("mine")).unwrap();
     assert_eq!(at.all(), whole);
     // And forth again.
-    at.files.restore("t", &before, &after, false).unwrap();
+    at.restore(&before, &after, false).unwrap();
     assert_eq!(at.read("was_file/now_folder"), Some("n".into()));
     assert_eq!(at.keep(), after);
 }
@@ -189,11 +198,11 @@ fn what_somebody_else_changed_is_not_overwritten_unasked() {
     at.place.file("b", "2");
     let after = at.keep();
     at.place.file("b", "3");
-    let refused = at.files.restore("t", &after, &before, false).unwrap_err();
+    let refused = at.restore(&after, &before, false).unwrap_err();
     assert_eq!(refused, RestoreError::Changed(vec!["b".into()]));
     assert_eq!(refused.to_string(), "changed by somebody else since: b");
     assert_eq!((at.read("a"), at.read("b")), (Some("2".into()), Some("3".into())), "nothing was done");
-    at.files.restore("t", &after, &before, true).unwrap();
+    at.restore(&after, &before, true).unwrap();
     assert_eq!((at.read("a"), at.read("b")), (Some("1".into()), Some("1".into())));
 }
 
@@ -207,7 +216,7 @@ fn what_was_ignored_before_is_not_deleted() {
     at.place.file(".gitignore", "");
     let after = at.keep();
     assert_eq!(at.changes(&before, &after), ["changed .gitignore", "made build/out", "made secret"]);
-    at.files.restore("t", &after, &before, false).unwrap();
+    at.restore(&after, &before, false).unwrap();
     assert_eq!((at.read("secret"), at.read("build/out")), (Some("s".into()), Some("o".into())));
 }
 
@@ -225,12 +234,12 @@ fn a_restore_that_was_stopped_can_be_done_again() {
     // A folder in the way of `b` stops it between the first and the last file.
     fs::remove_file(at.place.at("b")).unwrap();
     at.place.file("b/in_the_way", "");
-    let error = at.files.restore("t", &after, &before, true).unwrap_err();
+    let error = at.restore(&after, &before, true).unwrap_err();
     assert!(error.to_string().starts_with("file 'b' cannot be put back: "), "{error}");
     assert_eq!((at.read("a"), at.read("c")), (Some("1".into()), Some("2".into())), "each is whole");
     fs::remove_dir_all(at.place.at("b")).unwrap();
     at.place.file("b", "2");
-    at.files.restore("t", &after, &before, false).unwrap();
+    at.restore(&after, &before, false).unwrap();
     assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["1", "1", "1"]);
 }
 
@@ -246,11 +255,11 @@ fn nothing_outside_is_written_through_a_link() {
     fs::remove_dir_all(at.place.at("dir")).unwrap();
     at.place.link("dir", "../elsewhere");
     for overwrite in [false, true] {
-        assert!(at.files.restore("t", &after, &before, overwrite).is_err());
+        assert!(at.restore(&after, &before, overwrite).is_err());
     }
     fs::write(at.place.dir.path().join("elsewhere/a"), "2").unwrap();
     for (from, to) in [(&after, &before), (&before, &after)] {
-        assert!(at.files.restore("t", from, to, true).is_err());
+        assert!(at.restore(from, to, true).is_err());
     }
     assert_eq!(fs::read_to_string(at.place.dir.path().join("elsewhere/a")).unwrap(), "2");
 }
@@ -260,12 +269,14 @@ fn only_what_was_kept_on_the_thread_is_read() {
     let at = Watched::new();
     at.place.file("a", "1");
     let tree = at.keep();
-    for (thread, name) in [("other", tree.as_str()), ("t", "../../../secret"), ("t", ""), ("t", "00")] {
-        let error = at.files.restore(thread, name, &tree, true).unwrap_err().to_string();
+    at.place.file("a", "2");
+    let later = at.keep();
+    for (thread, name) in [("other", later.as_str()), ("t", "../../../secret"), ("t", ""), ("t", "00")] {
+        let error = at.files.restore(thread, &[round(name, &tree)], true).unwrap_err().to_string();
         assert!(error.contains("was not kept on this thread"), "{error}");
     }
     fs::write(at.place.at(&format!(".superstep/files/t/{tree}.tree")), "{").unwrap();
-    let error = at.files.restore("t", &tree, &tree, true).unwrap_err().to_string();
+    let error = at.restore(&later, &tree, true).unwrap_err().to_string();
     assert!(error.contains("cannot be read"), "{error}");
     at.files.forget("t").unwrap();
     assert!(!at.place.at(".superstep/files/t").exists());
@@ -297,13 +308,13 @@ fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
     let prune = || watched.files.prune("t", &wanted).unwrap();
     // The first tree, and a content that is in no other one.
     assert_eq!([prune(), prune()], [2, 0]);
-    watched.files.restore("t", &trees[2], &trees[1], false).unwrap();
+    watched.restore(&trees[2], &trees[1], false).unwrap();
     assert_eq!((watched.read("a").unwrap(), watched.read("same").unwrap()), ("2".into(), "same".into()));
-    assert!(watched.files.restore("t", &trees[1], &trees[0], false).is_err(), "it is gone");
+    assert!(watched.restore(&trees[1], &trees[0], false).is_err(), "it is gone");
 
     // A tree that is not there says that something is wrong: then nothing is deleted.
     let error = watched.files.prune("t", &[trees[0].clone()].into()).unwrap_err();
     assert!(error.to_string().contains("was not kept on this thread"), "{error}");
-    watched.files.restore("t", &trees[1], &trees[2], false).unwrap();
+    watched.restore(&trees[1], &trees[2], false).unwrap();
     assert_eq!(watched.files.prune("nobody", &wanted).unwrap(), 0);
 }
