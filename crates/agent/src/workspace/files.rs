@@ -72,8 +72,8 @@ fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Re
         let bound = grouped(MAX_ENTRIES as u64);
         lines.push(format!("[stopped at {bound} files: narrow it with `path` or `glob`]"));
     }
-    if walk.unreadable > 0 {
-        lines.push(format!("[{} directories could not be read]", walk.unreadable));
+    if !walk.unreadable.is_empty() {
+        lines.push(format!("[{} directories could not be read]", walk.unreadable.len()));
     }
     Ok(lines.join("\n"))
 }

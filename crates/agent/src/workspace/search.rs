@@ -76,7 +76,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
                 break;
             }
         }
-        unreadable = walk.unreadable;
+        unreadable = walk.unreadable.len();
     } else {
         let (_, metadata) = workspace.open_file(&start)?;
         hunt.file(&start)?;
@@ -148,7 +148,7 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    fn finish(mut self, start: &Found, unreadable_dirs: u64) -> String {
+    fn finish(mut self, start: &Found, unreadable_dirs: usize) -> String {
         if self.lines.is_empty() {
             let text = self.searched - self.binary;
             self.lines.push(format!("[no match in {} text files of '{}']", grouped(text), start.shown));
@@ -157,7 +157,7 @@ impl<'a> Hunt<'a> {
             self.lines
                 .push(format!("[stopped at {MAX_MATCHES} matches: narrow it with `pattern` or `path`]"));
         }
-        if self.failed + unreadable_dirs > 0 {
+        if self.failed > 0 || unreadable_dirs > 0 {
             self.lines.push(format!(
                 "[{} files and {unreadable_dirs} directories could not be searched]",
                 grouped(self.failed)

@@ -64,6 +64,8 @@ enum Entry {
     Program(String),
     /// A symbolic link to this.
     Link(String),
+    /// Something that could not be read, with all that is below it if it is a folder: neither told nor put back.
+    Unknown,
 }
 
 /// What is at a path, and its content if it is a file.
@@ -165,6 +167,8 @@ impl FileSnapshots {
                 return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
             }
         }
+        let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
+        tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
         let text = serde_json::to_vec(&tree).expect("a tree has a JSON form");
         let name = blake3::hash(&text).to_hex().to_string();
         store(&folder, &format!("{name}.tree"), &text).map_err(failed)?;
@@ -180,14 +184,22 @@ impl FileSnapshots {
 
     /// What is at a path now; `None` if it is nothing that can be kept.
     fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
-        let Ok(metadata) = fs::symlink_metadata(real) else { return Ok(None) };
+        const UNKNOWN: Option<Seen> = Some((Entry::Unknown, None));
+        let metadata = match fs::symlink_metadata(real) {
+            Ok(metadata) => metadata,
+            Err(error) if is_nothing(&error) => return Ok(None),
+            Err(_) => return Ok(UNKNOWN),
+        };
         if metadata.is_symlink() {
             let target = fs::read_link(real).ok().and_then(|target| target.to_str().map(str::to_owned));
-            return Ok(target.map(|target| (Entry::Link(target), None)));
+            return Ok(Some((target.map_or(Entry::Unknown, Entry::Link), None)));
+        }
+        if !metadata.is_file() {
+            return Ok(None);
         }
         let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
-        // What cannot be opened, or is no file, or is being replaced right now, is as if it were not there.
-        let Ok((file, metadata)) = self.workspace.open_file(&found) else { return Ok(None) };
+        // It may not be opened, or is being replaced right now.
+        let Ok((file, metadata)) = self.workspace.open_file(&found) else { return Ok(UNKNOWN) };
         if metadata.len() > MAX_BYTES {
             return Err(SnapshotError(format!(
                 "file '{}' is larger than {} MiB",
@@ -197,7 +209,7 @@ impl FileSnapshots {
         }
         let mut content = Vec::new();
         if file.take(MAX_BYTES).read_to_end(&mut content).is_err() {
-            return Ok(None);
+            return Ok(UNKNOWN);
         }
         let hash = blake3::hash(&content).to_hex().to_string();
         let entry = if is_program(&metadata) { Entry::Program(hash) } else { Entry::File(hash) };
@@ -269,6 +281,11 @@ fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
 /// Whether something may be kept under this name.
 fn is_kept(name: &str) -> bool {
     name.strip_suffix(".tree").unwrap_or(name).bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether an error says that nothing is there, and not just that it cannot be seen.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn failed(error: io::Error) -> SnapshotError {

@@ -36,8 +36,8 @@ pub(super) struct Walk<'a> {
     /// The rules of the directories above the one the walk began in.
     above: Vec<Gitignore>,
     levels: Vec<Level>,
-    /// How many directories could not be read.
-    pub(super) unreadable: u64,
+    /// The directories that could not be read.
+    pub(super) unreadable: Vec<PathBuf>,
 }
 
 struct Level {
@@ -58,7 +58,8 @@ impl<'a> Walk<'a> {
         start: &Found,
         stop: &'a CancellationToken,
     ) -> Result<Self, ToolError> {
-        let mut walk = Self { workspace, stop, above: Vec::new(), levels: Vec::new(), unreadable: 0 };
+        let mut walk =
+            Self { workspace, stop, above: Vec::new(), levels: Vec::new(), unreadable: Vec::new() };
         let above: Vec<&Path> =
             start.real.ancestors().skip(1).take_while(|dir| dir.starts_with(workspace.root())).collect();
         for dir in above.into_iter().rev() {
@@ -88,7 +89,7 @@ impl<'a> Walk<'a> {
             if entry.kind.is_dir() {
                 match self.read(&entry.real)? {
                     Ok(level) => self.levels.push(level),
-                    Err(_) => self.unreadable += 1,
+                    Err(_) => self.unreadable.push(entry.real),
                 }
             } else {
                 return Ok(Some(Item { real: entry.real, is_link: entry.kind.is_symlink() }));

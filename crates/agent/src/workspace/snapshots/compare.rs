@@ -52,6 +52,7 @@ impl FileSnapshots {
     fn text(&self, thread: &str, entry: Option<&Entry>) -> Result<Option<String>, SnapshotError> {
         match entry {
             None => Ok(Some(String::new())),
+            Some(Entry::Unknown) => Ok(None),
             Some(Entry::Link(target)) => Ok(Some(format!("-> {target}\n"))),
             Some(Entry::File(hash) | Entry::Program(hash)) => {
                 let content = self.read(thread, hash)?;
@@ -63,10 +64,20 @@ impl FileSnapshots {
 }
 
 impl Tree {
-    /// The paths that have something else in `later`, in order.
+    /// The paths that have something else in `later`, in order; not those of which that is not known.
     pub(super) fn changed<'a>(&'a self, later: &'a Self) -> Vec<&'a String> {
         let paths: BTreeSet<&String> = self.0.keys().chain(later.0.keys()).collect();
-        paths.into_iter().filter(|path| self.0.get(*path) != later.0.get(*path)).collect()
+        let differs = |path: &&String| {
+            let (was, is) = (self.0.get(*path), later.0.get(*path));
+            was != is && !self.is_unknown(path) && !later.is_unknown(path)
+        };
+        paths.into_iter().filter(differs).collect()
+    }
+
+    /// Whether what was at a path, or at a folder above it, could not be read.
+    fn is_unknown(&self, path: &str) -> bool {
+        let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
+        folders.chain([path]).any(|path| self.0.get(path) == Some(&Entry::Unknown))
     }
 }
 

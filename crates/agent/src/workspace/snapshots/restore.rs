@@ -10,7 +10,7 @@ use std::{
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots};
+use super::{Entry, FileSnapshots, is_nothing};
 use crate::{
     FileChanges, SnapshotError,
     workspace::store::{PREFIX, make_directories},
@@ -23,6 +23,9 @@ pub enum RestoreError {
     /// Somebody else changed these since they were kept last. Nothing was done.
     #[error("changed by somebody else since: {}", .0.join(", "))]
     Changed(Vec<String>),
+    /// What is here now cannot be read, so that nobody knows what would be lost. Nothing was done.
+    #[error("path '{0}' cannot be read, and is not replaced unseen; nothing was done")]
+    Unreadable(String),
     /// Something that is needed was not kept, or a file cannot be written. What was done so far are whole files; to go on, do it
     /// again.
     #[error(transparent)]
@@ -66,12 +69,15 @@ impl FileSnapshots {
             if now == found || found.is_none() && was_ignored {
                 continue;
             }
+            if now == Some(Entry::Unknown) {
+                return Err(RestoreError::Unreadable(path));
+            }
             if !overwrite && (is_foreign || now != left) {
                 foreign.push(path.clone());
             }
             let content = match &found {
                 Some(Entry::File(hash) | Entry::Program(hash)) => self.read(thread, hash)?,
-                Some(Entry::Link(_)) | None => Vec::new(),
+                Some(Entry::Link(_) | Entry::Unknown) | None => Vec::new(),
             };
             steps.push((path, found, content));
         }
@@ -116,10 +122,11 @@ impl FileSnapshots {
     /// What is at a path; `None` if nothing is, or nothing that is kept.
     fn now(&self, path: &str) -> Result<Option<Entry>, SnapshotError> {
         let real = self.workspace.root().join(path);
-        // A link in the way leads elsewhere, where nothing is looked at.
-        let is_here = real.parent().is_some_and(|dir| dir.canonicalize().is_ok_and(|there| there == dir));
-        if !is_here {
-            return Ok(None);
+        match real.parent().map(Path::canonicalize) {
+            Some(Ok(there)) if Some(&*there) == real.parent() => {}
+            Some(Err(error)) if !is_nothing(&error) => return Ok(Some(Entry::Unknown)),
+            // A link in the way leads elsewhere, where nothing is looked at.
+            _ => return Ok(None),
         }
         Ok(self.look(&real)?.map(|(entry, _)| entry))
     }

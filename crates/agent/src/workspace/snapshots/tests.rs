@@ -206,6 +206,66 @@ fn what_somebody_else_changed_is_not_overwritten_unasked() {
     assert_eq!((at.read("a"), at.read("b")), (Some("1".into()), Some("1".into())));
 }
 
+/// What may be done with permissions; whoever runs as root may read everything, and nothing is unknown then.
+#[cfg(unix)]
+fn permit(path: PathBuf, mode: u32) {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn what_could_not_be_read_is_neither_told_nor_touched() {
+    use std::os::unix::ffi::OsStrExt;
+    let at = Watched::new();
+    at.place.file("private", "p");
+    at.place.file("dir/sub/inside", "i");
+    at.place.file("shut", "s");
+    at.place.file("gone", "g");
+    let no_text = std::ffi::OsStr::from_bytes(b"\xff");
+    std::os::unix::fs::symlink(no_text, at.place.at("link")).unwrap();
+    permit(at.place.at("private"), 0o000);
+    permit(at.place.at("dir"), 0o000);
+    let before = at.keep();
+    permit(at.place.at("private"), 0o644);
+    permit(at.place.at("dir"), 0o755);
+    permit(at.place.at("shut"), 0o000);
+    fs::remove_file(at.place.at("link")).unwrap();
+    at.place.file("link", "no link");
+    fs::remove_file(at.place.at("gone")).unwrap();
+    let after = at.keep();
+    assert_eq!(at.changes(&before, &after), ["removed gone"]);
+    for (from, to, told_of) in [(&after, &before, "made gone"), (&before, &after, "removed gone")] {
+        assert_eq!(told(&at.restore(from, to, false).unwrap()), [told_of]);
+        let left = ["private", "dir/sub/inside", "link"].map(|path| at.read(path).unwrap());
+        assert_eq!(left, ["p", "i", "no link"]);
+        assert!(at.place.at("shut").exists());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_now_is_not_replaced() {
+    use std::os::unix::ffi::OsStrExt;
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.place.file("b", "1");
+    let before = at.keep();
+    at.place.file("a", "2");
+    at.place.file("b", "2");
+    let after = at.keep();
+    fs::remove_file(at.place.at("b")).unwrap();
+    std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(b"\xff"), at.place.at("b")).unwrap();
+    for overwrite in [false, true] {
+        let refused = at.restore(&after, &before, overwrite).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "path 'b' cannot be read, and is not replaced unseen; nothing was done"
+        );
+    }
+    assert_eq!(at.read("a").unwrap(), "2");
+    assert!(at.place.at("b").is_symlink());
+}
+
 #[test]
 fn what_was_ignored_before_is_not_deleted() {
     let at = Watched::new();
