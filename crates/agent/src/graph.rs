@@ -126,7 +126,7 @@ pub struct ReactNodes {
     pub compact: Option<NodeRef>,
     /// Writes the turn down, behind `finalize`; `None` if that is not configured.
     pub record: Option<NodeRef>,
-    /// Looks up what is known about the user's message; `None` if that is not configured.
+    /// Looks up what is known about the user's message, before `memory_trigger`; `None` if that is not configured.
     pub retrieve: Option<NodeRef>,
 }
 
@@ -204,13 +204,14 @@ pub fn add_record<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> N
     add_node(graph, "record", deps.clone(), record)
 }
 
-/// Adds the node `retrieve`: it looks up what is known about the user's message. It goes before the first model call.
+/// Adds the node `retrieve`: it looks up what is known about the user's message. It goes before `memory_trigger`, so that it
+/// does not find the message itself, and before the first model call.
 #[track_caller]
 pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "retrieve", deps.clone(), retrieve)
 }
 
-/// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`.
+/// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, with the others where they are configured.
 #[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     react_graph_as(deps)
@@ -222,14 +223,15 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     let mut graph = StateGraph::new("react");
     let nodes = ReactNodes::add(&mut graph, &deps);
     graph.add_edge(START, nodes.init_state);
-    graph.add_edge(nodes.init_state, nodes.memory_trigger);
     match nodes.retrieve {
+        // Before what is said now is stored, or it would be found as something that was said earlier.
         Some(retrieve) => {
-            graph.add_edge(nodes.memory_trigger, retrieve);
-            graph.add_edge(retrieve, nodes.agent);
+            graph.add_edge(nodes.init_state, retrieve);
+            graph.add_edge(retrieve, nodes.memory_trigger);
         }
-        None => graph.add_edge(nodes.memory_trigger, nodes.agent),
+        None => graph.add_edge(nodes.init_state, nodes.memory_trigger),
     }
+    graph.add_edge(nodes.memory_trigger, nodes.agent);
     graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
     graph.add_edge(nodes.tools, nodes.agent);
     if let Some(compact) = nodes.compact {

@@ -8,7 +8,7 @@
 //!
 //! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
 //! `finalize` makes the reply. Others are there where they are configured: `retrieve`, which looks something up for the user before
-//! the first model call, `compact`, which sums up long conversations before `agent`, and `record`, which writes turns down, behind
+//! `memory_trigger`, `compact`, which sums up long conversations before `agent`, and `record`, which writes turns down, behind
 //! `finalize`.
 //! Start at [`Agent`], or at [`react_graph`] for the graph alone.
 

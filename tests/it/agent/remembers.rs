@@ -114,6 +114,21 @@ fn what_is_said_on_one_thread_is_known_on_another_to_its_user_only() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_now_is_not_looked_up_however_threads_run() {
+    for memory in MEMORIES {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = memory(folder.path());
+        let answers = (0..30).map(|_| txt("noted"));
+        let agent = agent(scripted(answers), &memory, Arc::new(MemoryCheckpointer::new()));
+        for nth in 0..30 {
+            let user = format!("user {nth}");
+            let state = say(&agent, &user, &user, "Remember that I like tea").await;
+            assert!(looked_up(&state).is_empty(), "{nth}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_a_name_a_thread_has_a_memory_of_its_own_and_without_either_there_is_none() {
     let memory = in_store(Path::new(""));

@@ -1,14 +1,15 @@
 //! S4-03: what is known of the user is looked up before the model is asked.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    END, RunConfig, START, State, StateGraph,
+    END, MemoryCheckpointer, RunConfig, START, State, StateGraph,
     agent::{
-        Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryFuture, MemoryTrigger, Passage,
-        ReactConfig, ReactNodes, Retrieve, StoreMemory, should_continue,
+        Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
+        Passage, ReactConfig, ReactNodes, Retrieve, StoreMemory, should_continue,
     },
+    llm::Message,
     store::MemoryStore,
 };
 use superstep_testing::{
@@ -16,7 +17,10 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Cancel, Ran, Scenario, kit::Memory};
+use super::{
+    Cancel, Ran, Scenario, check,
+    kit::{Kit, Memory},
+};
 
 fn asking(answers: impl IntoIterator<Item = superstep_testing::script::Answer>) -> Scenario {
     let scenario = Scenario::new(answers).turns(&["Which tea?"]);
@@ -39,12 +43,12 @@ fn read(ran: &Ran, request: usize) -> Vec<String> {
 fn s4_03_what_is_known_is_a_part_of_the_conversation_that_no_user_wrote() {
     let scenario = Scenario { knowledge: Some(Memory::Works), ..knowing(&["likes green tea"]) };
     let ran = scenario.play();
-    assert_eq!(ran.turn().nodes(), "init_state memory_trigger retrieve agent finalize");
+    assert_eq!(ran.turn().nodes(), "init_state retrieve memory_trigger agent finalize");
     assert_eq!(ran.kit.searched(), ["ada: Which tea?", "guides: Which tea?"]);
     assert_eq!(ran.turn().told[0].name, "retrieved");
-    assert_eq!(ran.turn().told[0].data, json!({"id": "3.0.retrieved", "memories": 1, "passages": 1}));
+    assert_eq!(ran.turn().told[0].data, json!({"id": "2.0.retrieved", "memories": 1, "passages": 1}));
     let found = &ran.state().messages[1];
-    assert!(found.synthetic && found.id == "3.0.retrieved", "{found:?}");
+    assert!(found.synthetic && found.id == "2.0.retrieved", "{found:?}");
     assert!(found.content.ends_with(
         "\n<long_term_memory>\n- likes green tea\n</long_term_memory>\
          \n<knowledge>\n- [guide.md] likes green tea\n</knowledge>"
@@ -64,7 +68,7 @@ fn s4_03_it_is_there_only_if_it_is_configured_and_there_is_something_to_look_int
     assert_eq!(nowhere.play().turn().nodes(), plain);
     let preset = ReactConfig { finish: Default::default(), ..ReactConfig::agentscope() };
     let scope = knowing(&["tea"]).config(|_| preset);
-    assert!(scope.play().turn().nodes().contains("memory_trigger retrieve agent"));
+    assert!(scope.play().turn().nodes().contains("init_state retrieve memory_trigger agent"));
 }
 
 #[test]
@@ -134,6 +138,71 @@ fn s4_03_what_is_found_cannot_pose_as_anything_else() {
     assert!(super::retrieve::read(&ran, 0)[0].len() < 9_000);
 }
 
+/// A memory that takes its time to search.
+struct Late(StoreMemory);
+
+impl LongTermMemory for Late {
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        key: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        self.0.add(messages, user_id, key)
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        user_id: &'a str,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            self.0.search(query, user_id, limit).await
+        })
+    }
+
+    fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        self.0.list(user_id, limit)
+    }
+
+    fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
+        self.0.forget(id, user_id)
+    }
+}
+
+#[test]
+fn s4_03_what_is_said_now_is_not_found_as_something_that_was_said_earlier() {
+    super::paused(async {
+        let memory = Arc::new(Late(StoreMemory::new(Arc::new(MemoryStore::new()))));
+        let model = ScriptedModel::new(Script::new([txt("noted"), txt("tea")]));
+        let config = ReactConfig { retrieve: Some(Retrieve::default()), ..super::preset() };
+        let agent = Agent::builder(Arc::new(model)).config(config).memory(MemoryTrigger::new(memory));
+        let agent = agent.build().unwrap();
+        for (text, found) in [("remember that I like tea", 0), ("remember that I like tea a lot", 1)] {
+            let input = agent.input(text).user_id("ada");
+            let end = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+            let found_now: Vec<_> = end.messages.iter().filter(|message| message.synthetic).collect();
+            assert_eq!(found_now.len(), found, "{found_now:?}");
+            assert!(found_now.iter().all(|message| message.content.matches("\n- ").count() == 1));
+        }
+    });
+}
+
+#[test]
+fn s4_03_knowledge_of_one_name_is_replayed_each_with_what_it_found() {
+    super::paused(async {
+        let model = ScriptedModel::new(Script::new([txt("ok")]));
+        let config = ReactConfig { retrieve: Some(Retrieve::default()), ..super::preset() };
+        let agent = Agent::builder(Arc::new(model)).config(config);
+        let agent = agent.knowledge(Arc::new(Shelf("b", 3))).knowledge(Arc::new(Shelf("b", 1)));
+        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        agent.process_message("Which tea?", RunConfig::thread("t")).await.unwrap();
+        check::replays(agent.graph(), &Kit::default()).await;
+    });
+}
+
 #[derive(State, Clone, Debug, Default)]
 struct Desk {
     #[channel(flatten)]
@@ -171,7 +240,6 @@ async fn s4_03_several_kinds_of_knowledge_are_looked_into_also_in_a_graph_of_one
     let mut graph = StateGraph::<Desk>::new("desk");
     let nodes = ReactNodes::add(&mut graph, &wired);
     let retrieve = nodes.retrieve.expect("it is configured");
-    // Before what the user wants remembered is looked at.
     graph.add_edge(START, nodes.init_state);
     graph.add_edge(nodes.init_state, retrieve);
     graph.add_edge(retrieve, nodes.memory_trigger);

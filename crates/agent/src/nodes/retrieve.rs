@@ -1,5 +1,5 @@
-//! The node between `memory_trigger` and `agent` if something is to be looked up: what is found for the user's message becomes a
-//! part of the conversation. It is there only if that is configured.
+//! The node before `memory_trigger` if something is to be looked up: what is found for the user's message becomes a part of the
+//! conversation. It is there only if that is configured.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
