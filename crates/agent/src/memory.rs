@@ -110,10 +110,17 @@ impl MemoryTrigger {
         phrases: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         let phrases: Vec<_> = phrases.into_iter().map(|phrase| phrase.into().to_lowercase()).collect();
-        let asks = move |text: &str| {
+        Self::asking(store, move |text: &str| {
             let text = text.to_lowercase();
             phrases.iter().any(|phrase| text.contains(phrase))
-        };
+        })
+    }
+
+    /// Stores in `store` what this function says `true` of. It may be asked twice for a message, and gives the same answer then.
+    pub fn asking(
+        store: Arc<dyn LongTermMemory>,
+        asks: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self { store, asks: Arc::new(asks), begun: Arc::default() }
     }
 

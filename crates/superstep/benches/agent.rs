@@ -144,8 +144,7 @@ impl LongTermMemory for Nothing {
 async fn request(config: ReactConfig, messages: usize) -> f64 {
     let times = Times::default();
     let begins = times.clone();
-    let mut trigger = MemoryTrigger::new(Arc::new(Nothing));
-    trigger.asks = Arc::new(move |_| {
+    let trigger = MemoryTrigger::asking(Arc::new(Nothing), move |_| {
         begins.lock().expect("nobody panics").0 = Some(Instant::now());
         false
     });

@@ -290,11 +290,13 @@ impl Scenario {
             agent = agent.approver(Arc::new(Person { kit: kit.clone(), decide }));
         }
         if let Some(how) = self.memory {
-            let mut trigger = MemoryTrigger::new(Arc::new(self.store(how, kit)));
-            if how == Memory::Puzzled {
-                trigger.asks = Arc::new(|_| std::panic::resume_unwind(Box::new("what is this?")));
-            }
-            agent = agent.memory(trigger);
+            let memory = Arc::new(self.store(how, kit));
+            agent = agent.memory(match how {
+                Memory::Puzzled => {
+                    MemoryTrigger::asking(memory, |_| std::panic::resume_unwind(Box::new("what is this?")))
+                }
+                _ => MemoryTrigger::new(memory),
+            });
         }
         if let Some(how) = self.knowledge {
             agent = agent.knowledge(Arc::new(self.store(how, kit)));
