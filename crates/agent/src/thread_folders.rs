@@ -10,8 +10,14 @@ use std::{
 /// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
 const LONGEST_NAME: usize = 100;
 
-/// So long may a user's be.
-const LONGEST_USER: usize = 240;
+/// So long may one be that is a user's, or the beginning of a user's, without [`GOES_ON`].
+const LONGEST_PART: usize = 240;
+
+/// So long may a user's be with all its parts; file systems take paths of some thousands.
+const LONGEST_USER: usize = 1_200;
+
+/// What the name of a folder ends with that has the rest of a user's name in it. Nothing else has two `%` in a row.
+const GOES_ON: &str = "%%";
 
 /// A folder with a folder for each thread, for their owner only and out of sight of git. No part of a path is a link.
 #[derive(Clone, Debug)]
@@ -37,7 +43,7 @@ impl ThreadFolders {
         self.folder.join(plain(thread))
     }
 
-    /// The folder of a user, relative to the root.
+    /// The folder of a user, relative to the root: a name that is too long for one is that of several, each in the one before.
     ///
     /// # Errors    The name is too long.
     pub(crate) fn of_user(&self, user: &str) -> io::Result<PathBuf> {
@@ -46,7 +52,15 @@ impl ThreadFolders {
             let what = format!("the name of the user is too long for a folder: {} bytes", user.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(self.folder.join(name))
+        let mut path = self.folder.to_path_buf();
+        let mut rest = name.as_str();
+        while rest.len() > LONGEST_PART {
+            let (part, others) = rest.split_at(LONGEST_PART);
+            path.push(format!("{part}{GOES_ON}"));
+            rest = others;
+        }
+        path.push(rest);
+        Ok(path)
     }
 
     /// Whether all of it is in another one's folder.

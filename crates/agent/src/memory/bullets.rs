@@ -80,9 +80,11 @@ impl<'a> Bullets<'a> {
         file
     }
 
-    /// The file without an entry.
-    pub(super) fn without(&self, entry: &Bullet) -> String {
-        [&self.lines[..entry.lines.start], &self.lines[entry.lines.end..]].concat().concat()
+    /// The file without some of its entries.
+    pub(super) fn without(&self, entries: &[Bullet]) -> String {
+        let is_left = |at: usize| !entries.iter().any(|entry| entry.lines.contains(&at));
+        let left = self.lines.iter().enumerate().filter(|(at, _)| is_left(*at));
+        left.map(|(_, line)| *line).collect()
     }
 }
 
@@ -145,7 +147,7 @@ mod tests {
     fn an_entry_goes_with_its_lines_and_nothing_else() {
         let file = "# Memory\n\n- one\n- two\n  lines\n- three";
         let bullets = Bullets::of(file);
-        let without = |nth: usize| bullets.without(&bullets.entries()[nth]);
+        let without = |nth: usize| bullets.without(&bullets.entries()[nth..=nth]);
         assert_eq!(without(1), "# Memory\n\n- one\n- three");
         assert_eq!(without(2), "# Memory\n\n- one\n- two\n  lines\n");
     }

@@ -161,8 +161,11 @@ impl MemoryFiles {
         }
         self.change(user_id, |before| {
             let bullets = Bullets::of(before);
-            let found = bullets.entries().into_iter().find(|entry| fingerprint(&entry.text) == id);
-            (found.as_ref().map(|entry| bullets.without(entry)), found.is_some())
+            // People and models may have written it more than once.
+            let mut found = bullets.entries();
+            found.retain(|entry| fingerprint(&entry.text) == id);
+            let after = (!found.is_empty()).then(|| bullets.without(&found));
+            (after, !found.is_empty())
         })
     }
 
@@ -331,11 +334,36 @@ mod tests {
             assert_eq!(path.parent().unwrap().parent().unwrap(), root, "{name}");
             assert!(paths.insert(path.to_str().unwrap().to_lowercase()), "{name}");
         }
-        let error = add(&files, &"é".repeat(50), "text").unwrap_err();
-        assert_eq!(error.to_string(), "the name of the user is too long for a folder: 100 bytes");
+        let error = add(&files, &"é".repeat(201), "text").unwrap_err();
+        assert_eq!(error.to_string(), "the name of the user is too long for a folder: 402 bytes");
         for folder in ["../x", "/x", "a/../.."] {
             assert!(MemoryFiles::new(dir.path(), folder).is_err(), "{folder}");
         }
+    }
+
+    #[test]
+    fn what_is_forgotten_goes_wherever_it_stands() {
+        let (_dir, files) = files();
+        let path = files.file_of("u").unwrap();
+        fs::write(&path, "# Memory\n\n- tea\n- cats\n\n## More\n\n* tea\n- dogs\n\ntea\n").unwrap();
+        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(true));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# Memory\n\n- cats\n\n## More\n\n- dogs\n\n");
+        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(false));
+    }
+
+    #[test]
+    fn long_names_of_users_have_folders_of_their_own() {
+        let (dir, files) = files();
+        let long = "x".repeat(240);
+        let names = [&long, &format!("{long}y"), &format!("{long}%%y"), &"茶".repeat(27), &"é".repeat(200)];
+        for name in names {
+            add(&files, name, name).unwrap();
+        }
+        for name in names {
+            assert_eq!(files.search(name, name, 5).unwrap().len(), 1, "{name}");
+            assert!(files.folders.of_user(name).unwrap().iter().all(|part| part.len() < 255), "{name}");
+        }
+        assert!(dir.path().join("memory").join(format!("{long}%%")).join("y").join(FILE).exists());
     }
 
     #[test]
