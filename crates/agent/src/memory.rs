@@ -44,7 +44,8 @@ pub trait LongTermMemory: Send + Sync {
         key: &'a str,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
 
-    /// What this user's memory has that fits `query`, best first, `limit` entries at the most. Never another user's.
+    /// What this user's memory has that fits `query`, best first, each text once and `limit` entries at the most. Never another
+    /// user's.
     fn search<'a>(
         &'a self,
         query: &'a str,

@@ -6,7 +6,7 @@ mod answer;
 mod config;
 mod wire;
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde_json::{Value, json};
@@ -114,6 +114,8 @@ impl Mem0 {
         let user_id = name(user_id);
         let call = self.config.form.search(query, &user_id, limit, self.config.threshold);
         let mut entries = answer::found(&self.send(call).await?, &user_id)?;
+        let mut seen = BTreeSet::new();
+        entries.retain(|entry| seen.insert(entry.text.clone()));
         entries.truncate(limit);
         Ok(entries)
     }

@@ -1,10 +1,10 @@
 //! A memory in a store.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep_graph::store::{
-    Found, Index, Namespace, Operation, PutOptions, Query, Search, Store, StoreError,
+    Filter, Found, Index, Namespace, Operation, PutOptions, Query, Search, Store, StoreError,
 };
 use superstep_llm::Message;
 
@@ -18,8 +18,8 @@ const TEXT: &str = "text";
 
 /// Remembers in a [`Store`], user by user: with `SqliteStore` in a database, whose search by words is FTS5's.
 ///
-/// Each message is an entry, word for word, under the key with which it was added, so that adding it twice keeps one. The
-/// entries of a user are in the namespace `memory.USER`, with `%` and two hex digits for each byte of the name that is a `.` or
+/// Each message is an entry, word for word, under the key with which it was first added, so that adding it twice keeps one, also
+/// under another key; only two programs that add a text in the same moment keep two. The entries of a user are in the namespace `memory.USER`, with `%` and two hex digits for each byte of the name that is a `.` or
 /// a `%`.
 ///
 /// ```
@@ -85,10 +85,16 @@ impl LongTermMemory for StoreMemory {
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         Box::pin(async move {
             let namespace = self.namespace(user_id)?;
-            let entries: Vec<_> = (1..)
-                .zip(said(&messages)?)
-                .map(|(nth, text)| MemoryEntry { id: nth_key(key, nth), text, score: None })
-                .collect();
+            let mut entries = Vec::new();
+            for (nth, text) in (1..).zip(said(&messages)?) {
+                let filter = vec![Filter::eq(TEXT, text.as_str())];
+                let same = self.found(Search { limit: 1, filter, ..Search::within(&namespace) }).await?;
+                let id = same.into_iter().next().map_or_else(|| nth_key(key, nth), |same| same.id);
+                entries.push(MemoryEntry { id, text, score: None });
+            }
+            let mut seen = BTreeSet::new();
+            entries.retain(|entry| seen.insert(entry.text.clone()));
+            // One that is there already as well, whose time begins again.
             let put = |entry: &MemoryEntry| Operation::Put {
                 namespace: namespace.clone(),
                 key: entry.id.clone(),
@@ -171,8 +177,6 @@ fn failed(error: &StoreError) -> MemoryError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use superstep_graph::store::{Embed, EmbedError, MemoryStore, StoreOptions};
 
     use super::*;
@@ -196,6 +200,19 @@ mod tests {
             .map(|found| format!("{} {} {}", found.item.namespace, found.item.key, found.item.value))
             .collect();
         assert_eq!(items, [r#"memory.a%2eb t/3 {"text":"tea"}"#, r#"memory.a%2eb t/3#2 {"text":"noted"}"#]);
+    }
+
+    #[tokio::test]
+    async fn a_text_has_one_entry_under_the_key_that_it_had_first() {
+        let memory = StoreMemory::new(Arc::new(MemoryStore::new()));
+        for key in ["1", "2", "3"] {
+            let messages = vec![Message::user("tea"), Message::user("tea"), Message::user("green tea")];
+            let added = memory.add(messages, "ada", key).await.unwrap();
+            assert_eq!(added.iter().map(|entry| &*entry.id).collect::<Vec<_>>(), ["1", "1#3"]);
+        }
+        assert_eq!(memory.search("tea", "ada", 2).await.unwrap().len(), 2);
+        assert!(memory.forget("1", "ada").await.unwrap());
+        assert_eq!(memory.list("ada", 5).await.unwrap().len(), 1);
     }
 
     struct Vowels;

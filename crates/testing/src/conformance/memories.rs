@@ -58,6 +58,7 @@ cases![
     what_was_added_is_found_and_listed,
     an_empty_memory_has_nothing,
     what_is_added_again_is_there_once,
+    what_is_said_again_is_found_once,
     messages_that_say_nothing_are_not_remembered,
     what_fits_best_comes_first,
     there_is_no_more_than_was_asked_for,
@@ -108,6 +109,15 @@ async fn what_is_added_again_is_there_once(memory: Memory) {
         memory.add(both(), "bob", "t/1").await.expect("both are added");
     }
     assert_eq!(list(&memory, "bob").await.len(), 2);
+}
+
+async fn what_is_said_again_is_found_once(memory: Memory) {
+    for key in ["t/1", "t/2", "u/1"] {
+        add(&memory, "ada", key, "I like tea").await;
+    }
+    add(&memory, "ada", "u/2", "I like tea with milk").await;
+    let found = search(&memory, "ada", "tea").await;
+    assert_eq!(found.len(), 2, "{found:?}");
 }
 
 async fn messages_that_say_nothing_are_not_remembered(memory: Memory) {
