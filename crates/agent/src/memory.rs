@@ -10,7 +10,7 @@ mod stored;
 mod tools;
 
 use std::{
-    collections::BTreeSet,
+    collections::VecDeque,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -88,11 +88,11 @@ pub struct MemoryTrigger {
     pub store: Arc<dyn LongTermMemory>,
     /// Whether a user's text asks to be remembered.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// The wishes that this process has begun to fulfil, in turns that have not ended.
-    begun: Arc<Mutex<BTreeSet<String>>>,
+    /// The wishes that this process has begun to fulfil, in turns that have not ended; the oldest first.
+    begun: Arc<Mutex<VecDeque<BegunWish>>>,
 }
 
-/// So many turns may run at once before a wish of theirs is handed to the memory twice, which stores it once.
+/// So many turns with a wish may run at once, or have failed, before one is handed to the memory twice, which stores it once.
 const MOST_BEGUN: usize = 10_000;
 
 /// The phrases that [`MemoryTrigger::new`] looks for, in any case.
@@ -125,20 +125,28 @@ impl MemoryTrigger {
         Self { store, asks: Arc::new(asks), begun: Arc::default() }
     }
 
-    /// Notes that a wish is being fulfilled.
-    pub(crate) fn begin(&self, key: &str) {
+    /// Notes that a user's wish is being fulfilled.
+    pub(crate) fn begin(&self, wish: BegunWish) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if begun.len() >= MOST_BEGUN {
-            begun.pop_first();
+        if begun.contains(&wish) {
+            return;
         }
-        begun.insert(key.to_owned());
+        if begun.len() >= MOST_BEGUN {
+            begun.pop_front();
+        }
+        begun.push_back(wish);
     }
 
     /// Notes that the turn of a wish is over, and says whether this process had begun to fulfil it.
-    pub(crate) fn end(&self, key: &str) -> bool {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+    pub(crate) fn end(&self, wish: &BegunWish) -> bool {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = begun.iter().position(|other| other == wish);
+        at.and_then(|at| begun.remove(at)).is_some()
     }
 }
+
+/// Whose wish it is, if anybody's, and the key under which it is added.
+pub(crate) type BegunWish = (Option<String>, String);
 
 /// FNV-1a of a text.
 pub(crate) fn fingerprint(text: &str) -> String {
@@ -170,4 +178,27 @@ fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
             ))),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_graph::store::MemoryStore;
+
+    use super::*;
+
+    fn wish(nth: usize) -> BegunWish {
+        (Some("ada".to_owned()), format!("t/{nth}"))
+    }
+
+    #[test]
+    fn wishes_are_those_of_their_users_and_the_oldest_are_given_up() {
+        let trigger = MemoryTrigger::new(Arc::new(StoreMemory::new(Arc::new(MemoryStore::new()))));
+        (0..MOST_BEGUN).for_each(|nth| trigger.begin(wish(nth)));
+        trigger.begin(wish(0));
+        assert!(!trigger.end(&(Some("bob".to_owned()), "t/1".to_owned())));
+        assert!(trigger.end(&wish(1)) && !trigger.end(&wish(1)));
+        (MOST_BEGUN..MOST_BEGUN + 3).for_each(|nth| trigger.begin(wish(nth)));
+        let is_left: Vec<_> = [0, 2, 3, 4, MOST_BEGUN].map(|nth| trigger.end(&wish(nth))).into();
+        assert_eq!(is_left, [false, false, true, true, true]);
+    }
 }

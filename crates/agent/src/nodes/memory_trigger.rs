@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
-    memory::{NOBODY, fingerprint, owner},
+    memory::{BegunWish, NOBODY, fingerprint, owner},
     texts,
 };
 
@@ -17,12 +17,12 @@ use crate::{
 /// failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(trigger) = &deps.memory else { return };
-    let Some(wish) = Wish::of(&state, &cx) else { return };
-    trigger.begin(&wish.key);
+    let Some(wish) = Wish::of(trigger, &state, &cx) else { return };
+    trigger.begin(wish.begun());
     // An input without a message says nothing new.
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
     if newest.is_some_and(|newest| newest.id == wish.message.id) {
-        wish.fulfil(trigger, &deps.config, &state, &cx);
+        wish.fulfil(trigger, &deps.config, &cx);
     }
 }
 
@@ -30,48 +30,53 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
 /// it. A memory that has is given the same key once more.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     if let Some(trigger) = &deps.memory
-        && let Some(wish) = Wish::of(state, cx)
-        && !trigger.end(&wish.key)
+        && let Some(wish) = Wish::of(trigger, state, cx)
+        && !trigger.end(&wish.begun())
     {
-        wish.fulfil(trigger, &deps.config, state, cx);
+        wish.fulfil(trigger, &deps.config, cx);
     }
 }
 
-/// What the user said last, and may want remembered.
+/// What the user said last and wants remembered, or what nobody knows of whether they do.
 struct Wish {
     message: Message,
+    user: Option<String>,
     /// Equal for the same message of a thread, also on its branches, wherever it is reckoned.
     key: String,
+    /// What kept the trigger from saying whether it is one.
+    panic: Option<String>,
 }
 
 impl Wish {
-    fn of(state: &AgentState, cx: &Cx) -> Option<Self> {
+    fn of(trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Option<Self> {
         let begins_a_turn = |message: &&Message| {
             message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
         };
-        let message = state.messages.iter().rev().find(begins_a_turn)?.clone();
+        let message = state.messages.iter().rev().find(begins_a_turn)?;
+        let panic = match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&message.content))) {
+            Ok(true) => None,
+            Ok(false) => return None,
+            Err(panic) => Some(texts::panic(&*panic)),
+        };
         let thread = cx.thread().map_or("", ThreadId::as_str);
         let key = format!("{thread}/{}/{}", message.id, fingerprint(&message.content));
-        Some(Self { message, key })
+        Some(Self { message: message.clone(), user: owner(state, cx.thread()), key, panic })
     }
 
-    /// Hands it to the memory in the background, if it is one.
-    fn fulfil(self, trigger: &MemoryTrigger, config: &ReactConfig, state: &AgentState, cx: &Cx) {
-        match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&self.message.content))) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(panic) => {
-                return events::memory_failed(
-                    cx,
-                    &format!("the trigger panicked: {}", texts::panic(&*panic)),
-                );
-            }
+    fn begun(&self) -> BegunWish {
+        (self.user.clone(), self.key.clone())
+    }
+
+    /// Hands it to the memory in the background.
+    fn fulfil(self, trigger: &MemoryTrigger, config: &ReactConfig, cx: &Cx) {
+        let Self { message, user, key, panic } = self;
+        if let Some(panic) = panic {
+            return events::memory_failed(cx, &format!("the trigger panicked: {panic}"));
         }
-        let Some(user_id) = owner(state, cx.thread()) else { return events::memory_failed(cx, NOBODY) };
+        let Some(user_id) = user else { return events::memory_failed(cx, NOBODY) };
         let (trigger, config, background) = (trigger.clone(), config.clone(), cx.clone());
         let cx = cx.clone();
         background.spawn(async move {
-            let Self { message, key } = self;
             let store = AssertUnwindSafe(async { trigger.store.add(vec![message], &user_id, &key).await });
             let stored = tokio::select! {
                 stored = store.catch_unwind() => stored,
