@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     root::{Found, Workspace},
-    walk::Walk,
+    walk::{GITIGNORE, Walk},
 };
 use crate::{FileChanges, SnapshotError, SnapshotFuture, Snapshots, thread_folders::ThreadFolders};
 
@@ -64,6 +64,8 @@ enum Entry {
     Program(String),
     /// A symbolic link to this.
     Link(String),
+    /// A `.gitignore` of this content that is ignored itself: neither told nor put back, but it says what else was ignored.
+    Rules(String),
     /// Something that could not be read, with all that is below it if it is a folder: neither told nor put back.
     Unknown,
 }
@@ -100,7 +102,7 @@ impl FileSnapshots {
         let mut wanted = BTreeSet::new();
         for name in trees {
             for entry in self.tree(thread, name)?.0.into_values() {
-                if let Entry::File(hash) | Entry::Program(hash) = entry {
+                if let Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash) = entry {
                     wanted.insert(hash);
                 }
             }
@@ -150,11 +152,12 @@ impl FileSnapshots {
         let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
         let start = self.workspace.find(".").map_err(unkept)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
-        let (mut tree, mut bytes) = (Tree::default(), 0);
-        while let Some(item) = walk.next().map_err(unkept)? {
-            let Some(path) = self.path_of(&item.real) else { continue };
-            let Some((entry, content)) = self.look(&item.real)? else { continue };
-            if let (Entry::File(hash) | Entry::Program(hash), Some(content)) = (&entry, &content) {
+        let mut tree = Tree::default();
+        let mut bytes = 0;
+        let mut keep = |path: String, (entry, content): Seen| {
+            if let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash), Some(content)) =
+                (&entry, &content)
+            {
                 bytes += content.len() as u64;
                 if bytes > MAX_BYTES {
                     let most = MAX_BYTES >> 20;
@@ -165,6 +168,22 @@ impl FileSnapshots {
             tree.0.insert(path, entry);
             if tree.0.len() > MAX_FILES {
                 return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
+            }
+            Ok(())
+        };
+        let mut listed = BTreeSet::new();
+        while let Some(item) = walk.next().map_err(unkept)? {
+            let Some(path) = self.path_of(&item.real) else { continue };
+            let Some(seen) = self.look(&item.real)? else { continue };
+            if item.real.ends_with(GITIGNORE) {
+                listed.insert(path.clone());
+            }
+            keep(path, seen)?;
+        }
+        for real in &walk.followed {
+            let Some(path) = self.path_of(real).filter(|path| !listed.contains(path)) else { continue };
+            if let Some((Entry::File(hash) | Entry::Program(hash), content)) = self.look(real)? {
+                keep(path, (Entry::Rules(hash), content))?;
             }
         }
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));

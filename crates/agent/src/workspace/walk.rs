@@ -17,6 +17,9 @@ use super::{
     root::{Found, Workspace, is_reserved},
 };
 
+/// The file whose lines say what is ignored.
+pub(super) const GITIGNORE: &str = ".gitignore";
+
 /// Far more than anybody writes by hand.
 const MAX_GITIGNORE_BYTES: u64 = 1 << 20;
 
@@ -38,6 +41,8 @@ pub(super) struct Walk<'a> {
     levels: Vec<Level>,
     /// The directories that could not be read.
     pub(super) unreadable: Vec<PathBuf>,
+    /// Every `.gitignore` that it followed, also those that ignore themselves.
+    pub(super) followed: Vec<PathBuf>,
 }
 
 struct Level {
@@ -58,8 +63,14 @@ impl<'a> Walk<'a> {
         start: &Found,
         stop: &'a CancellationToken,
     ) -> Result<Self, ToolError> {
-        let mut walk =
-            Self { workspace, stop, above: Vec::new(), levels: Vec::new(), unreadable: Vec::new() };
+        let mut walk = Self {
+            workspace,
+            stop,
+            above: Vec::new(),
+            levels: Vec::new(),
+            unreadable: Vec::new(),
+            followed: Vec::new(),
+        };
         let above: Vec<&Path> =
             start.real.ancestors().skip(1).take_while(|dir| dir.starts_with(workspace.root())).collect();
         for dir in above.into_iter().rev() {
@@ -107,13 +118,14 @@ impl<'a> Walk<'a> {
             .is_some_and(|verdict| verdict.is_ignore())
     }
 
-    fn read(&self, dir: &Path) -> Result<io::Result<Level>, ToolError> {
+    fn read(&mut self, dir: &Path) -> Result<io::Result<Level>, ToolError> {
         let entries = match self.entries(dir) {
             Ok(entries) => entries,
             Err(error) => return Ok(Err(error)),
         };
-        let has_rules = entries.iter().any(|entry| entry.name == ".gitignore");
+        let has_rules = entries.iter().any(|entry| entry.name == GITIGNORE);
         let rules = if has_rules { self.rules_of(dir)? } else { None };
+        self.followed.extend(rules.is_some().then(|| dir.join(GITIGNORE)));
         Ok(Ok(Level { entries: entries.into_iter(), rules }))
     }
 
@@ -136,7 +148,7 @@ impl<'a> Walk<'a> {
 
     /// The rules in the `.gitignore` of `dir`, if there is one and it is a regular file, as git wants it.
     fn rules_of(&self, dir: &Path) -> Result<Option<Gitignore>, ToolError> {
-        let real = dir.join(".gitignore");
+        let real = dir.join(GITIGNORE);
         let shown = self.workspace.show(&real);
         let Ok((file, _)) = self.workspace.open_file(&Found { real, shown: shown.clone() }) else {
             return Ok(None);
@@ -148,12 +160,16 @@ impl<'a> Walk<'a> {
         if bytes.len() as u64 > MAX_GITIGNORE_BYTES {
             return Err(unusable(&"it is larger than 1 MiB"));
         }
-        let text = String::from_utf8_lossy(&bytes);
-        let mut builder = GitignoreBuilder::new(dir);
-        for line in text.trim_start_matches('\u{feff}').lines() {
-            // A line that is no pattern matches nothing, for git too.
-            let _ = builder.add_line(None, line);
-        }
-        builder.build().map(Some).map_err(|error| unusable(&error))
+        rules(dir, &bytes).map(Some).map_err(|error| unusable(&error))
     }
+}
+
+/// The rules of a `.gitignore` with this content, in `dir`.
+pub(super) fn rules(dir: &Path, content: &[u8]) -> Result<Gitignore, ignore::Error> {
+    let mut builder = GitignoreBuilder::new(dir);
+    for line in String::from_utf8_lossy(content).trim_start_matches('\u{feff}').lines() {
+        // A line that is no pattern matches nothing, for git too.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build()
 }

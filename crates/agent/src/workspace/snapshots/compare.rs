@@ -54,7 +54,7 @@ impl FileSnapshots {
             None => Ok(Some(String::new())),
             Some(Entry::Unknown) => Ok(None),
             Some(Entry::Link(target)) => Ok(Some(format!("-> {target}\n"))),
-            Some(Entry::File(hash) | Entry::Program(hash)) => {
+            Some(Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) => {
                 let content = self.read(thread, hash)?;
                 let is_text = content.len() <= MAX_TEXT_BYTES && !is_binary(&content);
                 Ok(String::from_utf8(content).ok().filter(|_| is_text))
@@ -64,14 +64,25 @@ impl FileSnapshots {
 }
 
 impl Tree {
-    /// The paths that have something else in `later`, in order; not those of which that is not known.
+    /// The paths that have something else in `later`, in order; not those of which that is not known, nor those ignored in both.
     pub(super) fn changed<'a>(&'a self, later: &'a Self) -> Vec<&'a String> {
         let paths: BTreeSet<&String> = self.0.keys().chain(later.0.keys()).collect();
         let differs = |path: &&String| {
-            let (was, is) = (self.0.get(*path), later.0.get(*path));
-            was != is && !self.is_unknown(path) && !later.is_unknown(path)
+            let is_seen = [self, later].iter().any(|tree| match tree.0.get(*path) {
+                None | Some(Entry::Rules(_)) => false,
+                Some(_) => true,
+            });
+            is_seen && self.at(path) != later.at(path) && !self.is_unknown(path) && !later.is_unknown(path)
         };
         paths.into_iter().filter(differs).collect()
+    }
+
+    /// What was at a path, ignored or not.
+    pub(super) fn at(&self, path: &str) -> Option<Entry> {
+        match self.0.get(path)? {
+            Entry::Rules(hash) => Some(Entry::File(hash.clone())),
+            entry => Some(entry.clone()),
+        }
     }
 
     /// Whether what was at a path, or at a folder above it, could not be read.

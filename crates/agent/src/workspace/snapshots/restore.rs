@@ -4,16 +4,19 @@ use std::{
     collections::{BTreeMap, btree_map},
     fs, io,
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::Gitignore;
 use tokio_util::sync::CancellationToken;
 
 use super::{Entry, FileSnapshots, is_nothing};
 use crate::{
     FileChanges, SnapshotError,
-    workspace::store::{PREFIX, make_directories},
+    workspace::{
+        store::{PREFIX, make_directories},
+        walk::{self, GITIGNORE},
+    },
 };
 
 /// Why files were not put back.
@@ -76,7 +79,9 @@ impl FileSnapshots {
                 foreign.push(path.clone());
             }
             let content = match &found {
-                Some(Entry::File(hash) | Entry::Program(hash)) => self.read(thread, hash)?,
+                Some(Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) => {
+                    self.read(thread, hash)?
+                }
                 Some(Entry::Link(_) | Entry::Unknown) | None => Vec::new(),
             };
             steps.push((path, found, content));
@@ -102,15 +107,15 @@ impl FileSnapshots {
             let (old, new) = (self.tree(thread, &round.before)?, self.tree(thread, &round.after)?);
             let rules = self.rules(thread, &old.0)?;
             for path in old.changed(&new) {
-                let (was, is) = (old.0.get(path), new.0.get(path).cloned());
+                let (was, is) = (old.at(path), new.at(path));
                 match doings.entry(path.clone()) {
                     btree_map::Entry::Vacant(first) => {
                         let was_ignored = self.is_ignored(&rules, path);
-                        first.insert(Doing { found: was.cloned(), left: is, was_ignored, is_foreign: false });
+                        first.insert(Doing { found: was, left: is, was_ignored, is_foreign: false });
                     }
                     btree_map::Entry::Occupied(mut earlier) => {
                         let doing = earlier.get_mut();
-                        doing.is_foreign |= was != doing.left.as_ref() && was != doing.found.as_ref();
+                        doing.is_foreign |= was != doing.left && was != doing.found;
                         doing.left = is;
                     }
                 }
@@ -165,40 +170,37 @@ impl FileSnapshots {
         Ok(())
     }
 
-    /// The rules of every `.gitignore` of a tree, with the folders that they are about; the deepest first.
+    /// The rules of every `.gitignore` of a tree, by the folders that they are about.
     fn rules(
         &self,
         thread: &str,
         tree: &BTreeMap<String, Entry>,
-    ) -> Result<Vec<(String, Gitignore)>, SnapshotError> {
-        let mut rules = Vec::new();
+    ) -> Result<BTreeMap<PathBuf, Gitignore>, SnapshotError> {
+        let mut rules = BTreeMap::new();
         for (path, entry) in tree {
-            let folder = match path.strip_suffix(".gitignore") {
-                Some(folder) if folder.is_empty() || folder.ends_with('/') => folder,
-                _ => continue,
-            };
-            let (Entry::File(hash) | Entry::Program(hash)) = entry else { continue };
-            let content = self.read(thread, hash)?;
-            let mut builder = GitignoreBuilder::new(self.workspace.root().join(folder));
-            for line in String::from_utf8_lossy(&content).lines() {
-                // A line that is no pattern matches nothing, for git too.
-                let _ = builder.add_line(None, line);
-            }
-            if let Ok(built) = builder.build() {
-                rules.push((folder.to_owned(), built));
+            let real = self.workspace.root().join(path);
+            let (Some(folder), true) = (real.parent(), real.ends_with(GITIGNORE)) else { continue };
+            let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) = entry else { continue };
+            if let Ok(built) = walk::rules(folder, &self.read(thread, hash)?) {
+                rules.insert(folder.to_owned(), built);
             }
         }
-        rules.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
         Ok(rules)
     }
 
-    fn is_ignored(&self, rules: &[(String, Gitignore)], path: &str) -> bool {
+    /// Whether a walk would not have come to a path: it, or a folder on the way to it, is ignored.
+    fn is_ignored(&self, rules: &BTreeMap<PathBuf, Gitignore>, path: &str) -> bool {
         let real = self.workspace.root().join(path);
-        let about = rules.iter().filter(|(folder, _)| path.starts_with(folder));
-        about
-            .map(|(_, rules)| rules.matched_path_or_any_parents(&real, false))
-            .find(|verdict| !verdict.is_none())
-            .is_some_and(|verdict| verdict.is_ignore())
+        let mut way = real.ancestors().take_while(|at| *at != self.workspace.root());
+        way.any(|at| {
+            // The rule nearest to it has the last word.
+            at.ancestors()
+                .skip(1)
+                .filter_map(|folder| rules.get(folder))
+                .map(|rules| rules.matched(at, at != real))
+                .find(|verdict| !verdict.is_none())
+                .is_some_and(|verdict| verdict.is_ignore())
+        })
     }
 }
 

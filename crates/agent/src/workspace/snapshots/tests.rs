@@ -281,6 +281,49 @@ fn what_was_ignored_before_is_not_deleted() {
 }
 
 #[test]
+fn what_was_ignored_in_a_way_that_is_hard_to_see_is_not_deleted() {
+    // With a mark of its encoding; by a file that ignores itself; below a folder that is ignored, and wanted again in vain.
+    for (rules, file) in [
+        ("\u{feff}secret\n", "secret"),
+        ("*\n", "secret"),
+        ("*\n", "sub/secret"),
+        ("sub/\n!sub/secret\n", "sub/secret"),
+    ] {
+        let at = Watched::new();
+        at.place.file("dir/.gitignore", rules);
+        let file = format!("dir/{file}");
+        at.place.file(&file, "s");
+        at.place.file("a", "1");
+        let before = at.keep();
+        at.place.file("dir/.gitignore", "");
+        at.place.file("a", "2");
+        let after = at.keep();
+        assert!(at.changes(&before, &after).contains(&format!("made {file}")), "{rules:?}");
+        at.restore(&after, &before, false).unwrap();
+        assert_eq!((at.read(&file), at.read("a")), (Some("s".into()), Some("1".into())), "{rules:?}");
+        assert_eq!(at.read("dir/.gitignore").unwrap(), rules, "the tools changed it");
+    }
+}
+
+#[test]
+fn rules_that_ignore_themselves_are_neither_told_nor_put_back() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.place.file("old/.gitignore", "*\n");
+    let before = at.keep();
+    at.place.file("venv/.gitignore", "*\n");
+    at.place.file("venv/lib", "l");
+    at.place.file("old/.gitignore", "*\n# more\n");
+    at.place.file("a", "2");
+    let after = at.keep();
+    assert_eq!(at.changes(&before, &after), ["changed a"]);
+    assert_eq!(at.files.prune("t", &[before.clone(), after.clone()].into()).unwrap(), 0);
+    at.restore(&after, &before, false).unwrap();
+    assert_eq!(at.read("venv/.gitignore").unwrap(), "*\n");
+    assert_eq!(at.read("old/.gitignore").unwrap(), "*\n# more\n");
+}
+
+#[test]
 fn a_restore_that_was_stopped_can_be_done_again() {
     let at = Watched::new();
     for name in ["a", "b", "c"] {
