@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map},
-    fs, io,
+    fmt, fs, io,
     io::Write,
     path::{Path, PathBuf},
 };
@@ -35,6 +35,15 @@ pub enum RestoreError {
     Failed(#[from] SnapshotError),
 }
 
+/// A file to be put back.
+pub(super) struct Step {
+    path: String,
+    /// What was there when it was looked whether that may be done.
+    now: Option<Entry>,
+    wanted: Option<Entry>,
+    content: Vec<u8>,
+}
+
 /// What rounds did to a file.
 struct Doing {
     /// What the first of them that changed it found.
@@ -63,7 +72,17 @@ impl FileSnapshots {
         overwrite: bool,
     ) -> Result<FileChanges, RestoreError> {
         let _turn = self.workspace.edit_turn();
-        let stop = CancellationToken::new();
+        let steps = self.steps(thread, rounds, overwrite)?;
+        self.take(thread, steps)
+    }
+
+    /// What there is to do, if that may be done.
+    pub(super) fn steps(
+        &self,
+        thread: &str,
+        rounds: &[FileChanges],
+        overwrite: bool,
+    ) -> Result<Vec<Step>, RestoreError> {
         let (mut steps, mut foreign) = (Vec::new(), Vec::new());
         for (path, doing) in self.doings(thread, rounds)? {
             let Doing { found, left, was_ignored, is_foreign } = doing;
@@ -84,17 +103,25 @@ impl FileSnapshots {
                 }
                 Some(Entry::Link(_) | Entry::Unknown) | None => Vec::new(),
             };
-            steps.push((path, found, content));
+            steps.push(Step { path, now, wanted: found, content });
         }
-        if !foreign.is_empty() {
-            return Err(RestoreError::Changed(foreign));
-        }
-        let before = self.keep_now(thread, &stop)?;
         // What is in the way goes first: a file may be where a folder was.
-        steps.sort_by_key(|(_, wanted, _)| wanted.is_some());
-        for (path, wanted, content) in steps {
-            let put = self.put(&path, wanted.as_ref(), &content);
-            put.map_err(|error| SnapshotError(format!("file '{path}' cannot be put back: {error}")))?;
+        steps.sort_by_key(|step| step.wanted.is_some());
+        if foreign.is_empty() { Ok(steps) } else { Err(RestoreError::Changed(foreign)) }
+    }
+
+    /// Does it, and tells what that changed.
+    pub(super) fn take(&self, thread: &str, steps: Vec<Step>) -> Result<FileChanges, RestoreError> {
+        let stop = CancellationToken::new();
+        let before = self.keep_now(thread, &stop)?;
+        for Step { path, now, wanted, content } in steps {
+            let failed =
+                |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be put back: {why}"));
+            // Keeping what is there took its time.
+            if self.now(&path)? != now {
+                return Err(failed(&"it was changed right now; look at it, and do it again").into());
+            }
+            self.put(&path, wanted.as_ref(), &content).map_err(|error| failed(&error))?;
         }
         let after = self.keep_now(thread, &stop)?;
         Ok(self.compared(thread, before, after)?)

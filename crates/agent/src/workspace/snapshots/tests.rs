@@ -324,6 +324,33 @@ fn rules_that_ignore_themselves_are_neither_told_nor_put_back() {
 }
 
 #[test]
+fn what_is_changed_while_files_are_put_back_is_not_overwritten() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.place.file("b", "1");
+    let before = at.keep();
+    at.place.file("a", "2");
+    at.place.file("b", "2");
+    at.place.file("new", "2");
+    let after = at.keep();
+    for overwrite in [false, true] {
+        let steps = at.files.steps("t", &[round(&before, &after)], overwrite).unwrap();
+        at.place.file("b", "mine");
+        let error = at.files.take("t", steps).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "file 'b' cannot be put back: it was changed right now; look at it, and do it again"
+        );
+        assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("1".into(), "mine".into()));
+        at.place.file("b", "2");
+    }
+    let steps = at.files.steps("t", &[round(&after, &before)], false).unwrap();
+    at.place.file("new", "mine");
+    at.files.take("t", steps).unwrap_err();
+    assert_eq!(at.read("new").unwrap(), "mine");
+}
+
+#[test]
 fn a_restore_that_was_stopped_can_be_done_again() {
     let at = Watched::new();
     for name in ["a", "b", "c"] {
