@@ -25,7 +25,7 @@ fn tools(server: &WireServer) -> Vec<String> {
 
 #[tokio::test]
 async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
-    for toml in ["[memory]\n", "[memory]\nstore = \"file\"\n", "[memory]\npath = \"mine.db\"\n"] {
+    for toml in ["[memory]\n", "[memory]\nstore = \"file\"\n", "[memory]\npath = \"notes/memory.db\"\n"] {
         let place = Place::new();
         place.file("agent.toml", toml);
         let record = call("c1", "record_to_memory", r#"{"content":["Mia is my cat"]}"#);
@@ -78,6 +78,10 @@ async fn a_memory_is_looked_at_and_changed_by_hand() {
     let added = place.run(&["memory", "add", "I like\ngreen tea", "--json"]).await.ok().lines();
     let id = added[0]["id"].as_str().unwrap().to_owned();
     place.run(&["memory", "add", "I like coffee"]).await.ok();
+    let (long, files) = ("茶".repeat(60), ["--config", "files.toml"]);
+    place.run(&[&["memory", "add", "tea", "--user", &long], &files[..]].concat()).await.ok();
+    let found = place.run(&[&["memory", "list", "--user", &long], &files[..]].concat()).await.ok().stdout;
+    assert_eq!(found.lines().count(), 2, "{found}");
     place.run(&["memory", "add", "tea \u{1b}[2J", "--user", "ada"]).await.ok();
     let found = place.run(&["memory", "search", "tea OR (", "--json"]).await.ok().lines();
     assert_eq!((found.len(), &found[0]["id"], &found[0]["text"]), (1, &added[0]["id"], &added[0]["text"]));
@@ -131,6 +135,34 @@ async fn a_memory_elsewhere_is_opened_only_if_a_file_says_so() {
         "thread `t` remembers a memory outside of its folder, which is not opened unless you name it: repeat `--config FILE`",
     );
     place.run(&[&run[..], &["--config", "agent.toml"]].concat()).await.ok();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_memory_below_the_folder_is_not_led_out_of_it_by_a_link() {
+    use std::os::unix::fs::symlink;
+
+    let place = Place::new();
+    place.file("agent.toml", "[memory]\npath = \"notes/deep/memory.db\"\n");
+    let add = ["memory", "add", "I like tea", "--config", "agent.toml"];
+    place.run(&["memory", "list", "--config", "agent.toml"]).await.ok();
+    assert!(!place.work().join("notes").exists(), "looking makes nothing");
+    place.run(&add).await.ok();
+    assert!(
+        place.work().join("notes/deep/memory.db").exists() && place.work().join("notes/.gitignore").exists()
+    );
+    let elsewhere = place.beside("elsewhere");
+    for link in ["notes/deep/memory.db", "notes/deep", "notes"] {
+        std::fs::rename(place.work().join(link), &elsewhere).unwrap();
+        symlink(&elsewhere, place.work().join(link)).unwrap();
+        let ran = place.run(&add).await;
+        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        let wanted = "cannot use the database `notes/deep/memory.db` of the memory: `";
+        assert!(ran.stderr.contains(wanted) && ran.stderr.contains(&format!("{link}` is a link")));
+        std::fs::remove_file(place.work().join(link)).unwrap();
+        std::fs::rename(&elsewhere, place.work().join(link)).unwrap();
+    }
+    place.run(&add).await.ok();
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use superstep::{
 
 use crate::{
     exit::{Exit, Failure},
-    place::Place,
+    place::{Place, below},
     settings::Chosen,
 };
 
@@ -136,11 +136,15 @@ impl Memory {
 
     /// Opens it, and makes it if there is none.
     pub(crate) fn open(&self, place: &Place, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
-        let path = self.path.as_ref().map(|path| cwd.join(path));
         match self.store {
             Kind::Sqlite => {
-                let path = match path {
-                    Some(path) => path,
+                let path = match &self.path {
+                    Some(path) if path.is_absolute() => path.clone(),
+                    Some(path) => below(cwd, path).map_err(|cause| {
+                        let path = path.display();
+                        let message = format!("cannot use the database `{path}` of the memory: {cause}");
+                        Failure::new(Exit::Database, message)
+                    })?,
                     None => place.database()?.to_owned(),
                 };
                 let store =

@@ -135,6 +135,24 @@ pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
     if real.is_dir() { Ok(real) } else { Err(wrong("it is no folder")) }
 }
 
+/// Where a file is, or can be made, that a plain path below a folder says; the folders on the way are made.
+///
+/// # Errors    One cannot be made; or it or the file is a link, which may lead out of the folder.
+pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
+    let mut path = folder.to_owned();
+    let mut parts = file.components().peekable();
+    while let Some(part) = parts.next() {
+        path.push(part);
+        if parts.peek().is_some() {
+            make_private_folder(&path)?;
+        }
+        if fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink()) {
+            return Err(io::Error::other(format!("`{}` is a link", path.display())));
+        }
+    }
+    Ok(path)
+}
+
 /// Makes a folder for its owner only, out of sight of git.
 fn make_private_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
