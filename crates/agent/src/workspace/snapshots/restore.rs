@@ -10,7 +10,7 @@ use std::{
 use ignore::gitignore::Gitignore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, is_nothing};
+use super::{Entry, FileSnapshots, is_nothing, is_program};
 use crate::{
     FileChanges, SnapshotError,
     workspace::{
@@ -185,12 +185,16 @@ impl FileSnapshots {
             link.into_temp_path().persist(&real)?;
             return Ok(());
         }
+        let there = fs::symlink_metadata(&real).ok().filter(fs::Metadata::is_file);
         #[cfg(unix)]
         {
             let mode = if matches!(entry, Entry::Program(_)) { 0o777 } else { 0o666 };
             builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
         }
         let mut file = builder.tempfile_in(directory)?;
+        if let Some(there) = there {
+            file.as_file().set_permissions(permissions(&there, matches!(entry, Entry::Program(_))))?;
+        }
         file.write_all(content)?;
         file.as_file().sync_all()?;
         file.persist(&real)?;
@@ -229,6 +233,24 @@ impl FileSnapshots {
                 .is_some_and(|verdict| verdict.is_ignore())
         })
     }
+}
+
+/// Those of a file, but that it may be executed, or not.
+#[cfg(unix)]
+fn permissions(there: &fs::Metadata, is_program_then: bool) -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = there.permissions().mode() & 0o777;
+    fs::Permissions::from_mode(match is_program_then {
+        same if same == is_program(there) => mode,
+        // Whoever may read it may execute it.
+        true => mode | (mode & 0o444) >> 2,
+        false => mode & !0o111,
+    })
+}
+
+#[cfg(not(unix))]
+fn permissions(there: &fs::Metadata, _: bool) -> fs::Permissions {
+    there.permissions()
 }
 
 #[cfg(unix)]

@@ -350,6 +350,29 @@ fn what_is_changed_while_files_are_put_back_is_not_overwritten() {
     assert_eq!(at.read("new").unwrap(), "mine");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_put_back_stays_as_private_as_it_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let at = Watched::new();
+    let mode = |path: &str| fs::metadata(at.place.at(path)).unwrap().permissions().mode() & 0o777;
+    let files =
+        [("plain", 0o600, 0o600), ("run", 0o700, 0o600), ("read", 0o640, 0o750), ("own", 0o710, 0o710)];
+    for (path, was, _) in files {
+        at.place.file(path, "1");
+        permit(at.place.at(path), was);
+    }
+    let before = at.keep();
+    for (path, _, is) in files {
+        at.place.file(path, "2");
+        permit(at.place.at(path), is);
+    }
+    at.restore(&at.keep(), &before, false).unwrap();
+    for (path, was, _) in files {
+        assert_eq!((mode(path), at.read(path).unwrap()), (was, "1".into()), "{path}");
+    }
+}
+
 #[test]
 fn a_restore_that_was_stopped_can_be_done_again() {
     let at = Watched::new();
