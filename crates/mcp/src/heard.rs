@@ -22,6 +22,8 @@ use rmcp::{
 use serde_json::Value;
 use superstep_llm::ToolCx;
 
+use crate::unsent::Unsent;
+
 /// How many messages are kept for a call that is to come.
 const MOST_KEPT: usize = 100;
 
@@ -167,14 +169,15 @@ impl ClientHandler for Ears {
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Overheard<T> {
-    type Error = T::Error;
+impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Overheard<T> {
+    type Error = Unsent;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
-        self.transport.send(message)
+    ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
+        let sent = self.transport.send(message);
+        async { sent.await.map_err(Into::into) }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
@@ -185,8 +188,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Overheard<T> {
         Some(message)
     }
 
-    async fn close(&mut self) -> Result<(), T::Error> {
-        self.transport.close().await
+    async fn close(&mut self) -> Result<(), Unsent> {
+        self.transport.close().await.map_err(Into::into)
     }
 }
 

@@ -10,6 +10,7 @@ mod heard;
 mod names;
 mod server;
 mod tool;
+mod unsent;
 
 pub use config::{Ask, McpConfig, McpConfigError, Place};
 pub use server::{McpError, McpServer};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rmcp::{
-    Peer, RoleClient, ServiceError,
+    ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId,
         ServerResult, Tool as RemoteTool, ToolAnnotations,
@@ -14,7 +14,13 @@ use serde_json::Value;
 use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
 use tokio::{runtime::Handle, time::sleep};
 
-use crate::{Ask, Place, connection::Connection, content, server::Link};
+use crate::{
+    Ask, Place,
+    connection::Connection,
+    content,
+    server::Link,
+    unsent::{Fate, Unsent},
+};
 
 /// The most characters of a description that a model is told.
 const LONGEST_DESCRIPTION: usize = 8_000;
@@ -74,21 +80,38 @@ impl McpTool {
                 failed(format!("the MCP server `{server}` wants something that this program does not do"))
             }
             Err(ServiceError::McpError(error)) => failed(error.message.into_owned()),
-            Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
-                self.link.forget(&connection).await;
-                failed(format!(
-                    "the MCP server `{server}` was lost during this call, so nobody knows what came of it; the next call \
-                     starts it again"
-                ))
-            }
+            Err(ServiceError::TransportClosed) => Err(self.lost(&connection, "").await),
+            Err(ServiceError::TransportSend(error)) => match error.error.downcast_ref::<Unsent>() {
+                Some(unsent) if unsent.fate == Fate::Refused => {
+                    failed(format!("the MCP server `{server}` refused this call: {unsent}"))
+                }
+                Some(unsent) if unsent.fate == Fate::NotThere => {
+                    self.link.forget(&connection).await;
+                    failed(format!(
+                        "the MCP server `{server}` did not get this call: {unsent}; the next call starts it again"
+                    ))
+                }
+                Some(unsent) => Err(self.lost(&connection, &format!(" ({unsent})")).await),
+                None => Err(self.lost(&connection, "").await),
+            },
             Err(error) => failed(error.to_string()),
         }
+    }
+
+    /// Leaves a connection that broke while a call was out.
+    async fn lost(&self, connection: &Arc<Connection>, cause: &str) -> ToolError {
+        self.link.forget(connection).await;
+        ToolError::failed(format!(
+            "the MCP server `{}` was lost during this call{cause}, so nobody knows what came of it; the next call starts it \
+             again",
+            self.link.name
+        ))
     }
 
     /// Sends the call, and waits for what comes of it.
     async fn ask(
         &self,
-        connection: &Connection,
+        connection: &Arc<Connection>,
         args: Value,
         cx: &ToolCx,
     ) -> Result<ServerResult, ServiceError> {
@@ -99,7 +122,7 @@ impl McpTool {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
         let _listening = connection.service().listen(sent.progress_token.clone(), cx);
-        let mut out = Out { peer: connection.peer(), id: Some(sent.id.clone()) };
+        let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()) };
         let result = sent.await_response().await;
         out.id = None;
         result
@@ -107,19 +130,20 @@ impl McpTool {
 }
 
 /// A call that is out. Dropped, it is cancelled.
-struct Out<'a> {
-    peer: &'a Peer<RoleClient>,
+struct Out {
+    connection: Arc<Connection>,
     id: Option<RequestId>,
 }
 
-impl Drop for Out<'_> {
+impl Drop for Out {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
-        let peer = self.peer.clone();
+        // Kept until then, for a connection that nobody has any more is closed.
+        let connection = self.connection.clone();
         runtime.spawn(async move {
             let why = "nobody waits for it any more".to_owned();
             // A server that cannot be told is lost, and the call with it.
-            let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
+            let _ = connection.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
         });
     }
 }

@@ -3,13 +3,18 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
-use superstep::mcp::{McpConfig, McpServer, Place};
+use superstep::{
+    llm::{ToolCx, ToolError},
+    mcp::{McpConfig, McpServer, Place},
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
+    time::timeout,
 };
 
 use super::{call, tool};
@@ -57,8 +62,21 @@ async fn answer(stream: TcpStream, asked: Asked) {
             continue;
         };
         let method = body["method"].as_str().unwrap_or_default().to_owned();
+        let arguments = &body["params"]["arguments"];
         asked.lock().unwrap().push((method.clone(), head.get("x-key").cloned()));
         let result = match &*method {
+            "tools/call"
+                if arguments["session"].as_str() == head.get("mcp-session-id").map(String::as_str) =>
+            {
+                let gone = b"HTTP/1.1 404 gone\r\ncontent-length: 0\r\n\r\n";
+                let _ = stream.write_all(gone).await;
+                continue;
+            }
+            "tools/call" if !arguments["answer"].is_null() => {
+                let answer = arguments["answer"].as_str().unwrap_or_default();
+                let _ = stream.write_all(answer.as_bytes()).await;
+                if answer.is_empty() { continue } else { return }
+            }
             "initialize" => json!({
                 "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "far", "version": "1"},
@@ -72,8 +90,10 @@ async fn answer(stream: TcpStream, asked: Asked) {
         } else {
             let body = json!({"jsonrpc": "2.0", "id": body["id"], "result": result}).to_string();
             let length = body.len();
+            let sessions = asked.lock().unwrap().iter().filter(|(method, _)| method == "initialize").count();
             format!(
-                "HTTP/1.1 200 yes\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+                "HTTP/1.1 200 yes\r\ncontent-type: application/json\r\nmcp-session-id: s{sessions}\r\n\
+                 content-length: {length}\r\n\r\n{body}"
             )
         };
         if stream.write_all(response.as_bytes()).await.is_err() {
@@ -127,4 +147,121 @@ async fn a_header_that_is_none_is_refused_without_its_value() {
     headers.insert("x-key".into(), "two\nlines".into());
     let error = McpServer::connect("far", config).await.unwrap_err().to_string();
     assert_eq!(error, "MCP server `far`: header `x-key` has a name or a value that HTTP does not allow");
+}
+
+/// A call that is answered with this, after which the connection is closed; with nothing, it is not answered at all.
+fn answered(answer: &str) -> Value {
+    json!({ "answer": answer })
+}
+
+fn methods(asked: &Asked) -> Vec<String> {
+    asked.lock().unwrap().iter().map(|(method, _)| method.clone()).collect()
+}
+
+/// Waits until the server was asked this last.
+async fn sees(asked: &Asked, wanted: &str) {
+    let seen = async {
+        while methods(asked).last().is_none_or(|last| last != wanted) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), seen).await.unwrap_or_else(|_| panic!("it saw: {:?}", methods(asked)));
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_says_so_without_what_the_server_writes_and_keeps_the_connection() {
+    let (url, asked) = serve().await;
+    let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
+    for status in
+        ["401 no", "403 no", "413 large", "429 often", "401 no\r\nwww-authenticate: Bearer realm=\"sk-1\""]
+    {
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 15\r\n\r\nthe key is sk-1");
+        let refused = call(&server, "far_look", answered(&answer)).await.unwrap_err().to_string();
+        assert_eq!(refused, format!("the MCP server `far` refused this call: HTTP {}", &status[..3]));
+    }
+    assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
+    assert_eq!(methods(&asked).iter().filter(|method| *method == "initialize").count(), 1);
+}
+
+#[tokio::test]
+async fn a_call_is_in_doubt_if_the_answer_breaks_and_the_next_one_connects_again() {
+    let (url, asked) = serve().await;
+    let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
+    let broken = [
+        ("HTTP/1.1 502 gone\r\ncontent-length: 0\r\n\r\n", "HTTP 502"),
+        (
+            "HTTP/1.1 200 yes\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nsk-1",
+            "its answer is neither JSON",
+        ),
+        (
+            "HTTP/1.1 200 yes\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nsk-1",
+            "none of the protocol",
+        ),
+        ("HTTP/1.1 200 yes\r\ncontent-le", "connection closed"),
+    ];
+    for (connections, (answer, cause)) in broken.into_iter().enumerate() {
+        let lost = call(&server, "far_look", answered(answer)).await.unwrap_err().to_string();
+        assert!(
+            lost.starts_with("the MCP server `far` was lost during this call (") && lost.contains(cause),
+            "{lost}"
+        );
+        assert!(
+            lost.ends_with("), so nobody knows what came of it; the next call starts it again"),
+            "{lost}"
+        );
+        assert!(!lost.contains("sk-1") && !lost.contains("127.0.0.1"), "{lost}");
+        assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
+        let connected = methods(&asked).iter().filter(|method| *method == "initialize").count();
+        assert_eq!(connected, connections + 2, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_begun_again() {
+    let (url, asked) = serve().await;
+    let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
+    assert_eq!(call(&server, "far_look", json!({ "session": "s1" })).await.unwrap(), "far away");
+    assert_eq!(methods(&asked).iter().filter(|method| *method == "initialize").count(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_or_takes_too_long_is_cancelled_at_the_address() {
+    let (url, asked) = serve().await;
+    let config = McpConfig { call_timeout: Duration::from_millis(300), ..McpConfig::http(url) };
+    let server = McpServer::connect("far", config).await.unwrap();
+    let late = call(&server, "far_look", answered("")).await.unwrap_err();
+    assert_eq!(late.to_string(), "the MCP server `far` did not answer in 300 ms");
+    sees(&asked, "notifications/cancelled").await;
+    // It may be another server by now.
+    assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
+    assert_eq!(methods(&asked).iter().filter(|method| *method == "initialize").count(), 2);
+    let cx = ToolCx::new("c1");
+    let cancel = cx.cancel.clone();
+    let before = methods(&asked).len();
+    let look = tool(&server, "far_look");
+    let (ended, ()) = tokio::join!(look.call(answered(""), cx), async {
+        while methods(&asked).len() == before {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+    });
+    assert_eq!(ended.unwrap_err(), ToolError::failed("cancelled"));
+    sees(&asked, "notifications/cancelled").await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_ends_the_beginning() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = BufReader::new(stream);
+            if request(&mut stream).await.is_some() {
+                let _ = stream.write_all(b"HTTP/1.1 401 no\r\ncontent-length: 4\r\n\r\nsk-1").await;
+            }
+        }
+    });
+    let error = McpServer::connect("far", McpConfig::http(url)).await.unwrap_err().to_string();
+    assert!(error.starts_with("MCP server `far`: ") && error.contains("HTTP 401"), "{error}");
+    assert!(!error.contains("sk-1") && !error.contains("127.0.0.1"), "{error}");
 }

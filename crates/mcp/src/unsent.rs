@@ -1,0 +1,136 @@
+//! Messages that did not get to a server, or to which it had no answer.
+
+use std::{
+    error::Error,
+    fmt,
+    io::{self, ErrorKind},
+};
+
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+/// The longest cause, in bytes.
+const LONGEST: usize = 300;
+
+/// Why a message was not sent. What the server writes about it is left out, and so is its address: both may have secrets.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) fate: Fate,
+    cause: String,
+}
+
+/// What became of a message that was not sent as it should have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The server is there, and does nothing about it.
+    Refused,
+    /// It did not get to the server.
+    NotThere,
+    /// Nobody knows.
+    InDoubt,
+}
+
+impl Unsent {
+    fn new(fate: Fate, cause: impl Into<String>) -> Self {
+        let mut cause: String = cause.into();
+        cause.truncate(cause.floor_char_boundary(LONGEST));
+        Self { fate, cause }
+    }
+
+    /// Something that is wrong with the connection; the first cause says it without the address.
+    fn broken(error: &(dyn Error + 'static)) -> Self {
+        let mut first = error;
+        while let Some(cause) = first.source() {
+            first = cause;
+        }
+        let is_refused = first
+            .downcast_ref::<io::Error>()
+            .is_some_and(|cause| cause.kind() == ErrorKind::ConnectionRefused);
+        Self::new(if is_refused { Fate::NotThere } else { Fate::InDoubt }, first.to_string())
+    }
+
+    fn status(status: u16) -> Self {
+        // A proxy gives up with these, too, and the server behind it may go on.
+        let is_refused = (400..500).contains(&status) && status != 408;
+        Self::new(if is_refused { Fate::Refused } else { Fate::InDoubt }, format!("HTTP {status}"))
+    }
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+impl Error for Unsent {}
+
+impl From<io::Error> for Unsent {
+    fn from(error: io::Error) -> Self {
+        Self::broken(&error)
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for Unsent {
+    fn from(error: StreamableHttpError<E>) -> Self {
+        use StreamableHttpError as Http;
+        match error {
+            Http::HttpStatus(error) => Self::status(error.status),
+            Http::AuthRequired(_) => Self::status(401),
+            Http::InsufficientScope(_) => Self::status(403),
+            Http::UnexpectedServerResponse(text) => match status_of(&text) {
+                Some(status) => Self::status(status),
+                None => Self::new(Fate::InDoubt, "its answer is none of the protocol"),
+            },
+            Http::UnexpectedContentType(_) => {
+                Self::new(Fate::InDoubt, "its answer is neither JSON nor a stream of events")
+            }
+            Http::ReservedHeaderConflict(name) => {
+                Self::new(Fate::Refused, format!("the header `{name}` is for the protocol alone"))
+            }
+            Http::SessionExpired => Self::new(Fate::NotThere, "it ended the session (HTTP 404)"),
+            Http::ReinitializationFailed(_) => {
+                Self::new(Fate::NotThere, "it ended the session, and does not begin another")
+            }
+            Http::Client(error) => Self::broken(&error),
+            error => Self::broken(&error),
+        }
+    }
+}
+
+/// The status that the text begins with, in which rmcp puts what it has no kind for.
+fn status_of(text: &str) -> Option<u16> {
+    text.strip_prefix("HTTP ")?.get(..3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_writes_is_not_passed_on() {
+        let unsent = |text: &'static str| {
+            Unsent::from(StreamableHttpError::<io::Error>::UnexpectedServerResponse(text.into()))
+        };
+        let refused = unsent("HTTP 403 Forbidden: the key sk-1 is none");
+        assert_eq!((refused.fate, &*refused.to_string()), (Fate::Refused, "HTTP 403"));
+        let unreadable = unsent("no JSON: sk-1");
+        assert_eq!(
+            (unreadable.fate, &*unreadable.to_string()),
+            (Fate::InDoubt, "its answer is none of the protocol")
+        );
+    }
+
+    #[test]
+    fn a_call_is_in_doubt_unless_it_is_certain_that_nobody_ran_it() {
+        let fate = |kind: ErrorKind| Unsent::from(io::Error::from(kind)).fate;
+        assert_eq!(
+            (fate(ErrorKind::ConnectionRefused), fate(ErrorKind::BrokenPipe)),
+            (Fate::NotThere, Fate::InDoubt)
+        );
+        let fates = [401, 408, 413, 429, 500, 502].map(|status| Unsent::status(status).fate);
+        assert_eq!(
+            fates,
+            [Fate::Refused, Fate::InDoubt, Fate::Refused, Fate::Refused, Fate::InDoubt, Fate::InDoubt]
+        );
+        assert_eq!(Unsent::new(Fate::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
+    }
+}
