@@ -56,6 +56,27 @@ pub enum Returned<T, S: State, R> {
     Command(Command<S, R>),
 }
 
+/// What is told of a called graph, see [`Cx::call_watched`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Seen<'a, T> {
+    /// Its state: after each of its supersteps, of which its input is the first, and as it goes on after an interrupt or a crash.
+    State(&'a T),
+    /// It waits, for an answer from outside or because the run is to stop: it does nothing more in this run.
+    Waits,
+}
+
+/// Who is told of a called graph.
+pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
+
+/// What there is to a call beside the graph and its input.
+enum How<T> {
+    Plain,
+    /// It begins with this state.
+    From(T),
+    Watched(Watch<T>),
+}
+
 /// The same, before types are looked at.
 enum Ran<T: State> {
     Completed {
@@ -171,7 +192,25 @@ impl Cx {
         graph: &CompiledGraph<T>,
         input: T::Update,
     ) -> Result<T, NodeError> {
-        match self.run_graph(key, graph, input, None).await? {
+        match self.run_graph(key, graph, input, How::Plain).await? {
+            Ran::Completed { state, .. } => Ok(state),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
+    }
+
+    /// Like [`call`](Self::call), and tells how far the graph is, for callers that may stop waiting for it: what was told
+    /// last is what they know of it then.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call).
+    pub async fn call_watched<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        watch: impl Fn(Seen<'_, T>) + Send + Sync + 'static,
+    ) -> Result<T, NodeError> {
+        match self.run_graph(key, graph, input, How::Watched(Arc::new(watch))).await? {
             Ran::Completed { state, .. } => Ok(state),
             Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
         }
@@ -187,7 +226,7 @@ impl Cx {
         graph: &CompiledGraph<T>,
         input: T::Update,
     ) -> Result<Returned<T, S, R>, NodeError> {
-        match self.run_graph(key, graph, input, None).await? {
+        match self.run_graph(key, graph, input, How::Plain).await? {
             Ran::Completed { state, .. } => Ok(Returned::State(state)),
             Ran::Left(command) => self.command(command).map(Returned::Command),
         }
@@ -223,7 +262,7 @@ impl Cx {
         graph: &CompiledGraph<S>,
         state: S,
     ) -> Result<S::Update, NodeError> {
-        match self.run_graph("", graph, S::update(), Some(state)).await? {
+        match self.run_graph("", graph, S::update(), How::From(state)).await? {
             Ran::Completed { made, .. } => Ok(made.into_iter().reduce(Update::then).unwrap_or_default()),
             Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
         }
@@ -235,7 +274,7 @@ impl Cx {
         graph: &CompiledGraph<S>,
         state: S,
     ) -> Result<Command<S, R>, NodeError> {
-        match self.run_graph("", graph, S::update(), Some(state)).await? {
+        match self.run_graph("", graph, S::update(), How::From(state)).await? {
             Ran::Completed { made, .. } => {
                 Ok(Command::update(made.into_iter().reduce(Update::then).unwrap_or_default()))
             }
@@ -257,12 +296,18 @@ impl Cx {
         key: &str,
         graph: &CompiledGraph<T>,
         input: T::Update,
-        seed: Option<T>,
+        how: How<T>,
     ) -> Result<Ran<T>, NodeError> {
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
         // The thread is named after the checkpoint, and the keys of all its tasks.
         self.settle().await;
+        let (seed, watch) = match how {
+            How::Plain => (None, None),
+            How::From(state) => (Some(state), None),
+            How::Watched(watch) => (None, Some(watch)),
+        };
         let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
+        let call = Call { watch: watch.clone(), ..call };
         if call.standing.along.is_some()
             && let Some(astray) = Box::pin(self.strays(key, &call)).await?
         {
@@ -315,6 +360,9 @@ impl Cx {
             Called::Suspended => self.run.desk.ask(self.task, Asked::Breakpoint),
             Called::Cancelled => self.run.desk.ask(self.task, Asked::Cancelled),
             Called::Drained => self.run.desk.ask(self.task, Asked::Drained),
+        }
+        if let Some(watch) = watch {
+            watch(Seen::Waits);
         }
         // As with an interrupt, there is nothing that the node could catch.
         pending().await
@@ -387,7 +435,7 @@ impl Cx {
         let answers = run.desk.given(self.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|below| (below, segment));
         let graph = graph.inner().clone();
-        Ok(Call { graph, own, input, seed, answers, standing, events })
+        Ok(Call { graph, own, input, seed, answers, standing, events, watch: None })
     }
 
     /// The thread of a called graph that is replayed, and who is told what its tasks learn.

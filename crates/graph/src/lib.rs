@@ -66,7 +66,7 @@ pub use barrier::{Arrive, Arrived, Barrier};
 pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use cache::CachePolicy;
-pub use call::{CallError, Persistence, Returned};
+pub use call::{CallError, Persistence, Returned, Seen};
 pub use channel::{Channel, Migrate, Stored};
 pub use checkpoint::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Commit, Lease, Loaded,

@@ -317,6 +317,7 @@ impl<S: State> Driver<S> {
                     Output::Commit(plan) => {
                         self.note_targets(run);
                         self.fold(plan)?;
+                        self.show_state();
                         if self.hold.is_some() {
                             let control = run.control().expect("a commit is pending");
                             self.compare_superstep(&control)?;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     Answers, CompiledGraph, Cx, END, FailureKind, Interrupt, NodeError, NodeFailure, NodeOptions,
-    Persistence, Route, RunConfig, RunError, START, State, StateGraph, Status, ThreadId,
+    Persistence, Route, RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,
 };
 
 use crate::support::{Backend, Calls, Plain, failed, head, line, names, on_every_store, say, t};
@@ -102,6 +102,33 @@ on_every_store! {
         let sub = backend.open().history(&ThreadId::from("t\u{1f}sub:0@3"), Default::default()).await.unwrap();
         let main = backend.open().history(&"t".into(), Default::default()).await.unwrap();
         assert_eq!((sub.len(), main.len()), (4, 4));
+    }
+
+    async fn who_watches_a_graph_sees_each_of_its_states_and_that_it_waits(backend: Backend) {
+        let (calls, seen) = (Calls::default(), Arc::new(Mutex::new(Vec::new())));
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("parent");
+            let with = (asking(&calls), seen.clone());
+            type With = (CompiledGraph<Plain>, Arc<Mutex<Vec<String>>>);
+            let p = graph.add_node_with("p", with, async |(sub, seen): With, _: Plain, cx: Cx| {
+                let watch = move |told: Seen<'_, Plain>| {
+                    seen.lock().unwrap().push(match told {
+                        Seen::State(state) => state.said(),
+                        told => format!("{told:?}"),
+                    });
+                };
+                Ok::<_, NodeError>(say(&cx.call_watched("", &sub, say("in"), watch).await?.said()))
+            });
+            graph.add_edge(START, p);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(asked.status, Status::Interrupted);
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), ["in", "in s1", "Waits"]);
+        // It goes on with what it had.
+        let end = make().resume(answer("q", "R")).await.unwrap();
+        assert_eq!(end.state.said(), "in s1 R");
+        assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
     }
 
     async fn e3_a_graph_that_is_called_in_a_node_does_not_run_its_finished_steps_again(backend: Backend) {

@@ -7,7 +7,8 @@ use superstep_engine::Control;
 
 use super::{Begin, Driver, limits};
 use crate::{
-    Checkpointer, Event, History, RunConfig, RunError, Segment, Source, State, Status, ThreadId,
+    Checkpointer, Event, History, RunConfig, RunError, Seen, Segment, Source, State, Status, ThreadId,
+    call::Watch,
     checkpoint::own::TASK,
     compiled::Inner,
     cx::Standing,
@@ -31,6 +32,8 @@ pub(crate) struct Call<T: State> {
     pub(crate) events: Option<(Arc<dyn Below>, Segment)>,
     /// Its place is its own, and none if it is kept nowhere.
     pub(crate) standing: Standing,
+    /// Who is told how far it is.
+    pub(crate) watch: Option<Watch<T>>,
 }
 
 /// How it ended.
@@ -66,11 +69,12 @@ pub(super) struct Inside<S: State> {
     answers: Vec<Given>,
     /// What was written so far, if it began with the caller's state.
     pub(super) made: Option<Made<S>>,
+    watch: Option<Watch<S>>,
 }
 
 /// See [`Cx::call`](crate::Cx::call).
 pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
-    let Call { graph, own, input, seed, answers, standing, events } = call;
+    let Call { graph, own, input, seed, answers, standing, events, watch } = call;
     let (config, place) = (standing.config.clone(), standing.place.clone());
     let limits = match limits(&graph, &config) {
         Ok(limits) => limits,
@@ -79,7 +83,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
     let mut driver: Driver<T> =
         Driver::new(graph, standing, events.map(|(below, segment)| Events::inside(below, segment)));
     let made = seed.is_some().then(Made::default);
-    driver.inside = Some(Inside { answers, made });
+    driver.inside = Some(Inside { answers, made, watch });
     let begin = match place {
         Some((checkpointer, thread)) => {
             driver.begin_inside(checkpointer, thread, own, input, seed, &config).await
@@ -131,6 +135,7 @@ impl<S: State> Driver<S> {
         if let Some(inside) = &mut self.inside {
             inside.made = made;
         }
+        self.show_state();
         self.go_on(meta.control, tasks, config)
     }
 
@@ -155,6 +160,13 @@ impl<S: State> Driver<S> {
             }
         }
         Some(fresh)
+    }
+
+    /// Shows the caller its state, if the caller looks.
+    pub(super) fn show_state(&self) {
+        if let Some(watch) = self.inside.as_ref().and_then(|inside| inside.watch.as_ref()) {
+            watch(Seen::State(&self.state));
+        }
     }
 
     /// Whether it began with the state of the graph that called it.
