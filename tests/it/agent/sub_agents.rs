@@ -1,6 +1,7 @@
 //! Agents that are tools of other agents.
 
 mod crash;
+mod spent;
 
 use std::{
     sync::{Arc, Mutex},

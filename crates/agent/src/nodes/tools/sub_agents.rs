@@ -1,8 +1,10 @@
 //! Calls of sub-agents: each is a run of another graph inside this node.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use serde_json::Value;
-use superstep_graph::{State, chain};
-use superstep_llm::Message;
+use superstep_graph::{Seen, State, chain};
+use superstep_llm::{Message, Usage};
 
 use super::{
     Executor, Pending,
@@ -33,18 +35,46 @@ impl Executor {
             .granted(spent.grant(&self.deps.config.budget, share));
         let key = format!("{name}.{position}");
         let limit = agent.timeout.or(self.deps.config.tool_timeout);
+        let watched = Arc::new(Watched::default());
+        let watch = {
+            let watched = watched.clone();
+            move |seen: Seen<'_, AgentState>| watched.see(&seen)
+        };
         let text = tokio::select! {
             biased;
             // First, for a graph that has heard of the cancel would take this node along with it.
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
             () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
             () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
-            ended = self.cx.call(&key, &agent.graph, input) => match ended {
+            ended = self.cx.call_watched(&key, &agent.graph, input, watch) => match ended {
                 Ok(state) => return reply(name, state),
                 Err(error) => texts::failed(name, &chain(error.cause())),
             },
         };
-        Done { executed: true, ..Done::said(text) }
+        Done { executed: true, ..watched.done(text) }
+    }
+}
+
+/// What is known of a sub-agent while it runs.
+#[derive(Default)]
+struct Watched {
+    spent: Mutex<Usage>,
+}
+
+impl Watched {
+    fn see(&self, seen: &Seen<'_, AgentState>) {
+        if let Seen::State(state) = seen {
+            *self.spent() = state.usage;
+        }
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Usage> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a call came to that has no reply.
+    fn done(&self, text: String) -> Done {
+        Done { usage: Some(*self.spent()), ..Done::said(text) }
     }
 }
 

@@ -1,0 +1,75 @@
+//! What sub-agents spend, and the time that they have.
+
+use superstep::{
+    TokioClock,
+    agent::{AtLimit, Limit},
+};
+
+use super::*;
+
+/// What so many requests took.
+fn of(requests: usize) -> Usage {
+    let requests = u64::try_from(requests).unwrap();
+    Usage { input_tokens: 40 * requests, output_tokens: 10 * requests }
+}
+
+/// A run on the clock of the test.
+fn timed() -> RunConfig {
+    RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..t() }
+}
+
+fn patient() -> ReactConfig {
+    ReactConfig { tool_timeout: None, ..preset() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sub_agent_spent_counts_however_it_ended() {
+    let rounds: &[&[(&str, &str)]] = &[&[ECHO], &[HANG]];
+    let (soon, ms) = (Duration::from_millis(40), Duration::from_millis);
+    let limit = Limit { max: 1, at: AtLimit::Fail, ..preset().limit };
+    let budget = Budget { wall: Some(soon), reserve_final: true, ..Budget::default() };
+    for ended in ["timed out", "budget exhausted", "interrupted by the user", "limit of 1"] {
+        let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG]]), caller("digger", rounds));
+        let config = match ended {
+            "limit of 1" => ReactConfig { limit: limit.clone(), ..patient() },
+            _ => patient(),
+        };
+        let mut own = sub("digger", agent(&digger, &kit, &["echo", "hang"]).config(config)).share(1.0);
+        if ended == "timed out" {
+            own = own.timeout(soon);
+        }
+        let mut config = patient();
+        if ended == "budget exhausted" {
+            config.budget = budget.clone();
+        }
+        let agent = agent(&boss, &kit, &[]).config(config).sub_agent(own);
+        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        let run = timed();
+        let token = run.cancel.clone();
+        let cancel = async {
+            tokio::time::sleep(ms(80)).await;
+            token.cancel();
+        };
+        let (end, ()) = tokio::join!(agent.process_input(agent.input("go"), run), cancel);
+        let state = end.unwrap().state;
+        assert!(state.tool_result_history[0].contains(ended), "{ended}: {:?}", state.tool_result_history);
+        assert!(digger.asked() > 0, "{ended}");
+        assert_eq!(state.usage, of(boss.asked() + digger.asked()), "{ended}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sub_agent_spent_before_it_asked_counts_when_its_time_is_over_after_the_answer() {
+    let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
+    let (boss, digger) = (caller("boss", &[&[DIG]]), caller("digger", &[&[SEND], &[HANG]]));
+    let open = || {
+        let own = sub("digger", agent(&digger, &kit, &["send", "hang"]).config(patient()));
+        let agent = agent(&boss, &kit, &[]).sub_agent(own.timeout(Duration::from_millis(40)));
+        agent.checkpointer(store.clone()).build().unwrap()
+    };
+    let asked = open().process_message("go", t()).await.unwrap();
+    let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
+    let reply = open().resume(RunConfig { answers, ..t() }).await.unwrap();
+    assert!(reply.final_reply.contains("timed out after 40 ms"), "{}", reply.final_reply);
+    assert_eq!((digger.asked(), reply.usage), (2, of(4)));
+}
