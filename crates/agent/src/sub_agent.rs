@@ -51,7 +51,7 @@ impl SubAgent {
     }
 
     /// Sets how long a call may take, in place of the caller's [`ReactConfig::tool_timeout`](crate::ReactConfig::tool_timeout).
-    /// What it waits for answers from outside does not count.
+    /// It does not end one that waits for an answer from outside, and begins anew after the answer.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }

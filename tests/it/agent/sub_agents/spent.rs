@@ -2,7 +2,7 @@
 
 use superstep::{
     TokioClock,
-    agent::{AtLimit, Limit},
+    agent::{AtLimit, Limit, ToolMode},
 };
 
 use super::*;
@@ -72,4 +72,34 @@ async fn what_a_sub_agent_spent_before_it_asked_counts_when_its_time_is_over_aft
     let reply = open().resume(RunConfig { answers, ..t() }).await.unwrap();
     assert!(reply.final_reply.contains("timed out after 40 ms"), "{}", reply.final_reply);
     assert_eq!((digger.asked(), reply.usage), (2, of(4)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_clock_ends_a_sub_agent_that_waits_for_an_answer_while_another_one_works() {
+    let asks = ("asker", r#"{"task":"ask"}"#);
+    let slow = ("slow", r#"{"x":"a"}"#);
+    let budget = Budget { wall: Some(Duration::from_millis(200)), ..Budget::default() };
+    for (budget, result) in [(Budget::default(), "r:a"), (budget, "budget exhausted")] {
+        let kit = Kit::default();
+        let (boss, asker) = (caller("boss", &[&[asks, DIG]]), caller("asker", &[&[SEND]]));
+        let digger = caller("digger", &[&[slow]]);
+        let config = ReactConfig {
+            tool_mode: ToolMode::Parallel { max: 4 },
+            tool_timeout: Some(Duration::from_millis(70)),
+            budget,
+            ..preset()
+        };
+        let own = sub("digger", agent(&digger, &kit, &["slow"]).config(patient())).share(1.0);
+        let agent = agent(&boss, &kit, &[]).config(config).sub_agent(own.timeout(Duration::from_secs(1)));
+        let agent = agent.sub_agent(sub("asker", self::agent(&asker, &kit, &["send"])));
+        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        let asked = agent.process_message("go", timed()).await.unwrap();
+        assert_eq!((asked.outcome, asked.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
+        let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
+        let reply = agent.resume(RunConfig { answers, ..timed() }).await.unwrap();
+        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        assert!(reply.final_reply.starts_with("boss: asker: sent, "), "{}", reply.final_reply);
+        assert!(state.tool_result_history[1].contains(result), "{:?}", state.tool_result_history);
+        assert_eq!((kit.n("send"), kit.n("slow")), (1, 1));
+    }
 }

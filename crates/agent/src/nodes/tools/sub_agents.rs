@@ -1,6 +1,12 @@
 //! Calls of sub-agents: each is a run of another graph inside this node.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    future::pending,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use serde_json::Value;
 use superstep_graph::{Seen, State, chain};
@@ -44,8 +50,10 @@ impl Executor {
             biased;
             // First, for a graph that has heard of the cancel would take this node along with it.
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
-            () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
-            () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
+            () = watched.while_at_work(expire(limit)) => {
+                texts::timed_out(name, limit.unwrap_or_default().as_millis())
+            }
+            () = watched.while_at_work(until(self.out_of_time)) => texts::BUDGET_STOPPED.to_owned(),
             ended = self.cx.call_watched(&key, &agent.graph, input, watch) => match ended {
                 Ok(state) => return reply(name, state),
                 Err(error) => texts::failed(name, &chain(error.cause())),
@@ -59,17 +67,29 @@ impl Executor {
 #[derive(Default)]
 struct Watched {
     spent: Mutex<Usage>,
+    /// Whether it waits for an answer from outside.
+    waits: AtomicBool,
 }
 
 impl Watched {
     fn see(&self, seen: &Seen<'_, AgentState>) {
-        if let Seen::State(state) = seen {
-            *self.spent() = state.usage;
+        match seen {
+            Seen::State(state) => *self.spent() = state.usage,
+            Seen::Waits => self.waits.store(true, Ordering::Relaxed),
+            _ => {}
         }
     }
 
     fn spent(&self) -> MutexGuard<'_, Usage> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end of its time, which does not come for one that waits itself.
+    async fn while_at_work(&self, end: impl Future<Output = ()>) {
+        end.await;
+        if self.waits.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
     }
 
     /// What a call came to that has no reply.
