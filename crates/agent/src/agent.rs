@@ -394,7 +394,8 @@ impl<S: HasAgent> Agent<S> {
     /// whose memory is then used on this thread, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
     /// [`process_input`](Self::process_input).
     pub fn input(&self, text: &str) -> S::Update {
-        S::agent_update(AgentState::update().messages([Message::user(text)]))
+        // A turn that is given up leaves its schema behind.
+        S::agent_update(AgentState::update().messages([Message::user(text)]).output_schema(None))
     }
 
     /// Answers a message.

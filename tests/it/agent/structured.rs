@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    RunConfig,
+    OnUnfinished, RunConfig,
     agent::{Agent, AgentError, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
 };
 use superstep_testing::{
@@ -267,6 +267,24 @@ fn g39_a_value_of_a_type_that_is_no_object() {
             matches!(&error, ExtractError::NoOutput { reply } if reply.outcome == Some(AgentOutcome::LlmError))
         );
         assert!(error.to_string().starts_with("the turn ended without a value: No answer: "), "{error}");
+    });
+}
+
+#[test]
+fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
+    paused(async {
+        let model = ScriptedModel::new(Script::new([call("c1", "send", r#"{"to":"a"}"#), txt("hello")]));
+        let scenario = Scenario::new([]).tools(&["send"]);
+        let agent = scenario.agent(Arc::new(model.clone()), &Kit::default()).approve_by_interrupt();
+        let agent = agent.checkpointer(Arc::new(superstep::MemoryCheckpointer::new())).build().unwrap();
+        let asked = agent.extract::<City>("the second city?", RunConfig::thread("t")).await.unwrap_err();
+        let ExtractError::NoOutput { reply } = asked else { panic!("{asked}") };
+        assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
+        let on_unfinished = OnUnfinished::Discard;
+        let reply = agent.process_message("hi", RunConfig { on_unfinished, ..RunConfig::thread("t") }).await;
+        let reply = reply.unwrap();
+        assert_eq!((reply.final_reply.as_str(), reply.outcome), ("hello", Some(AgentOutcome::Completed)));
+        assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
     });
 }
 
