@@ -17,8 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger,
-    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory,
-    nodes::finish::Finishing, react_graph_as, steer,
+    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, nodes::finish,
+    react_graph_as, steer,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -309,7 +309,7 @@ impl AgentBuilder {
                 return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
             }
         }
-        if let Some(problem) = Finishing::problem(&config.finish) {
+        if let Some(problem) = config.finish.schema.as_ref().and_then(finish::problem) {
             return Err(AgentError::ReplySchema { problem });
         }
         let mut registry = ToolRegistry::new();

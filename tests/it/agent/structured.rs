@@ -289,6 +289,25 @@ fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
 }
 
 #[test]
+fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_asked() {
+    paused(async {
+        let (agent, model) = agent(super::preset(), [txt("hello")]);
+        let input = agent.input("go").output_schema(json!({"type": "nunber"}));
+        let error = agent.process_input(input, RunConfig::thread("t")).await.unwrap_err();
+        let text = superstep::chain(&error);
+        assert!(
+            text.contains("the schema of the turn's reply, `output_schema`, is no JSON Schema: "),
+            "{text}"
+        );
+        assert_eq!(model.requests().len(), 0);
+        // Whoever goes on without it can.
+        let on_unfinished = OnUnfinished::Discard;
+        let reply = agent.process_message("hi", RunConfig { on_unfinished, ..RunConfig::thread("t") }).await;
+        assert_eq!(reply.unwrap().final_reply, "hello");
+    });
+}
+
+#[test]
 fn a_schema_that_is_none_is_refused_before_anybody_is_asked() {
     let build = |schema: Value| {
         let finish = Finish { schema: Some(schema), ..Finish::default() };

@@ -47,12 +47,6 @@ impl<'a> Finishing<'a> {
         }
     }
 
-    /// What is wrong with the schema of the configuration, as the end of a sentence that begins with it.
-    pub(crate) fn problem(finish: &Finish) -> Option<String> {
-        let schema = finish.schema.as_ref()?;
-        ArgumentCheck::new(&spec("the reply", text_schema(schema))).err()
-    }
-
     /// The tool whose call ends the turn, if that is how it ends.
     pub(super) fn tool(&self) -> Option<ToolSpec> {
         let by_tool = match self.schema {
@@ -132,6 +126,11 @@ impl<'a> Finishing<'a> {
         let whole = || output.as_ref().map(Value::to_string).unwrap_or_default();
         Finished { reply: text.map(str::to_owned).or(response).unwrap_or_else(whole), output }
     }
+}
+
+/// What is wrong with a schema of replies, as the end of a sentence that begins with it.
+pub(crate) fn problem(schema: &Value) -> Option<String> {
+    ArgumentCheck::new(&spec("the reply", text_schema(schema))).err()
 }
 
 /// What a round of calls changes in which the finish tool was called: `calls` has how each was read, if it was one of those.

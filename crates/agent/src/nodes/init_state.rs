@@ -2,13 +2,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use superstep_graph::{Cx, State};
+use superstep_graph::{Cx, NodeError, State};
 
-use super::budget::of_turn;
+use super::{budget::of_turn, finish::problem};
 use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig};
 
 /// Resets what belongs to one turn; the conversation stays.
-pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: Cx) -> AgentStateUpdate {
+///
+/// # Errors
+/// If the schema that came with the input is none: no reply could fit it.
+pub(crate) async fn init_state(
+    config: Arc<ReactConfig>,
+    state: AgentState,
+    cx: Cx,
+) -> Result<AgentStateUpdate, NodeError> {
+    if let Some(problem) = state.output_schema.as_ref().and_then(problem) {
+        return Err(NodeError::new(NoSchema(problem)).fatal());
+    }
     let config = of_turn(config, &state);
     let mut update = AgentState::update();
     if state.output.is_some() || !state.output_problem.is_empty() {
@@ -18,7 +28,7 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: 
     if context != state.context {
         update = update.context(context);
     }
-    update
+    Ok(update
         .current_step(0u32)
         .max_steps(config.limit.max)
         .llm_calls(0u32)
@@ -38,5 +48,12 @@ pub(crate) async fn init_state(config: Arc<ReactConfig>, state: AgentState, cx: 
         .error(None)
         .hook_error(None)
         .final_reply("")
-        .metadata(Metadata::default())
+        .metadata(Metadata::default()))
 }
+
+/// The schema of a turn that is none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the schema of the turn's reply, `output_schema`, {0}; begin the turn again with another one, or without"
+)]
+struct NoSchema(String);
