@@ -62,7 +62,8 @@ pub struct AgentState {
     pub model_requests: u32,
     /// Tokens of this turn; estimated where the provider did not tell, see [`LastAnswer::estimated`].
     pub usage: Usage,
-    /// The same by the names of the models, once another than the main one was asked in this turn; before that, nothing.
+    /// The same by the names of the models, once another than the main one was asked in this turn, by sub-agents too; before
+    /// that, nothing, but in a turn that another agent asked for, which tells always.
     pub usage_by_model: BTreeMap<String, Usage>,
     /// The name of the model that gave the last answer of this turn, if the main one could not be asked in it; it is asked
     /// first for the next one.

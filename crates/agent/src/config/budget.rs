@@ -23,7 +23,7 @@ pub struct Budget {
     pub reserve_final: bool,
 }
 
-/// What may be spent on tokens, in any currency.
+/// What may be spent on tokens, in any currency. All tokens of the turn count at these prices, whichever model took them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {

@@ -110,7 +110,8 @@ impl Asked {
     }
 }
 
-/// The tokens of the turn by model, these included: nothing as long as only the main model was asked.
+/// The tokens of the turn by model, these included: nothing as long as only the main model was asked, unless by an agent that
+/// calls this one, and cannot know which that is.
 pub(super) fn by_model(
     state: &AgentState,
     main: &str,
@@ -118,7 +119,7 @@ pub(super) fn by_model(
 ) -> BTreeMap<String, Usage> {
     let mut sum = state.usage_by_model.clone();
     if sum.is_empty() {
-        if spent.iter().all(|(model, _)| model == main) {
+        if state.granted.is_none() && spent.iter().all(|(model, _)| model == main) {
             return sum;
         }
         sum.insert(main.to_owned(), state.usage);

@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{Cx, NodeError, State, Update};
-use superstep_llm::Role;
+use superstep_llm::{Role, Usage};
 use tokio::{sync::RwLock, time::Instant};
 
 use self::{
@@ -23,6 +23,7 @@ use self::{
     permit::Verdict,
 };
 use super::{
+    asked::by_model,
     budget::{Spent, of_turn},
     finish::settle,
     steered::is_waiting,
@@ -89,6 +90,12 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
     if !usage.is_empty() {
         update = update.usage(usage.into_iter().fold(state.usage, |all, usage| all + usage));
+        let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
+        let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
+        let by_model = by_model(state, run.deps.models.main.name(), spent);
+        if !by_model.is_empty() {
+            update = update.usage_by_model(by_model);
+        }
     }
     let written = written(&outer, &answers)?;
     let update = ended(&run, &answers, stop, update).await?;

@@ -103,3 +103,28 @@ async fn no_clock_ends_a_sub_agent_that_waits_for_an_answer_while_another_one_wo
         assert_eq!((kit.n("send"), kit.n("slow")), (1, 1));
     }
 }
+
+#[tokio::test]
+async fn what_sub_agents_spend_is_told_by_their_models() {
+    let kit = Kit::default();
+    let deep = caller("deep", &[&[ECHO]]);
+    let middle = caller("middle", &[&[("deep", r#"{"task":"deeper"}"#)]]);
+    let boss = caller("boss", &[&[("middle", r#"{"task":"a"}"#), DIG], &[ECHO]]);
+    // A model may be the caller's own.
+    let digger = caller("boss", &[&[ECHO]]);
+    let between = agent(&middle, &kit, &[]).sub_agent(sub("deep", agent(&deep, &kit, &["echo"])));
+    let agent = agent(&boss, &kit, &["echo"]).sub_agent(sub("middle", between));
+    let agent = agent.sub_agent(sub("digger", self::agent(&digger, &kit, &["echo"]))).build().unwrap();
+    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let by_model: Vec<_> = state.usage_by_model.iter().map(|(model, usage)| (&**model, *usage)).collect();
+    assert_eq!(by_model, [("boss", of(5)), ("deep", of(2)), ("middle", of(2))]);
+    assert_eq!((state.usage, &state.metadata.usage_by_model), (of(9), &state.usage_by_model));
+}
+
+#[tokio::test]
+async fn a_turn_of_one_model_tells_nothing_by_model_whoever_asked_it() {
+    let (kit, boss, digger) = (Kit::default(), caller("m", &[&[DIG]]), caller("m", &[&[ECHO]]));
+    let agent = office(&kit, &boss, &digger).build().unwrap();
+    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    assert_eq!((state.usage, state.usage_by_model.len()), (of(4), 0));
+}

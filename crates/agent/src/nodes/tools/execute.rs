@@ -1,6 +1,7 @@
 //! Executing one call.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -59,9 +60,11 @@ pub(super) struct Done {
     /// Which hook failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hook_error: Option<HookFailure>,
-    /// What a sub-agent spent.
+    /// What a sub-agent spent, all and by model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) usage_by_model: BTreeMap<String, Usage>,
     /// How it was read, if it calls the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) finish: Option<Finish>,

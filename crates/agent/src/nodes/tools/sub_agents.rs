@@ -1,6 +1,7 @@
 //! Calls of sub-agents: each is a run of another graph inside this node.
 
 use std::{
+    collections::BTreeMap,
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -66,7 +67,7 @@ impl Executor {
 /// What is known of a sub-agent while it runs.
 #[derive(Default)]
 struct Watched {
-    spent: Mutex<Usage>,
+    spent: Mutex<(Usage, BTreeMap<String, Usage>)>,
     /// Whether it waits for an answer from outside.
     waits: AtomicBool,
 }
@@ -74,13 +75,13 @@ struct Watched {
 impl Watched {
     fn see(&self, seen: &Seen<'_, AgentState>) {
         match seen {
-            Seen::State(state) => *self.spent() = state.usage,
+            Seen::State(state) => *self.spent() = (state.usage, state.usage_by_model.clone()),
             Seen::Waits => self.waits.store(true, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    fn spent(&self) -> MutexGuard<'_, Usage> {
+    fn spent(&self) -> MutexGuard<'_, (Usage, BTreeMap<String, Usage>)> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +95,8 @@ impl Watched {
 
     /// What a call came to that has no reply.
     fn done(&self, text: String) -> Done {
-        Done { usage: Some(*self.spent()), ..Done::said(text) }
+        let (usage, usage_by_model) = std::mem::take(&mut *self.spent());
+        Done { usage: Some(usage), usage_by_model, ..Done::said(text) }
     }
 }
 
@@ -102,5 +104,6 @@ impl Watched {
 fn reply(name: &str, state: AgentState) -> Done {
     let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
     let text = if failed { texts::failed(name, &state.final_reply) } else { state.final_reply };
-    Done { executed: true, usage: Some(state.usage), ..Done::said(text) }
+    let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
+    Done { executed: true, usage, usage_by_model, ..Done::said(text) }
 }
