@@ -9,12 +9,13 @@
 //! Start at [`FileSnapshots`].
 
 mod compare;
+mod disk;
 mod restore;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    io::{Read, Write},
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -112,7 +113,7 @@ impl FileSnapshots {
         for entry in fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let is_wanted =
-                entry.file_name().to_str().is_none_or(|name| wanted.contains(name) || !is_kept(name));
+                entry.file_name().to_str().is_none_or(|name| wanted.contains(name) || !disk::is_kept(name));
             if !is_wanted {
                 unwanted.push(entry.path());
             }
@@ -153,7 +154,7 @@ impl FileSnapshots {
         let start = self.workspace.find(".").map_err(unkept)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
         let mut tree = Tree::default();
-        let mut bytes = 0;
+        let (mut bytes, mut stored) = (0, Vec::new());
         let mut keep = |path: String, (entry, content): Seen| {
             if let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash), Some(content)) =
                 (&entry, &content)
@@ -163,7 +164,7 @@ impl FileSnapshots {
                     let most = MAX_BYTES >> 20;
                     return Err(SnapshotError(format!("there are more than {most} MiB of files")));
                 }
-                store(&folder, hash, content).map_err(failed)?;
+                stored.extend(disk::store(&folder, hash, content).map_err(failed)?);
             }
             tree.0.insert(path, entry);
             if tree.0.len() > MAX_FILES {
@@ -190,7 +191,10 @@ impl FileSnapshots {
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
         let text = serde_json::to_vec(&tree).expect("a tree has a JSON form");
         let name = blake3::hash(&text).to_hex().to_string();
-        store(&folder, &format!("{name}.tree"), &text).map_err(failed)?;
+        // A tree is there only when all of its contents are.
+        disk::sync(&stored).map_err(failed)?;
+        let stored = disk::store(&folder, &format!("{name}.tree"), &text).map_err(failed)?;
+        disk::sync(&Vec::from_iter(stored)).map_err(failed)?;
         Ok(name)
     }
 
@@ -245,11 +249,15 @@ impl FileSnapshots {
     fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
         let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
         // Names come from a database, which may be someone else's.
-        if !is_kept(name) {
+        if !disk::is_kept(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
         }
         let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
-        fs::read(folder.join(name)).map_err(lost)
+        let content = fs::read(folder.join(name)).map_err(lost)?;
+        if !disk::is_whole(name, &content) {
+            return Err(SnapshotError(format!("`{name}`, which was kept on this thread, is damaged")));
+        }
+        Ok(content)
     }
 }
 
@@ -283,23 +291,6 @@ async fn blocking<T: Send + 'static>(
     let _guard = stop.clone().drop_guard();
     let done = tokio::task::spawn_blocking(move || work(&stop)).await;
     done.unwrap_or_else(|_| Err(SnapshotError("keeping the files failed".to_owned())))
-}
-
-/// Stores a content under its name, in one step; what is there already is the same.
-fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let path = folder.join(name);
-    if path.exists() {
-        return Ok(());
-    }
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(content)?;
-    file.persist(path)?;
-    Ok(())
-}
-
-/// Whether something may be kept under this name.
-fn is_kept(name: &str) -> bool {
-    name.strip_suffix(".tree").unwrap_or(name).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether an error says that nothing is there, and not just that it cannot be seen.

@@ -374,6 +374,35 @@ fn a_file_that_is_put_back_stays_as_private_as_it_is() {
 }
 
 #[test]
+fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
+    let at = Watched::new();
+    at.place.file("a", "old");
+    at.place.file("b", "1");
+    let before = at.keep();
+    at.place.file("a", "new");
+    at.place.file("b", "2");
+    let after = at.keep();
+    let hash = blake3::hash(b"old").to_hex().to_string();
+    let kept = at.place.at(&format!(".superstep/files/t/{hash}"));
+    for damage in ["", "odd"] {
+        fs::write(&kept, damage).unwrap();
+        let error = at.restore(&after, &before, true).unwrap_err().to_string();
+        assert_eq!(error, format!("`{hash}`, which was kept on this thread, is damaged"));
+        assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("new".into(), "2".into()));
+    }
+    // As a machine leaves it that stops before it has written everything.
+    fs::write(&kept, "").unwrap();
+    at.place.file("c", "old");
+    at.keep();
+    at.restore(&after, &before, false).unwrap();
+    assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("old".into(), "1".into()));
+
+    fs::write(at.place.at(&format!(".superstep/files/t/{before}.tree")), "{}").unwrap();
+    let error = at.restore(&after, &before, true).unwrap_err().to_string();
+    assert_eq!(error, format!("`{before}.tree`, which was kept on this thread, is damaged"));
+}
+
+#[test]
 fn a_restore_that_was_stopped_can_be_done_again() {
     let at = Watched::new();
     for name in ["a", "b", "c"] {
@@ -430,7 +459,7 @@ fn only_what_was_kept_on_the_thread_is_read() {
     }
     fs::write(at.place.at(&format!(".superstep/files/t/{tree}.tree")), "{").unwrap();
     let error = at.restore(&later, &tree, true).unwrap_err().to_string();
-    assert!(error.contains("cannot be read"), "{error}");
+    assert!(error.contains("is damaged"), "{error}");
     at.files.forget("t").unwrap();
     assert!(!at.place.at(".superstep/files/t").exists());
 }
