@@ -53,6 +53,11 @@ impl Heard {
         lock(&self.kept).drain(..).collect()
     }
 
+    /// Keeps what is wrong with the server as if it had logged it.
+    pub(crate) fn warn(&self, problems: &[String]) {
+        problems.iter().for_each(|problem| self.keep(line(format!("[warning] {problem}"))));
+    }
+
     fn keep(&self, text: String) {
         let mut kept = lock(&self.kept);
         if kept.len() == MOST_KEPT {
@@ -73,7 +78,7 @@ pub(crate) struct Ears {
 struct Calls {
     out: Vec<Listening>,
     /// How far calls are that nobody listens to, or not yet.
-    early: VecDeque<ProgressNotificationParam>,
+    early: VecDeque<(ProgressToken, Reached)>,
 }
 
 /// A call that is out.
@@ -82,6 +87,12 @@ struct Listening {
     /// How far it was last.
     reached: f64,
     cx: ToolCx,
+}
+
+/// How far a call is.
+struct Reached {
+    progress: f64,
+    line: String,
 }
 
 /// Hears what is said about a call, until it is dropped.
@@ -108,7 +119,7 @@ impl Ears {
         }
         let mut calls = lock(&self.calls);
         let mut call = Listening { token: token.clone(), reached: f64::NEG_INFINITY, cx: cx.clone() };
-        calls.early.iter().filter(|at| at.progress_token == token).for_each(|at| call.is(at));
+        calls.early.iter().filter(|(of, _)| *of == token).for_each(|(_, reached)| call.is(reached));
         calls.out.push(call);
         Attention { ears: self, token }
     }
@@ -133,12 +144,12 @@ impl Ears {
 impl Calls {
     fn progress(&mut self, at: &ProgressNotificationParam) {
         match self.out.iter_mut().find(|call| call.token == at.progress_token) {
-            Some(call) => call.is(at),
+            Some(call) => call.is(&Reached::of(at)),
             None => {
                 if self.early.len() == MOST_KEPT {
                     self.early.pop_front();
                 }
-                self.early.push_back(at.clone());
+                self.early.push_back((at.progress_token.clone(), Reached::of(at)));
             }
         }
     }
@@ -146,11 +157,17 @@ impl Calls {
 
 impl Listening {
     /// It is that far, unless it was further before.
-    fn is(&mut self, at: &ProgressNotificationParam) {
+    fn is(&mut self, at: &Reached) {
         if at.progress > self.reached {
             self.reached = at.progress;
-            self.cx.output(&progress(at));
+            self.cx.output(&at.line);
         }
+    }
+}
+
+impl Reached {
+    fn of(at: &ProgressNotificationParam) -> Self {
+        Self { progress: at.progress, line: progress(at) }
     }
 }
 
@@ -223,6 +240,7 @@ fn line(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(LONGEST));
     text.truncate(text.trim_end().len());
     text.push('\n');
+    text.shrink_to_fit();
     text
 }
 
@@ -262,8 +280,24 @@ mod tests {
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push(chunk.to_owned()));
         let ears = Ears::new(heard.clone());
         drop(ears.listen(ProgressToken(NumberOrString::Number(1)), &cx));
-        assert_eq!((lock(&told).len(), lock(&told)[0].as_str()), (MOST_KEPT, "1\n"));
+        let told = lock(&told).clone();
+        assert_eq!((told.len(), told[0].as_str()), (MOST_KEPT, "1\n"));
         assert!(heard.take().is_empty() && lock(&ears.calls).out.is_empty());
+    }
+
+    #[test]
+    fn progress_that_nobody_waits_for_is_kept_as_short_lines() {
+        let ears = Ears::new(Arc::default());
+        let token = ProgressToken(NumberOrString::Number(1));
+        for _ in 0..=MOST_KEPT {
+            let long =
+                ProgressNotificationParam::new(token.clone(), 1.0).with_message("x".repeat(10 * LONGEST));
+            lock(&ears.calls).progress(&long);
+        }
+        let calls = lock(&ears.calls);
+        let lengths: Vec<_> = calls.early.iter().map(|(_, reached)| reached.line.capacity()).collect();
+        assert_eq!(lengths.len(), MOST_KEPT);
+        assert!(lengths.iter().all(|length| *length <= LONGEST + 1), "{lengths:?}");
     }
 
     #[test]

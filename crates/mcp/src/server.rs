@@ -20,6 +20,12 @@ use crate::{
 /// The most tools of a server; models cannot choose among more.
 const MOST_TOOLS: usize = 1_000;
 
+/// The largest schema of a tool, in bytes.
+const LARGEST_SCHEMA: usize = 64 << 10;
+
+/// How often a list is asked for that cannot be had.
+const MOST_TRIES: usize = 3;
+
 /// A server that was asked for its tools. It lives as long as this, or any of its tools.
 ///
 /// A server that ends, or whose connection breaks, is started or connected anew by the next call. The call that it was at
@@ -50,6 +56,8 @@ struct Offered {
     by_name: Arc<ToolRegistry>,
     /// As of which change of its list.
     changes: u64,
+    /// How often the list of a later change could not be had.
+    tries: usize,
 }
 
 /// A server that cannot be used.
@@ -105,7 +113,12 @@ impl McpServer {
         let connection = link.connection().await.map_err(refused)?;
         let unlisted = |problem| McpError::List { server: server(), problem };
         let listed = link.list(&connection).await.map_err(unlisted)?;
-        let offered = Offered::of(&link, link.taken(listed)?).map_err(unlisted)?;
+        let (offered, left_out) = Offered::of(&link, link.taken(listed)?);
+        match left_out.first() {
+            // It was named, so that its user counts on it.
+            Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
+            _ => link.heard.warn(&left_out),
+        }
         Ok(Self { link, offered: Mutex::new(offered) })
     }
 
@@ -146,7 +159,7 @@ impl ToolSource for McpServer {
     }
 
     /// Asks for the tools if the server said that they are others now, or was started anew. A server that is not there is not
-    /// started for that, and a list that cannot be had or used changes nothing.
+    /// started for that. A list that cannot be had changes nothing, and is asked for again a few times.
     fn refresh(&self) -> RefreshFuture<'_> {
         Box::pin(async {
             let changes = self.link.heard.changes();
@@ -155,9 +168,19 @@ impl ToolSource for McpServer {
             }
             let Some(connection) = self.link.open().await else { return };
             let listed = self.link.list(&connection).await;
-            let offered = listed.and_then(|listed| Offered::of(&self.link, self.link.still_there(listed)));
             let mut known = self.offered();
-            *known = Offered { changes, ..offered.unwrap_or_else(|_| known.clone()) };
+            match listed {
+                Ok(listed) => {
+                    let (offered, left_out) = Offered::of(&self.link, self.link.still_there(listed));
+                    self.link.heard.warn(&left_out);
+                    *known = Offered { changes, ..offered };
+                }
+                Err(_) if known.tries + 1 < MOST_TRIES => known.tries += 1,
+                Err(problem) => {
+                    self.link.heard.warn(&[format!("its tools are listed no more: {problem}")]);
+                    (known.changes, known.tries) = (changes, 0);
+                }
+            }
         })
     }
 }
@@ -172,16 +195,23 @@ impl fmt::Debug for McpServer {
 }
 
 impl Offered {
-    /// # Errors    Which of them cannot be used, and why.
-    fn of(link: &Arc<Link>, taken: Vec<RemoteTool>) -> Result<Self, String> {
+    /// Those of them that can be used, and why the others cannot.
+    fn of(link: &Arc<Link>, taken: Vec<RemoteTool>) -> (Self, Vec<String>) {
         let names = names(&link.name, taken.iter().map(|tool| &*tool.name));
-        let (mut tools, mut by_name) = (Vec::new(), ToolRegistry::new());
-        for (tool, name) in taken.iter().zip(names) {
-            let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), tool, name));
-            by_name.insert(tool.clone()).map_err(|error| error.to_string())?;
-            tools.push(tool);
+        let (mut tools, mut by_name, mut left_out) = (Vec::new(), ToolRegistry::new(), Vec::new());
+        for (remote, name) in taken.iter().zip(names) {
+            let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), remote, name));
+            let size = tool.spec().parameters.to_string().len();
+            let inserted = match size > LARGEST_SCHEMA {
+                true => Err(format!("its schema has {size} bytes, of {LARGEST_SCHEMA} at most")),
+                false => by_name.insert(tool.clone()).map_err(|error| error.to_string()),
+            };
+            match inserted {
+                Ok(()) => tools.push(tool),
+                Err(why) => left_out.push(format!("tool `{}` cannot be used: {why}", remote.name)),
+            }
         }
-        Ok(Self { tools, by_name: Arc::new(by_name), changes: 0 })
+        (Self { tools, by_name: Arc::new(by_name), changes: 0, tries: 0 }, left_out)
     }
 }
 
@@ -246,15 +276,19 @@ fn is_whole(connection: &Connection) -> bool {
 
 /// All tools, page by page.
 async fn list(connection: &Connection) -> Result<Vec<RemoteTool>, String> {
-    let (mut tools, mut cursor) = (Vec::new(), None);
+    let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
     loop {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
         let page = connection.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
         tools.extend(page.tools);
+        if tools.len() > MOST_TOOLS {
+            return Err(format!("it has more than {MOST_TOOLS}"));
+        }
         cursor = page.next_cursor;
+        pages += 1;
         match cursor {
             None => return Ok(tools),
-            Some(_) if tools.len() > MOST_TOOLS => return Err(format!("it has more than {MOST_TOOLS}")),
+            Some(_) if pages > MOST_TOOLS => return Err(format!("they are on more than {MOST_TOOLS} pages")),
             Some(_) => {}
         }
     }

@@ -123,6 +123,48 @@ async fn a_server_keeps_its_tools_where_the_new_list_is_of_no_use_and_those_that
     assert_eq!(small.seen().matches("started").count(), 1);
 }
 
+#[tokio::test]
+async fn a_list_that_cannot_be_had_once_is_asked_for_again() {
+    let small = Small::new();
+    let server = small.connect().await;
+    call(&server, "small_grow", json!({})).await.unwrap();
+    std::fs::write(small.seen_file().with_extension("unlisted"), "").unwrap();
+    server.refresh().await;
+    let has = |name: &str| server.tools().iter().any(|tool| tool.spec().name == name);
+    assert!(!has("small_extra"));
+    server.refresh().await;
+    assert!(has("small_extra"));
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_be_used_is_left_out_unless_it_is_wanted() {
+    let small = Small::new();
+    let good = json!({"name": "good", "inputSchema": {"type": "object"}});
+    let bad = json!({"name": "bad", "inputSchema": {"type": 7}});
+    let large =
+        json!({"name": "large", "inputSchema": {"type": "object", "description": "x".repeat(70_000)}});
+    let listed = json!({"tools": [bad, good, large]}).to_string();
+    let config = small.with("ODD", &listed);
+    let server = McpServer::connect("small", config.clone()).await.unwrap();
+    let names: Vec<_> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
+    assert_eq!(names, ["small_good"]);
+    let told = server.logged();
+    assert!(told[0].starts_with("[warning] tool `bad` cannot be used: "), "{told:?}");
+    assert!(told[1].starts_with("[warning] tool `large` cannot be used: its schema has 70"), "{told:?}");
+    let config = superstep::mcp::McpConfig { tools: Some(vec!["bad".to_owned()]), ..config };
+    let error = McpServer::connect("small", config).await.unwrap_err().to_string();
+    assert!(error.contains("does not list its tools: tool `bad` cannot be used"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_tools_is_refused_on_its_only_page_too() {
+    let small = Small::new();
+    let tools: Vec<_> = (0..1_001).map(|n| json!({"name": format!("t{n}"), "inputSchema": {}})).collect();
+    let config = small.with("ODD", &json!({ "tools": tools }).to_string());
+    let error = McpServer::connect("small", config).await.unwrap_err().to_string();
+    assert_eq!(error, "MCP server `small` does not list its tools: it has more than 1000");
+}
+
 /// Says it differently.
 #[tool(name = "small_say")]
 async fn say() -> &'static str {

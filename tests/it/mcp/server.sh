@@ -6,6 +6,7 @@ echo "listening with ${GREETING:-nothing}" >&2
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 tell() { printf '{"jsonrpc":"2.0","method":"notifications/%s","params":%s}\n' "$1" "$2"; }
 log() { tell message "{\"level\":\"$1\",\"data\":\"$2\"}"; }
+unlisted() { printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}\n' "$id"; }
 text() { reply "{\"content\":[{\"type\":\"text\",\"text\":\"$1\"}],\"isError\":${2:-false}}"; }
 while read -r line; do
     id=${line#*\"id\":}; id=${id%%[,\}]*}
@@ -18,6 +19,8 @@ while read -r line; do
         reply "{\"tools\":[{\"name\":\"die\",$PLAIN},{\"name\":\"sleep\",$PLAIN},{\"name\":\"note\",$PLAIN},
             {\"name\":\"count\",$PLAIN},{\"name\":\"grow\",$PLAIN}$GROWN]}" | tr -d '\n'; echo ;;
     *'"method":"tools/list"'*)
+        [ -n "$ODD" ] && { reply "$ODD"; continue; }
+        [ -f "$SEEN.unlisted" ] && { rm "$SEEN.unlisted"; unlisted; continue; }
         reply '{"nextCursor":"2","tools":[{"name":"say","description":"Says it again.","annotations":{"readOnlyHint":true},
             "inputSchema":{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}},
             {"name":"fail","inputSchema":{"type":"object"},"annotations":{"idempotentHint":true}}]}' | tr -d '\n'; echo ;;
