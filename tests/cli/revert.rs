@@ -131,8 +131,12 @@ async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
     let place = Place::new();
     let round = calls([
         ("c1", "write_file", r#"{"path":"one","content":"1"}"#),
-        ("c2", "shell", r#"{"command":"echo 2 > two; echo begun; exec sleep 1000"}"#),
+        ("c2", "shell", r#"{"command":"echo 2 > two; echo begun; read line < pipe"}"#),
     ]);
+    // What the command waits for ends with the test, whatever becomes of the program that started it.
+    let pipe = place.work().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _pipe = fs::File::options().read(true).write(true).open(pipe).unwrap();
     let server = serve([round, txt("ok")]).await;
     let url = server.base_url();
     let mut running =
