@@ -83,11 +83,14 @@ async fn a_dream_can_be_asked_for() {
     let run = ["run", "hello", "--config", "agent.toml", "--user", "ada", "-q"];
     place.run(&with(&run, &flags)).await.ok();
     let ran = place.run(&with(&dream, &flags)).await.ok();
+    let url = server.base_url();
+    let at_once = format!("superstep dream --now --user ada --config agent.toml --model m --base-url {url}");
     assert_eq!(
         ran.stdout,
-        "1 turn of `ada` waits; it is not time yet, `superstep dream --now --user ada` does not wait for that\n"
+        format!("1 turn of `ada` waits; it is not time yet, `{at_once}` does not wait for that\n")
     );
-    let ran = place.run(&with(&[&dream[..], &["--now", "--json"]].concat(), &flags)).await.ok();
+    let at_once: Vec<_> = at_once.split(' ').skip(1).chain(["--json"]).collect();
+    let ran = place.run(&at_once).await.ok();
     let line = &ran.lines()[0];
     assert_eq!(
         (&line["user"], &line["dream"], &line["outcome"], &line["settled"], &line["turns"]),
@@ -109,7 +112,8 @@ async fn a_dream_can_be_asked_for() {
         [&["run", "hi", "--thread", "dream:ada"][..], &["resume", "dream:ada"], &["steer", "dream:ada", "x"]]
     {
         let refused = place.run(&with(words, if words[0] == "steer" { &[] } else { &flags })).await;
-        refused.refused(5, "thread `dream:ada` is one of dreams; `superstep dream` goes on with it");
+        refused
+            .refused(5, "thread `dream:ada` is one of dreams; `superstep dream --user ada` goes on with it");
     }
     assert_eq!(server.requests().len(), 3);
 }
@@ -131,6 +135,17 @@ async fn a_dream_in_vain_is_told_and_changes_nothing_about_the_turn() {
     let asked = place.run(&with(&["dream", "--config", "agent.toml"], &flags)).await.ok();
     assert!(asked.stdout.starts_with("2 turns of `me` wait; it is not time yet"), "{asked:?}");
     assert_eq!(memory(&place, "me"), "# Memory\n");
+}
+
+#[tokio::test]
+async fn a_dream_is_of_the_user_that_is_named_here_or_in_the_file_that_is() {
+    let place = place();
+    place.file("bob.toml", &CONFIG.replace("[memory]", "[memory]\nuser = \"bob\""));
+    for (words, user) in [(&["dream"][..], "me"), (&["dream", "--config", "bob.toml"], "bob")] {
+        assert_eq!(place.run(words).await.ok().stdout, format!("nothing new was said by `{user}`\n"));
+    }
+    let help = place.run(&["dream", "--help"]).await.ok().stdout;
+    assert!(help.contains("[default: the user of the file that `--config` names, or `me`]"), "{help}");
 }
 
 #[tokio::test]

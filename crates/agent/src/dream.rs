@@ -37,7 +37,7 @@ use crate::{
     ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools,
     has_agent::finishes,
     memory, should_continue,
-    thread_folders::user_name,
+    thread_folders::{user_name, user_of},
     workspace::{EditJournal, Workspace, edit_file_once, read_file},
 };
 
@@ -202,6 +202,11 @@ impl Dreams {
     /// Whether a thread is one of dreams by its name. No other graph should run on it.
     pub fn is_thread(thread: &ThreadId) -> bool {
         thread.as_str().starts_with(THREADS)
+    }
+
+    /// The user whose dreams are on this thread; `None` if it is none of theirs.
+    pub fn user_of(thread: &ThreadId) -> Option<String> {
+        user_of(thread.as_str().strip_prefix(THREADS)?)
     }
 
     /// The graph of a user's dreams, as it runs. The folders of the user's history and memory are made.

@@ -129,6 +129,19 @@ pub(crate) fn user_name(user_id: &str) -> String {
     if name.is_empty() { "%".to_owned() } else { name }
 }
 
+/// Who has a folder of this name; `None` if nobody has.
+#[cfg(feature = "workspace-tools")]
+pub(crate) fn user_of(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts.filter(|_| name != "%") {
+        let (byte, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(byte, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok().filter(|user| user_name(user) == name)
+}
+
 /// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.
 pub(crate) fn plain(name: &str) -> String {
     let mut plain = String::new();
@@ -150,4 +163,20 @@ pub(crate) fn plain(name: &str) -> String {
         plain.push_str(&format!("%{hash:016x}"));
     }
     plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "workspace-tools")]
+    #[test]
+    fn a_user_is_known_by_the_name_of_the_folder() {
+        for user in ["ada", "Ada Lovelace", "../ada", "a%b", "李", ".", ""] {
+            assert_eq!(user_of(&user_name(user)).as_deref(), Some(user));
+        }
+        for nobody in ["A", "%4", "%zz", "%61", "%ff", "%é"] {
+            assert_eq!(user_of(nobody), None, "{nobody}");
+        }
+    }
 }

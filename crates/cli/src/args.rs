@@ -330,7 +330,7 @@ pub(crate) struct RevertArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DreamArgs {
-    /// Whose memory [default: that of the configuration, or `me`].
+    /// Whose memory [default: the user of the file that `--config` names, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
     /// Do not wait until it is time.

@@ -58,7 +58,8 @@ pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
     if !Dreams::is_thread(thread) {
         return Ok(());
     }
-    let dream = place.command("dream", &[]);
+    let user = Dreams::user_of(thread);
+    let dream = place.command("dream", &["--user", user.as_deref().unwrap_or("NAME")]);
     Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
 }
 
@@ -91,10 +92,11 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
     let turn = TurnArgs { model, base_url, api_key, config, json, ..TurnArgs::default() };
     let place = Place::new(place)?;
+    let at_once = at_once(&user, &turn, &place);
     let thread = Dreams::thread(&user);
     // Looking first: where nothing was said yet, no database is made.
     if place.look()?.is_none() {
-        return show(&user, &Dreamt::NotDue { waiting: 0 }, &place, json);
+        return show(&user, &Dreamt::NotDue { waiting: 0 }, &at_once, json);
     }
     let store = place.open()?;
     let purpose = Purpose::Turn { user: Some(user.clone()) };
@@ -110,7 +112,17 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     };
     let cancel = CancellationToken::new();
     let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
-    show(&user, &dreamt, &place, json)
+    show(&user, &dreamt, &at_once, json)
+}
+
+/// The command that does not wait until it is time. What was given this time is remembered only once there was a dream.
+fn at_once(user: &str, turn: &TurnArgs, place: &Place) -> String {
+    let config = turn.config.as_ref().map(|file| file.to_string_lossy());
+    let model = ("--model", turn.model.as_deref());
+    let given = [("--config", config.as_deref()), model, ("--base-url", turn.base_url.as_deref())];
+    let given = given.into_iter().filter_map(|(flag, value)| Some([flag, value?])).flatten();
+    let words: Vec<_> = ["--now", "--user", user].into_iter().chain(given).collect();
+    place.command("dream", &words)
 }
 
 /// Dreams until it ends, or Ctrl-C ends it.
@@ -131,7 +143,7 @@ async fn run(
     dreamt.map_err(failed)
 }
 
-fn show(user: &str, dreamt: &Dreamt, place: &Place, json: bool) -> Result<Exit, Failure> {
+fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, Failure> {
     if json {
         let mut line = json!(dreamt);
         line["user"] = user.into();
@@ -141,8 +153,7 @@ fn show(user: &str, dreamt: &Dreamt, place: &Place, json: bool) -> Result<Exit, 
     let text = match dreamt {
         Dreamt::NotDue { waiting: 0 } => format!("nothing new was said by `{name}`"),
         Dreamt::NotDue { waiting } => {
-            let now = place.command("dream", &["--now", "--user", user]);
-            format!("{}; it is not time yet, `{now}` does not wait for that", waits(user, *waiting))
+            format!("{}; it is not time yet, `{at_once}` does not wait for that", waits(user, *waiting))
         }
         Dreamt::Busy => {
             return Err(Failure::new(Exit::Thread, format!("another process dreams for `{name}`")));
