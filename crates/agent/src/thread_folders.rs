@@ -98,7 +98,11 @@ impl ThreadFolders {
                     is_hidden = true;
                 }
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if fs::symlink_metadata(&path)?.is_symlink() {
+                        return Err(link_in(below));
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -109,10 +113,14 @@ impl ThreadFolders {
     pub(crate) fn check(&self, below: &Path) -> io::Result<PathBuf> {
         let path = self.root.join(below);
         if path.canonicalize()? != path {
-            return Err(io::Error::other(format!("there is a link in `{}`", below.display())));
+            return Err(link_in(below));
         }
         Ok(path)
     }
+}
+
+fn link_in(below: &Path) -> io::Error {
+    io::Error::other(format!("there is a link in `{}`", below.display()))
 }
 
 /// A name for the folder of a user, different for different users, also where capital letters are none of their own.
@@ -178,5 +186,16 @@ mod tests {
         for nobody in ["A", "%4", "%zz", "%61", "%ff", "%é"] {
             assert_eq!(user_of(nobody), None, "{nobody}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_made_where_a_link_leads() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("kept")).unwrap();
+        let folders = ThreadFolders::new(dir.path(), "kept".as_ref()).unwrap();
+        let refused = folders.make(&folders.below("t")).unwrap_err();
+        assert_eq!(refused.to_string(), "there is a link in `kept/t`");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }
