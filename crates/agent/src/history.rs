@@ -25,6 +25,10 @@ const MOST_OF_A_TEXT: usize = 32 << 10;
 /// Names that are longer are shortened, in bytes.
 const LONGEST_NAME: usize = 300;
 
+/// What is locked, beside the file, while somebody dreams of it.
+#[cfg(feature = "workspace-tools")]
+pub(crate) const DREAM_LOCK: &str = "dream.lock";
+
 /// How long to wait before somebody else is asked again to let go of the file.
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 

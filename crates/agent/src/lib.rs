@@ -26,6 +26,7 @@ mod has_agent;
 mod history;
 mod hooks;
 mod knowledge;
+mod locks;
 mod memory;
 mod models;
 mod msg;

@@ -1,7 +1,7 @@
 //! How far dreams have come, as a file beside the history.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -9,11 +9,14 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use crate::HistoryPlace;
+use crate::{
+    HistoryPlace,
+    history::DREAM_LOCK,
+    locks::{keep_names, lock},
+};
 
-/// In the folder of the history: the cursor, what is locked while somebody dreams, and the notes of edits.
+/// In the folder of the history: the cursor, and the notes of edits.
 const NAME: &str = "dream.json";
-const LOCK: &str = "dream.lock";
 const EDITS: &str = "edits";
 
 /// How far a user's history has become memory.
@@ -60,16 +63,7 @@ impl DreamFiles {
 
     /// Makes the caller the only one who dreams for this user, until the file is dropped; `None` if another one does.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(self.folder.join(LOCK))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        lock(&self.folder.join(DREAM_LOCK))
     }
 
     pub(super) fn cursor(&self) -> io::Result<DreamCursor> {
@@ -94,7 +88,7 @@ impl DreamFiles {
         file.write_all(&serde_json::to_vec(cursor)?)?;
         file.as_file().sync_all()?;
         file.persist(self.folder.join(NAME))?;
-        Ok(())
+        keep_names(&self.folder)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One user's file: lines that are written as a whole, or not at all.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::Path,
 };
@@ -9,7 +9,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::TurnRecord;
-use crate::thread_folders::ThreadFolders;
+use crate::{
+    locks::{locked, private},
+    thread_folders::ThreadFolders,
+};
 
 /// Its name in the folder of its user.
 const NAME: &str = "history.jsonl";
@@ -110,20 +113,7 @@ impl HistoryFile {
 
     fn mended(&self) -> io::Result<Option<Mended>> {
         let path = self.folders.make(&self.folders.of_user(&self.user)?)?.join(NAME);
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match is_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = options.open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
+        let Some(mut file) = locked(&path, private().read(true).append(true))? else { return Ok(None) };
         let end = mend(&mut file)?;
         Ok(Some(Mended { file, end }))
     }

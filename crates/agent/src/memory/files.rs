@@ -1,7 +1,7 @@
 //! A memory in files that people can read and edit.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -15,7 +15,11 @@ use super::{
     bullets::{Bullet, Bullets, plain},
     fingerprint, said,
 };
-use crate::{history::patiently, thread_folders::ThreadFolders};
+use crate::{
+    history::patiently,
+    locks::{keep_names, lock, private},
+    thread_folders::ThreadFolders,
+};
 
 /// The name of the file, of the lock beside it, and of what is to take its place.
 const FILE: &str = "MEMORY.md";
@@ -121,6 +125,7 @@ impl MemoryFiles {
             return Ok(None);
         }
         fs::rename(&next, &path)?;
+        keep_names(path.parent().unwrap_or(&path))?;
         Ok(Some(done))
     }
 
@@ -265,28 +270,6 @@ fn write(next: &Path, text: &str, of: &Path) -> io::Result<()> {
     }
     file.write_all(text.as_bytes())?;
     file.sync_all()
-}
-
-/// Takes the lock, which is ours until it is dropped; `None` if another program holds it.
-fn lock(path: &Path) -> io::Result<Option<File>> {
-    let is_link = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file());
-    if is_link {
-        return Err(io::Error::other(format!("`{LOCK}` is no file")));
-    }
-    let file = private().write(true).create(true).truncate(false).open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// For the owner only.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::{
     root::{Found, Workspace},
     store::{Next, replace},
 };
+use crate::locks::keep_names;
 
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Beyond this many places, their number does not matter any more.
@@ -141,7 +142,13 @@ fn edit_once(
     let next = Next::new(&found, &metadata, &content)?;
     journal.note(call, next.path(), &said)?;
     match next.take_place(workspace, &metadata, stop) {
-        Ok(()) => Ok(said),
+        Ok(()) => {
+            // The cursor of a dream must not outlast its edits.
+            found.real.parent().map_or(Ok(()), keep_names).map_err(|error| {
+                ToolError::Failed(format!("'{}' was edited, which may not last: {error}", found.shown))
+            })?;
+            Ok(said)
+        }
         Err((next, error)) => {
             // As long as the new content is there, it has not taken its place: so the note goes first.
             journal.forget(call)?;

@@ -5,22 +5,22 @@
 //! either, or has taken its place.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use superstep_llm::ToolError;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{grouped, store::PREFIX};
-
-/// How long to wait before the lock is tried again.
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+use crate::{
+    history::patiently,
+    locks::{self, keep_names},
+    memory::PATIENCE,
+};
 
 /// Notes in a folder that the tools cannot reach. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct EditJournal {
 /// An edit that was about to be made.
 #[derive(Serialize, Deserialize)]
 struct Note {
-    /// Where the new content stood.
+    /// Where the new content stood, from the folder of the lock.
     next: PathBuf,
     /// What the model reads of it.
     said: String,
@@ -58,27 +58,14 @@ impl EditJournal {
 
     /// Waits until nobody else changes the files, or the call is cancelled. Held until it is dropped.
     pub(super) async fn lock(&self, cancel: &CancellationToken) -> Result<File, ToolError> {
-        loop {
-            match self.try_lock().map_err(failed)? {
-                Some(lock) => return Ok(lock),
-                None => tokio::select! {
-                    () = cancel.cancelled() => return Err(super::cancelled()),
-                    () = sleep(BETWEEN_TRIES) => {}
-                },
-            }
-        }
-    }
-
-    fn try_lock(&self) -> io::Result<Option<File>> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&self.lock)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+        let lock = self.lock.clone();
+        let locked = patiently(PATIENCE, move || locks::lock(&lock));
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(super::cancelled()),
+            locked = locked => locked.map_err(|error| {
+                ToolError::Failed(format!("the file cannot be locked, so it was not edited: {error}"))
+            }),
         }
     }
 
@@ -90,6 +77,7 @@ impl EditJournal {
             Err(error) => return Err(failed(error)),
         };
         let Note { next, said } = serde_json::from_slice(&note).map_err(|error| failed(error.into()))?;
+        let next = self.beside().join(next);
         if fs::symlink_metadata(&next).is_err() {
             return Ok(Some(said));
         }
@@ -112,14 +100,18 @@ impl EditJournal {
 
     /// Notes that a file is about to change.
     pub(super) fn note(&self, call: &str, next: &Path, said: &str) -> Result<(), ToolError> {
-        let note = Note { next: next.to_owned(), said: said.to_owned() };
+        let below = next.strip_prefix(self.beside()).unwrap_or(next);
+        let note = Note { next: below.to_owned(), said: said.to_owned() };
         let write = || {
+            // A note of what is not there says that it has taken its place.
+            next.parent().map_or(Ok(()), keep_names)?;
             fs::create_dir_all(&self.folder)?;
+            self.folder.parent().map_or(Ok(()), keep_names)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
             file.write_all(&serde_json::to_vec(&note)?)?;
             file.as_file().sync_all()?;
             file.persist(self.path(call))?;
-            io::Result::Ok(())
+            keep_names(&self.folder)
         };
         write().map_err(failed)
     }
@@ -134,14 +126,18 @@ impl EditJournal {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let Some(folder) = self.lock.parent() else { return Ok(()) };
-        for entry in fs::read_dir(folder)? {
+        for entry in fs::read_dir(self.beside())? {
             let entry = entry?;
             if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
                 fs::remove_file(entry.path())?;
             }
         }
         Ok(())
+    }
+
+    /// The folder of the lock.
+    fn beside(&self) -> &Path {
+        self.lock.parent().unwrap_or(&self.lock)
     }
 
     fn path(&self, call: &str) -> PathBuf {
@@ -155,7 +151,7 @@ fn failed(error: io::Error) -> ToolError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, time::Duration};
 
     use serde_json::{Value, json};
     use superstep_llm::{Tool, ToolCx};
@@ -258,7 +254,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_changes_the_file_is_waited_for() {
         let desk = Desk::new();
-        let other = desk.journal.try_lock().unwrap().unwrap();
+        let other = locks::lock(&desk.place.at("lock")).unwrap().unwrap();
         let waits = desk.call("k", args());
         tokio::pin!(waits);
         let timeout = tokio::time::timeout(Duration::from_secs(1), &mut waits).await;
@@ -267,6 +263,32 @@ mod tests {
         drop(other);
         waits.await.unwrap();
         assert_eq!(desk.read(), AFTER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_does_not_let_go_of_the_file_is_not_waited_for_without_end() {
+        let desk = Desk::new();
+        let _other = locks::lock(&desk.place.at("lock")).unwrap().unwrap();
+        let refused = desk.call("k", args()).await.unwrap_err().to_string();
+        let wanted =
+            "the file cannot be locked, so it was not edited: another process has had it for 5000 ms";
+        assert_eq!((refused.as_str(), desk.read().as_str()), (wanted, BEFORE));
+    }
+
+    #[tokio::test]
+    async fn notes_are_understood_where_the_folder_was_moved_to() {
+        let desk = Desk::new();
+        let call = EditJournal::name(&["k", "a", "- tea", "- tea\n- milk"]);
+        let next = desk.place.at(&format!("{PREFIX}x"));
+        desk.journal.note(&call, &next, "made").unwrap();
+        let note = fs::read_to_string(desk.journal.path(&call)).unwrap();
+        assert_eq!(note, format!(r#"{{"next":"{PREFIX}x","said":"made"}}"#));
+        let moved = Desk::new();
+        fs::create_dir_all(&moved.journal.folder).unwrap();
+        fs::write(moved.journal.path(&call), note).unwrap();
+        fs::write(moved.place.at(&format!("{PREFIX}x")), AFTER).unwrap();
+        moved.call("k", args()).await.unwrap();
+        assert_eq!((moved.read().as_str(), moved.names()), (AFTER, 2));
     }
 
     #[tokio::test]

@@ -1,0 +1,64 @@
+//! Files that one program has at a time, and what makes a change to a folder last.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    path::Path,
+};
+
+/// Takes a lock, which is ours until it is dropped; `None` if another program has it. The file is made if it is not there.
+pub(crate) fn lock(path: &Path) -> io::Result<Option<File>> {
+    locked(path, private().write(true))
+}
+
+/// Opens a file, as [`lock`] does. A link is refused, wherever it leads.
+pub(crate) fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        let name = path.file_name().unwrap_or_default().display();
+        return Err(io::Error::other(format!("`{name}` is no file")));
+    }
+    let file = options.create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// For the owner only.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Has the names in a folder outlast a loss of power, where a system takes that for more than its files.
+pub(crate) fn keep_names(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_until_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = lock(&path).unwrap();
+        assert!(first.is_some() && lock(&path).unwrap().is_none());
+        drop(first);
+        assert!(lock(&path).unwrap().is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_no_lock_and_nothing_is_made_where_it_leads() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (dir.path().join("lock"), dir.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert_eq!(lock(&path).unwrap_err().to_string(), "`lock` is no file");
+        assert!(!elsewhere.exists());
+    }
+}
