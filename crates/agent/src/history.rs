@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use self::file::HistoryFile;
 use crate::{
     AgentOutcome, AgentState,
+    memory::PATIENCE,
     thread_folders::{ThreadFolders, plain},
 };
 
@@ -26,7 +27,6 @@ const MOST_OF_A_TEXT: usize = 32 << 10;
 const LONGEST_NAME: usize = 300;
 
 /// What is locked, beside the file, while somebody dreams of it.
-#[cfg(feature = "workspace-tools")]
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
 
 /// How long to wait before somebody else is asked again to let go of the file.
@@ -104,11 +104,15 @@ impl TurnHistory {
         blocking(move || file.read(&from, max, max_bytes)).await
     }
 
-    /// Deletes what was kept of a user, and how far it was read; nothing if there is nothing.
+    /// Deletes what was kept of a user, and how far it was read; nothing if there is nothing. It waits until nobody writes to it, or
+    /// dreams of it, and a dream that was stopped is not gone on with.
     ///
-    /// # Errors    What the file system says; or there is a link where the user's folder should be.
-    pub fn forget(&self, user: &str) -> io::Result<()> {
-        self.folders.remove(&self.folders.of_user(user)?)
+    /// What was said is in threads as well: in those of the user, and in the one of the user's dreams, until they are deleted.
+    ///
+    /// # Errors    What the file system says; somebody has had it for five seconds; or there is a link where the user's folder should be.
+    pub async fn forget(&self, user: &str) -> io::Result<()> {
+        let file = self.file(user);
+        patiently(PATIENCE, move || file.forget()).await
     }
 
     fn file(&self, user: &str) -> HistoryFile {

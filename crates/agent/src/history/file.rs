@@ -8,9 +8,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::TurnRecord;
+use super::{DREAM_LOCK, TurnRecord};
 use crate::{
-    locks::{locked, private},
+    locks::{lock, locked, private},
     thread_folders::ThreadFolders,
 };
 
@@ -109,6 +109,20 @@ impl HistoryFile {
             }
         }
         Ok(unread)
+    }
+
+    /// Deletes the folder with all that is in it; `None` while somebody writes to the file, or dreams of it.
+    pub(super) fn forget(&self) -> io::Result<Option<()>> {
+        let below = self.folders.of_user(&self.user)?;
+        let folder = match self.folders.check(&below) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(())),
+            folder => folder?,
+        };
+        let (Some(_dreams), Some(_writes)) = (lock(&folder.join(DREAM_LOCK))?, lock(&folder.join(NAME))?)
+        else {
+            return Ok(None);
+        };
+        self.folders.remove(&below).map(Some)
     }
 
     fn mended(&self) -> io::Result<Option<Mended>> {

@@ -184,3 +184,39 @@ async fn a_dream_of_another_folder_in_the_same_store_is_not_gone_on_with() {
         assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_forgotten_is_not_dreamt_of_by_a_dream_that_stopped_before() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    crash(&bed, 6).await;
+    bed.history.forget("ada").await.unwrap();
+    let model = Dreamer::default();
+    let dreams = bed.dreams(model.clone());
+    assert_eq!(dreams.dream_now("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 0 });
+    bed.say("ada", 3, &["four"]).await;
+    let dream = dreamt(dreams.dream_now("ada", at(3)).await.unwrap());
+    assert_eq!((dream.turns, dream.settled), (1, true));
+    assert_eq!(bed.read("ada"), "# Memory\n- four\n");
+    assert!(!model.requests()[0].messages[1].content.contains("two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_is_not_forgotten_while_somebody_dreams_of_it() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let (holds, now) = watched(bed.store.clone(), At::HangsAfter, 6);
+    let dreams = bed.dreams_on(holds, Dreamer::default(), DreamConfig::default());
+    let forgets = async {
+        now.notified().await;
+        let refused = bed.history.forget("ada").await.unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+        assert!(bed.length("ada") > 0);
+    };
+    tokio::select! {
+        end = dreams.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
+        () = forgets => {}
+    }
+    bed.history.forget("ada").await.unwrap();
+    assert!(!bed.path("history", "ada", "").exists());
+}
