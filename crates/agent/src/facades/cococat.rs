@@ -69,7 +69,8 @@ impl AgentLoop {
         &self.facade.agent
     }
 
-    /// Answers a prompt of this user, in a conversation that begins with it and is kept nowhere.
+    /// Answers a prompt of this user, in a conversation that begins with it and is kept on no thread. With dreams its turn is a line of
+    /// the user's history.
     ///
     /// # Errors
     /// [`FacadeError`]; never for a model that cannot be asked, as long as the preset says so.
