@@ -255,7 +255,11 @@ fn refer(schema: &mut Value, place: &str) -> bool {
 }
 
 fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, place: &str) -> bool {
-    schemas.into_iter().fold(false, |any, schema| refer(schema, place) || any)
+    let mut any = false;
+    for schema in schemas {
+        any |= refer(schema, place);
+    }
+    any
 }
 
 /// Whether it is the way from the root to the root itself, or to something in it that is no definition.
