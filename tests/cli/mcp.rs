@@ -2,7 +2,7 @@
 
 use superstep_testing::script::{call, txt};
 
-use crate::support::{Place, serve};
+use crate::support::{Place, ended, serve};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/server.sh");
 
@@ -15,7 +15,9 @@ fn configured(place: &Place, more: &str) {
 #[tokio::test]
 async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
     let place = Place::new();
-    configured(&place, "");
+    let keyed = "[mcp.keyed]\ncommand = \"sh\"\nenv = { SEEN = \"../${KEYED}\" }\n";
+    configured(&place, &format!("{keyed}args = [\"{SERVER}\"]\n"));
+    let with_key = async |args: &[&str]| ended(place.command(args).env("KEYED", "sk-5ecret")).await.ok();
     let home = std::env::var("HOME").unwrap();
     let said = r#"{"what":"hi"}"#;
     let server =
@@ -23,15 +25,17 @@ async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
     let base_url = server.base_url();
     let url = ["--base-url", &base_url, "--model", "m"];
     let run = [&["run", "go", "-q", "--thread", "t", "--config", "agent.toml"], &url[..]].concat();
-    assert_eq!(place.run(&run).await.ok().stdout, "one\n");
+    assert_eq!(with_key(&run).await.stdout, "one\n");
     let more = ["run", "more", "-q", "--thread", "t", "--config", "agent.toml"];
-    assert_eq!(place.run(&more).await.ok().stdout, "two\n");
+    assert_eq!(with_key(&more).await.stdout, "two\n");
+    assert!(place.beside("sk-5ecret").exists(), "the server has the key, and made a file of this name");
     let state = place.state("t").await;
     let results = &state["values"]["tool_result_history"];
     assert_eq!(results[0], format!("hi no key from {home}"), "{results}");
     let stored = std::fs::read(place.database()).unwrap();
     let has = |text: &str| stored.windows(text.len()).any(|window| window == text.as_bytes());
-    assert!(has("from ${HOME}"), "the name is stored");
+    assert!(has("from ${HOME}") && has("${KEYED}"), "the names are stored");
+    assert!(!has("sk-5ecret"), "the key is not");
     assert_eq!(std::fs::read_to_string(place.work().join("seen")).unwrap().matches("ended").count(), 2);
 }
 

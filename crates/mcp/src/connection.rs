@@ -135,7 +135,8 @@ fn looked_up(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>,
     values.iter().map(look_up).collect()
 }
 
-/// Starts a program in a group of processes of its own: what it starts itself ends with it, and a Ctrl-C is not for it.
+/// Starts a program in a group of processes of its own: what it starts itself is killed with it, and a Ctrl-C is not for it. If
+/// it ends by itself, the others of the group are left to it.
 fn spawn(
     command: &str,
     args: &[String],
