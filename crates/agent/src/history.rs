@@ -15,6 +15,7 @@ use self::file::HistoryFile;
 use crate::{
     AgentOutcome, AgentState,
     memory::PATIENCE,
+    nodes::steered::is_steered,
     thread_folders::{ThreadFolders, plain},
 };
 
@@ -154,12 +155,13 @@ impl TurnRecord {
     /// The turn that has just ended so.
     pub(crate) fn new(outcome: AgentOutcome, state: &AgentState, cx: &Cx) -> Self {
         let key = cx.key();
+        let said: Vec<_> = said_in_turn(state).into_iter().map(|message| &*message.content).collect();
         Self {
             id: if key.len() > LONGEST_NAME { plain(&key) } else { key },
             thread: short(cx.thread().map_or("", ThreadId::as_str), LONGEST_NAME),
             user_id: short(&state.user_id, LONGEST_NAME),
             at_ms: cx.now_ms(),
-            user: short(&said(state), MOST_OF_A_TEXT),
+            user: short(&said.join("\n"), MOST_OF_A_TEXT),
             reply: short(&state.final_reply, MOST_OF_A_TEXT),
             outcome,
             tools_used: state.metadata.tools_used.iter().take(100).cloned().collect(),
@@ -168,17 +170,17 @@ impl TurnRecord {
 }
 
 /// What the user said in the last turn, and while it ran.
-fn said(state: &AgentState) -> String {
+pub(crate) fn said_in_turn(state: &AgentState) -> Vec<&Message> {
     let by_user = |message: &&Message| message.role == Role::User && !message.synthetic;
-    let mut said: Vec<&str> = Vec::new();
+    let mut said = Vec::new();
     for message in state.messages.iter().rev().filter(by_user) {
-        said.push(&message.content);
-        if !message.id.starts_with("steered.") {
+        said.push(message);
+        if !is_steered(message) {
             break;
         }
     }
     said.reverse();
-    said.join("\n")
+    said
 }
 
 /// A text of at most so many bytes, and a word about what is missing.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode, TokioClock,
+    Checkpointer, Event, MemoryCheckpointer, RunConfig, State, StreamMode, TokioClock,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, ToolMode},
     checkpoint::SqliteCheckpointer,
 };
@@ -13,7 +13,11 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Scenario, check, kit::Kit, paused, show};
+use super::{
+    Scenario, check,
+    kit::{Kit, Memory},
+    paused, show,
+};
 
 /// A thread that is steered at some events of its turns.
 struct Steered {
@@ -34,7 +38,8 @@ impl Steered {
         answers: impl IntoIterator<Item = Answer>,
         checkpointer: Arc<dyn Checkpointer>,
     ) -> Self {
-        let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["add", "echo", "hang", "slow"]);
+        let scenario = Scenario { config, memory: Some(Memory::Works), ..Scenario::new([]) };
+        let scenario = scenario.tools(&["add", "echo", "hang", "slow"]);
         let (model, kit) = (ScriptedModel::new(Script::new(answers)), Kit::default());
         let agent = scenario.agent(Arc::new(model.clone()), &kit).checkpointer(checkpointer).build().unwrap();
         Self { agent, model, kit, said: Vec::new() }
@@ -104,6 +109,25 @@ fn n12_a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call(
         // Nothing is read twice.
         let (state, told) = steered.turn("on").await;
         assert_eq!((state.steered, told.len()), (2, 0));
+    });
+}
+
+#[test]
+fn n12_what_is_to_be_remembered_is_so_once_when_the_turn_ends() {
+    paused(async {
+        let script = [call("c0", "slow", r#"{"x":"c"}"#), txt("ok"), txt("on")];
+        let steered = Steered::new(script, memory());
+        let steered = steered.say("tool_start", "c0", "remember this: tea");
+        steered.turn("remember that I am Ada").await;
+        let remembered = || {
+            let all = steered.kit.remembered();
+            all.iter().map(|(messages, _)| messages[0].content.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(remembered(), ["remember that I am Ada", "remember this: tea"]);
+        // Nothing is new in a turn without a message.
+        let input = AgentState::update();
+        steered.agent.process_input(input, Steered::config()).await.unwrap();
+        assert_eq!(remembered().len(), 2);
     });
 }
 

@@ -4,11 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use superstep_graph::{Cx, ThreadId};
-use superstep_llm::{Message, Role};
+use superstep_llm::Message;
 use tokio::time::sleep;
 
+use super::steered::is_steered;
 use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
+    history::said_in_turn,
     memory::{BegunWish, NOBODY, fingerprint, owner},
     texts,
 };
@@ -17,27 +19,29 @@ use crate::{
 /// failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(trigger) = &deps.memory else { return };
-    let Some(wish) = Wish::of(trigger, &state, &cx) else { return };
-    trigger.begin(wish.begun());
-    // An input without a message says nothing new.
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
-    if newest.is_some_and(|newest| newest.id == wish.message.id) {
-        wish.fulfil(trigger, &deps.config, &cx);
+    for wish in Wish::of_turn(trigger, &state, &cx) {
+        // An input without a message says nothing new.
+        let is_new = !is_steered(&wish.message) && newest.is_some_and(|newest| newest.id == wish.message.id);
+        trigger.begin(wish.begun());
+        if is_new {
+            wish.fulfil(trigger, &deps.config, &cx);
+        }
     }
 }
 
-/// At the end of a turn: does the same if the turn began in another process, which may have stopped before the memory had stored
-/// it. A memory that has is given the same key once more.
+/// At the end of a turn: does the same with what was said while it ran; and with what it began with if that was in another process,
+/// which may have stopped before the memory had stored it. A memory that has is given the same key once more.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
-    if let Some(trigger) = &deps.memory
-        && let Some(wish) = Wish::of(trigger, state, cx)
-        && !trigger.end(&wish.begun())
-    {
-        wish.fulfil(trigger, &deps.config, cx);
+    let Some(trigger) = &deps.memory else { return };
+    for wish in Wish::of_turn(trigger, state, cx) {
+        if !trigger.end(&wish.begun()) {
+            wish.fulfil(trigger, &deps.config, cx);
+        }
     }
 }
 
-/// What the user said last and wants remembered, or what nobody knows of whether they do.
+/// What the user said and wants remembered, or what nobody knows of whether they do.
 struct Wish {
     message: Message,
     user: Option<String>,
@@ -48,11 +52,13 @@ struct Wish {
 }
 
 impl Wish {
-    fn of(trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Option<Self> {
-        let begins_a_turn = |message: &&Message| {
-            message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
-        };
-        let message = state.messages.iter().rev().find(begins_a_turn)?;
+    /// Those of the last turn.
+    fn of_turn(trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Vec<Self> {
+        let said = said_in_turn(state);
+        said.into_iter().filter_map(|message| Self::of(message, trigger, state, cx)).collect()
+    }
+
+    fn of(message: &Message, trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Option<Self> {
         let panic = match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&message.content))) {
             Ok(true) => None,
             Ok(false) => return None,

@@ -9,6 +9,9 @@ use crate::{AgentState, events};
 /// turn.
 pub(crate) const MOST: u32 = 100;
 
+/// What the ids of such messages begin with.
+const STEERED: &str = "steered.";
+
 /// The messages that are new, and the number of the last one.
 pub(super) struct Steered {
     pub(super) messages: Vec<Message>,
@@ -23,12 +26,17 @@ pub(super) async fn steered(state: &AgentState, cx: &Cx) -> Result<Steered, Chec
     }
     for posted in cx.inbox(state.steered).await? {
         let text = posted.item.as_str().unwrap_or_default();
-        let id = format!("steered.{}", posted.number);
+        let id = format!("{STEERED}{}", posted.number);
         events::steered(cx, &id, text);
         steered.messages.push(Message::user(text).with_id(id));
         steered.last = posted.number;
     }
     Ok(steered)
+}
+
+/// Whether it was said while a turn ran.
+pub(crate) fn is_steered(message: &Message) -> bool {
+    message.id.starts_with(STEERED)
 }
 
 /// Whether something was said after the message with this number.
