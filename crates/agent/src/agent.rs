@@ -18,7 +18,7 @@ use superstep_llm::{
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger,
     Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, nodes::finish,
-    react_graph_as, steer,
+    react_graph_as, steer, tool_sources::ToolSources,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -335,6 +335,10 @@ impl AgentBuilder {
         let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
         let deps = AgentDeps::new(models, registry, config);
+        let sources: Vec<Arc<dyn ToolSource>> = match sources.is_empty() {
+            true => sources,
+            false => vec![Arc::new(ToolSources::new(sources))],
+        };
         Ok(AgentDeps {
             sources,
             approvals,

@@ -42,6 +42,7 @@ mod texts;
 mod thread_folders;
 
 #[cfg(feature = "workspace-tools")]
+mod tool_sources;
 pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};

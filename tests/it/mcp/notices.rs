@@ -7,7 +7,7 @@ use serde_json::json;
 use superstep::{
     Event, MemoryCheckpointer, RunConfig, StreamMode,
     agent::{Agent, AgentState, ReactConfig},
-    llm::{ToolCx, ToolSource, tool},
+    llm::{ToolCx, ToolRegistry, ToolSource, tool},
     mcp::McpServer,
 };
 use superstep_testing::{
@@ -163,6 +163,38 @@ async fn a_server_with_too_many_tools_is_refused_on_its_only_page_too() {
     let config = small.with("ODD", &json!({ "tools": tools }).to_string());
     let error = McpServer::connect("small", config).await.unwrap_err().to_string();
     assert_eq!(error, "MCP server `small` does not list its tools: it has more than 1000");
+}
+
+/// Has a tool only after the first superstep.
+#[derive(Default)]
+struct Late(Mutex<Arc<ToolRegistry>>);
+
+impl ToolSource for Late {
+    fn tools(&self) -> Arc<ToolRegistry> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn refresh(&self) -> superstep::llm::RefreshFuture<'_> {
+        let mut tools = ToolRegistry::new();
+        tools.insert(say()).unwrap();
+        *self.0.lock().unwrap() = Arc::new(tools);
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test]
+async fn a_name_stays_with_the_source_that_had_it_whatever_another_one_gains() {
+    let small = Small::new();
+    let server = Arc::new(small.connect().await);
+    let script = Script::new([call_of("c1", "small_say", r#"{"what":"x"}"#), txt("done")]);
+    let agent = Agent::builder(Arc::new(ScriptedModel::new(script))).tool_source(Arc::new(Late::default()));
+    let agent =
+        agent.tool_source(server).config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(9) });
+    let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+    assert_eq!(results, ["x no key no greeting"]);
 }
 
 /// Says it differently.
