@@ -17,7 +17,7 @@ use superstep::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    approve::Waiting,
+    approve::{DecisionArgs, Waiting},
     args::{ResumeArgs, RunArgs, TurnArgs},
     dream,
     exit::{Exit, Failure},
@@ -70,6 +70,11 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     }
     drop(store);
     let setup = Setup::new(&place, place.open()?, thread, Purpose::Turn { user: None }, &turn).await?;
+    let exit = go_on(&setup, &decisions).await;
+    setup.close(exit).await
+}
+
+async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
     let head = setup.agent.graph().get_state(setup.thread(), None).await?;
     if head.next.is_empty() && !is_unanswered(head.values.outcome) {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
@@ -78,8 +83,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let answers = decisions.answers(setup.thread().as_str(), &Waiting::of(asked)?)?;
     let config = RunConfig { answers, ..setup.config()? };
     let stream = setup.agent.resume_stream(config, streaming()).await?;
-    let exit = setup.follow(stream).await;
-    setup.close(exit).await
+    setup.follow(stream).await
 }
 
 /// The agent's events. Stdout may be a pager that nobody reads for a while.
