@@ -7,6 +7,8 @@ use std::{
     thread,
 };
 
+use crate::locks::keep_names;
+
 /// So many files are made to reach the disk at once: it takes little longer than for one of them.
 const AT_ONCE: usize = 8;
 
@@ -34,11 +36,7 @@ pub(super) fn sync(paths: &[PathBuf]) -> io::Result<()> {
         parts.into_iter().try_for_each(|part| part.join().expect("syncing does not panic"))
     })?;
     // Their names as well.
-    #[cfg(unix)]
-    if let Some(folder) = paths.first().and_then(|path| path.parent()) {
-        fs::File::open(folder)?.sync_all()?;
-    }
-    Ok(())
+    paths.first().and_then(|path| path.parent()).map_or(Ok(()), keep_names)
 }
 
 /// Whether something may be kept under this name.
