@@ -43,7 +43,7 @@ impl ToolCx {
     /// Tells whoever watches the run what there is so far: progress, or the next part of a long output. The model reads only
     /// what the tool returns.
     pub fn output(&self, chunk: &str) {
-        if let Some(output) = &self.output {
+        if let Some(output) = self.output.as_ref().filter(|_| !chunk.is_empty()) {
             output(chunk);
         }
     }
@@ -100,6 +100,7 @@ mod tests {
         ToolCx::new("c1").output("nobody");
         let cx = ToolCx::new("c1").with_output(move |chunk| hears.lock().unwrap().push(chunk.to_owned()));
         cx.output("10 %");
+        cx.output("");
         cx.clone().output("20 %");
         assert_eq!(*heard.lock().unwrap(), ["10 %", "20 %"]);
     }

@@ -31,7 +31,7 @@ impl Output {
     pub(super) fn tell(&self, chunk: &str) {
         // Held while it is told: what is told after the call was answered would belong to nothing.
         let mut teller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if chunk.is_empty() || teller.chunks == 0 {
+        if teller.chunks == 0 {
             return;
         }
         let told = &chunk[..chunk.floor_char_boundary(teller.bytes)];
