@@ -218,8 +218,9 @@ impl Cx {
         seed
     }
 
-    /// Whether what is done here is done, and not only told as it was.
-    pub(crate) fn is_for_real(&self) -> bool {
+    /// Whether what is done here is to be done: in a replay it is not, but for live nodes and inside of what they do. For
+    /// what a node does otherwise than through its `Cx`, which a replay does not keep from happening again.
+    pub fn is_for_real(&self) -> bool {
         !self.run.tape.replays || in_effect() || matches!(self.run.tape.given(self.task), Given::Live(_))
     }
 

@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
+    Breakpoints, Checkpointer, Event, MemoryCheckpointer, Replay, RunConfig, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFiles, MemoryFuture,
         MemoryTrigger, ReactConfig, Retrieve, StoreMemory, memory_tools,
@@ -311,4 +311,21 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_replay_is_not_taken_for_the_turn_that_remembers() {
+    let memory = in_store(Path::new(""));
+    let store = Arc::new(MemoryCheckpointer::new());
+    // A process that ends before anything is remembered: as if it had no memory.
+    let config = ReactConfig { retrieve: Some(Retrieve::default()), ..super::preset() };
+    let gone = Agent::builder(scripted([])).config(config).checkpointer(store.clone()).build().unwrap();
+    let breakpoints = Breakpoints { before: vec!["agent".into()], after: Vec::new() };
+    let stops = RunConfig { breakpoints, ..RunConfig::thread("t") };
+    gone.process_input(gone.input("Remember that I like tea").user_id("ada"), stops).await.unwrap();
+
+    let next = agent(scripted([txt("noted")]), &memory, store);
+    Replay::of(next.graph(), "t").run().await.unwrap();
+    next.resume(RunConfig::thread("t")).await.unwrap();
+    assert_eq!(remembered(&memory, "ada").await, ["Remember that I like tea"]);
 }

@@ -18,7 +18,8 @@ use crate::{
 /// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
 /// failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
-    let Some(trigger) = &deps.memory else { return };
+    // A replay stores nothing, so it must not say that this process does.
+    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
     for wish in Wish::of_turn(trigger, &state, &cx) {
         // An input without a message says nothing new.
@@ -33,7 +34,7 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
 /// At the end of a turn: does the same with what was said while it ran; and with what it began with if that was in another process,
 /// which may have stopped before the memory had stored it. A memory that has is given the same key once more.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
-    let Some(trigger) = &deps.memory else { return };
+    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
     for wish in Wish::of_turn(trigger, state, cx) {
         if !trigger.end(&wish.begun()) {
             wish.fulfil(trigger, &deps.config, cx);
