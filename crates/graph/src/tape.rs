@@ -368,15 +368,16 @@ impl Cx {
     }
 
     /// Records what the node is about to do: a replay in which it is about to do something else says so, and the node goes no
-    /// further. Give it what tells one from the other, [fingerprints](crate::fingerprint) of what is large.
+    /// further. `what` gives what tells one from the other, [fingerprints](crate::fingerprint) of what is large; it is not called
+    /// if nothing is recorded.
     ///
     /// # Panics
-    /// If `what` has no JSON form, and the run records.
-    pub async fn compared(&self, name: &str, what: impl Serialize) {
+    /// If what it gives has no JSON form, and the run records.
+    pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
         if !self.tape().is_on() {
             return;
         }
-        let got = serde_json::to_value(what).expect("what is compared has a JSON form");
+        let got = serde_json::to_value(what()).expect("what is compared has a JSON form");
         let recorded = match self.tape().given(self.task) {
             Given::Nothing => None,
             Given::Recorded(recorded) | Given::Live(recorded) => Some(recorded),

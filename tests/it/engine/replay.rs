@@ -372,6 +372,22 @@ async fn what_came_out_of_a_cache_comes_out_of_the_record() {
 }
 
 #[tokio::test]
+async fn nothing_is_compared_that_is_not_recorded() {
+    let outside = Outside::default();
+    let mut graph = StateGraph::<Plain>::new("thrifty");
+    let a = graph.add_node_with("a", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
+        cx.compared("what", || outside.done()).await;
+        say("a")
+    });
+    graph.add_edge(START, a);
+    let graph = kept(&graph.compile().unwrap());
+    graph.invoke(say("in"), RunConfig { recording: false, ..t() }).await.unwrap();
+    assert_eq!(outside.times(), 0);
+    graph.invoke(say("in"), t()).await.unwrap();
+    assert_eq!(outside.times(), 1);
+}
+
+#[tokio::test]
 async fn live_nodes_do_it_for_real_on_a_fork() {
     let store = Arc::new(MemoryCheckpointer::new());
     let (gives, told) = (Arc::new(AtomicU64::new(5)), Outside::default());

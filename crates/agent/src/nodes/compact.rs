@@ -32,7 +32,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     let summaries = may_summarise(&deps, &state, &cx);
     if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
         let request = summary::request(&consolidation);
-        cx.compared("summary", Print::of(&request)).await;
+        cx.compared("summary", || Print::of(&request)).await;
         let sent = request.messages.clone();
         let summed: Summed = cx.recorded("summary", || ask(&deps, request, &cx)).await;
         update = summed.count(update, &deps, &state, &sent);

@@ -76,7 +76,7 @@ impl Search<'_> {
         search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>,
     ) -> Vec<T> {
         let limit = self.deps.config.memory_timeout;
-        self.cx.compared(mark, fingerprint(self.query).ok()).await;
+        self.cx.compared(mark, || fingerprint(self.query).ok()).await;
         let found: Result<Vec<T>, String> = self.cx.recorded(mark, || self.search(limit, search)).await;
         found.unwrap_or_else(|reason| {
             events::retrieval_failed(self.cx, whom, &reason);

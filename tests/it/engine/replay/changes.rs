@@ -59,7 +59,7 @@ fn work(change: Change, store: Arc<dyn Checkpointer>) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("work");
     let a = graph.add_node("a", move |_: Work, cx: Cx| async move {
         let amount = if change == Change::DoesOtherwise { 21 } else { 20 };
-        cx.compared("pay", json!({"amount": amount})).await;
+        cx.compared("pay", || json!({"amount": amount})).await;
         if change != Change::Forgets {
             let _receipt = cx.recorded("pay", async || "r-1".to_owned()).await;
         }
