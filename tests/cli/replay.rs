@@ -109,3 +109,17 @@ async fn what_cannot_be_replayed_is_told() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), ""), "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn an_approved_call_is_replayed_although_it_changed_what_was_asked() {
+    let place = Place::new();
+    let write = call("c1", "write_file", r#"{"path":"notes.txt","content":"other\n"}"#);
+    let server = serve([write, txt("Written.")]).await;
+    let url = server.base_url();
+    let args = ["run", "Rewrite it.", "--thread", "t", "--base-url", &url, "--model", "m", "--quiet"];
+    assert_eq!(place.run(&args).await.code, Some(6));
+    place.run(&["resume", "t", "--approve", "--quiet"]).await.ok();
+    assert_eq!(std::fs::read_to_string(place.work().join("notes.txt")).unwrap(), "other\n");
+    let ran = place.run(&["replay", "t"]).await.ok();
+    assert_eq!(ran.stdout, "7 supersteps replayed, no divergence\n");
+}

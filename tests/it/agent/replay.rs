@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    At, CompiledGraph, Divergence, END, MemoryCheckpointer, Replay, RunConfig, START, State, StateGraph,
+    Answers, At, CompiledGraph, Divergence, END, MemoryCheckpointer, Replay, RunConfig, START, State,
+    StateGraph,
     agent::{
-        Agent, AgentDeps, AgentState, Budget, Finish, FinishBy, Limit, Next, PermissionRule, Permit,
-        ReactConfig, ReactNodes, should_continue,
+        Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
+        Finish, FinishBy, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
+        ResultOrder, ToolMode, should_continue,
+        workspace::{Workspace, write_file},
     },
     llm::{ChatModel, Tool, ToolCx, ToolRegistry, tool_fn},
 };
@@ -126,7 +129,7 @@ fn each_change_of_a_configuration_is_reported_at_its_node() {
             },
             "agent",
             effect("model"),
-            "",
+            "/tools",
         ),
         (
             "no rounds",
@@ -279,4 +282,36 @@ fn live_tools_and_a_live_model_are_compared_on_a_fork() {
         assert_eq!((found.node.as_str(), &found.at), ("agent", &channel("messages")), "{found}");
         assert_eq!((kit.n("add"), kit.n("echo")), (1, 1), "no tool runs for real");
     });
+}
+
+/// Somebody who agrees.
+struct Agrees;
+
+impl Approver for Agrees {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> ApprovalFuture<'a> {
+        Box::pin(async { Approval::Approve })
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_changes_what_is_asked_about_it_is_replayed() {
+    for outside in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.txt"), "old\n").unwrap();
+        let write = calls([("c1", "write_file", r#"{"path":"a.txt","content":"new\n"}"#)]);
+        let model = Arc::new(ScriptedModel::new(Script::new([write, txt("done")])));
+        let tool = Arc::new(write_file(&Workspace::open(folder.path()).unwrap())) as Arc<dyn Tool>;
+        let agent = Agent::builder(model).config(super::preset()).tools([tool]);
+        let agent = if outside { agent.approve_by_interrupt() } else { agent.approver(Arc::new(Agrees)) };
+        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        let mut end = agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+        if outside {
+            let answers = Answers::new().answer("c1", json!("approve"));
+            end = agent.resume(RunConfig { answers, ..RunConfig::thread("t") }).await.unwrap();
+        }
+        assert_eq!(end.final_reply, "done");
+        assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
+        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
+    }
 }

@@ -161,7 +161,7 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
     for (position, call) in pending {
         // What somebody approves is what runs.
         let call = run.prepare(position, call).await?;
-        let call = Pending { verdict: run.verdict_on(&call), ..call };
+        let call = Pending { verdict: run.verdict_on(position, &call), ..call };
         let is_asked = matches!(call.verdict, Some(Verdict::Ask(_)));
         if is_asked { &mut asked } else { &mut others }.push((position, call));
     }

@@ -116,7 +116,7 @@ impl Executor {
             }
             None => {
                 let name = format!("call.{position}");
-                self.cx.compared(&name, || self.about(&pending)).await;
+                self.cx.compared(&name, || self.about(position, &pending)).await;
                 let answered = self.cx.once(&name, async |_| self.take(position, pending, behaviour).await);
                 answered.await?
             }

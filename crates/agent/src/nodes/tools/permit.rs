@@ -50,13 +50,15 @@ impl Permission {
 }
 
 impl Executor {
-    /// What is to happen to a call with these arguments, before anybody is asked.
-    fn verdict(&self, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
-        self.verdict_with(tool, name, args, self.remembered(name, args))
-    }
-
-    /// The same, with what the thread remembers of it.
-    fn verdict_with(&self, tool: &dyn Tool, name: &str, args: &Value, remembered: Option<Permit>) -> Verdict {
+    /// What is to happen to a call with these arguments, before anybody is asked: by the rules, by what the thread remembers of
+    /// it and, if they leave that open, by the question that its tool has.
+    fn verdict(
+        &self,
+        name: &str,
+        args: &Value,
+        remembered: Option<Permit>,
+        question: impl FnOnce() -> Result<Option<String>, String>,
+    ) -> Verdict {
         let configured = last_about(&self.deps.config.permissions, name, args);
         // What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
         let permit = match configured {
@@ -68,14 +70,11 @@ impl Executor {
             Some(Permit::Deny) => return Verdict::Refuse(texts::denied("a rule forbids it")),
             Some(Permit::Ask) | None => {}
         }
-        let asks = match catch_unwind(AssertUnwindSafe(|| tool.approval(args))) {
-            Ok(asks) => asks,
-            Err(panic) => return Verdict::Refuse(texts::failed(name, &texts::tool_panicked(&*panic))),
-        };
-        match (asks, permit) {
-            (Some(question), _) => Verdict::Ask(question),
-            (None, Some(_)) => Verdict::Ask(format!("Run {name} with {args}?")),
-            (None, None) => Verdict::Run,
+        match (question(), permit) {
+            (Err(panic), _) => Verdict::Refuse(texts::failed(name, &panic)),
+            (Ok(Some(question)), _) => Verdict::Ask(question),
+            (Ok(None), Some(_)) => Verdict::Ask(format!("Run {name} with {args}?")),
+            (Ok(None), None) => Verdict::Run,
         }
     }
 
@@ -84,32 +83,46 @@ impl Executor {
         last_about(&self.permissions.lock().expect("nobody panics while holding it"), name, args)
     }
 
-    /// The same for a call that may be no call of a tool at all, or with arguments that cannot be used: nothing then.
-    pub(super) fn verdict_on(&self, call: &Pending) -> Option<Verdict> {
+    /// What is to happen to the call at `position`, which may be no call of a tool at all, or have arguments that cannot be used:
+    /// nothing then. What the tool asks is recorded, for the call may change what that depends on.
+    pub(super) fn verdict_on(&self, position: usize, call: &Pending) -> Option<Verdict> {
         let is_open = call.refused.is_none() && call.denied().is_none();
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
-        Some(self.verdict(&**tool, &call.name, args))
+        let question = || {
+            let question = question(&**tool, args)?;
+            Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
+        };
+        Some(self.verdict(&call.name, args, self.remembered(&call.name, args), question))
     }
 
-    /// What is about to happen, for a replay: the call, and what would happen to it by what was permitted before this round.
-    pub(super) fn about(&self, call: &Pending) -> Value {
-        let args = call.args();
+    /// What is about to happen, for a replay: the call, and what would happen to it by what was permitted before this round. Not
+    /// what would be asked, for that may tell what the call changes.
+    pub(super) fn about(&self, position: usize, call: &Pending) -> Value {
         let verdict = match (&call.checked, self.deps.tools.get(&call.name), call.denied()) {
             (_, _, Some(reason)) => json!({ "denied": reason }),
             (Some(Ok(args)), Some(tool), None) => {
-                let permissions: Vec<_> = self.state.permissions.iter().cloned().collect();
-                match self.verdict_with(&**tool, &call.name, args, last_about(&permissions, &call.name, args))
-                {
+                let verdict = || self.verdict_before(position, &**tool, &call.name, args);
+                match call.verdict.clone().unwrap_or_else(verdict) {
                     Verdict::Run => json!("run"),
-                    Verdict::Ask(question) => json!({ "ask": question }),
+                    Verdict::Ask(_) => json!("ask"),
                     Verdict::Refuse(text) => json!({ "refuse": text }),
                 }
             }
             (Some(Err(error)), ..) => json!({ "refuse": error.to_string() }),
             _ => Value::Null,
         };
-        json!({ "tool": call.name, "args": args, "verdict": verdict })
+        json!({ "tool": call.name, "args": call.args(), "verdict": verdict })
+    }
+
+    /// What would happen to a call by what was permitted before this round. Whether its tool asks is recorded.
+    fn verdict_before(&self, position: usize, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
+        let permissions: Vec<_> = self.state.permissions.iter().cloned().collect();
+        self.verdict(name, args, last_about(&permissions, name, args), || {
+            let asks = question(tool, args)?.is_some();
+            let asks = self.cx.noted(&format!("asks.{position}"), asks) || asks;
+            Ok(asks.then(String::new))
+        })
     }
 
     /// Has the calls decided that wait for it, all of them before the first one runs.
@@ -198,8 +211,8 @@ impl Executor {
     /// Whether a call may run, and with what; whoever is to be asked is asked now if nobody was before.
     pub(super) async fn permission(&self, tool: &dyn Tool, call: &Pending, args: Value) -> Permission {
         let name = call.name.as_str();
-        let verdict = call.verdict.clone().unwrap_or_else(|| self.verdict(tool, name, &args));
-        let question = match verdict {
+        let verdict = || self.verdict(name, &args, self.remembered(name, &args), || question(tool, &args));
+        let question = match call.verdict.clone().unwrap_or_else(verdict) {
             Verdict::Run => return Permission::Go { args, notice: None, rule: None },
             Verdict::Refuse(text) => return Permission::no(text),
             Verdict::Ask(question) => question,
@@ -247,6 +260,11 @@ impl ApprovalRequest {
         let (call_id, tool) = (call.call.id.clone(), call.name.clone());
         Self { call_id, tool, args: args.clone(), question, problem: None }
     }
+}
+
+/// What a tool asks before a call, or how it panicked over that.
+fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
+    catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| texts::tool_panicked(&*panic))
 }
 
 /// What the last rule says that is about a call.
