@@ -7,8 +7,8 @@ use superstep::{
     Answers, At, CompiledGraph, Divergence, END, MemoryCheckpointer, Replay, RunConfig, START, State,
     StateGraph,
     agent::{
-        Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
-        Finish, FinishBy, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
+        Acting, Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
+        Finish, FinishBy, HookError, Hooks, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
         ResultOrder, ToolMode, should_continue,
         workspace::{Workspace, write_file},
     },
@@ -314,4 +314,42 @@ async fn a_call_that_changes_what_is_asked_about_it_is_replayed() {
         Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
         assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
     }
+}
+
+/// Three calls at once, which end in the reverse order.
+fn at_once(config: ReactConfig) -> Scenario {
+    let round =
+        [("c0", "slow", r#"{"x":"a"}"#), ("c1", "slow", r#"{"x":"b"}"#), ("c2", "slow", r#"{"x":"c"}"#)];
+    let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 3 }, ..config };
+    Scenario { config, ..Scenario::new([calls(round), txt("ok")]) }.tools(&["slow"])
+}
+
+#[test]
+fn results_that_are_stored_as_they_come_are_replayed_in_that_order() {
+    paused(async {
+        let config = ReactConfig { result_order: ResultOrder::Completion, ..super::preset() };
+        let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
+        let agent = agent(&at_once(config), &kit, &store);
+        let end = agent.process_input(agent.input("go"), RunConfig::thread("t")).await.unwrap();
+        let ids = end.state.messages.iter().map(|message| message.tool_call_id.as_str());
+        assert_eq!(ids.filter(|id| !id.is_empty()).collect::<Vec<_>>(), ["c2", "c1", "c0"]);
+        check::replays(agent.graph(), &kit).await;
+    });
+}
+
+#[test]
+fn of_hooks_that_failed_in_one_round_the_first_is_replayed() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        let fail = |acting: Acting, _| std::future::ready(Err(HookError::from(acting.call_id().to_owned())));
+        hooks.acting.post(fail);
+        hooks
+    };
+    paused(async {
+        let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
+        let agent = agent(&Scenario { hooks, ..at_once(super::preset()) }, &kit, &store);
+        let end = agent.process_input(agent.input("go"), RunConfig::thread("t")).await.unwrap();
+        assert!(end.state.hook_error.as_ref().unwrap().message.contains("c2"), "{:?}", end.state.hook_error);
+        check::replays(agent.graph(), &kit).await;
+    });
 }

@@ -58,12 +58,13 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     };
     let before = snapshots::before(&run, &pending).await?;
     let mut answers = answer_all(&run, pending).await?;
-    let returned: Vec<usize> = answers.iter().map(|(position, _)| *position).collect();
+    let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
+        .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
     answers.sort_by_key(|(position, _)| *position);
     let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
     let mut messages: Vec<_> = (0..).zip(&answers).map(|(n, answer)| answer.message(run.cx.id(n))).collect();
-    if run.deps.config.result_order == ResultOrder::Completion {
-        messages = returned.into_iter().map(|position| messages[position].clone()).collect();
+    if let Some(returned) = returned {
+        messages = returned.into_iter().filter_map(|position| messages.get(position).cloned()).collect();
     }
     for message in &messages {
         run.cx.emit_full_message(&message.id, message);
@@ -120,8 +121,9 @@ async fn ended(
     update: AgentStateUpdate,
 ) -> Result<AgentStateUpdate, NodeError> {
     let config = &run.deps.config;
-    if let Some(failure) = run.failed.get() {
-        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure.clone()));
+    // Of several that failed the first stands, and which one that was a replay cannot see.
+    if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
+        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
     }
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
         return Ok(update.stop(true).stop_reason("denied"));
