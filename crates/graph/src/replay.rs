@@ -25,11 +25,12 @@ use crate::{
     run::{self, Along, Given},
 };
 
-/// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did, which none of them
-/// does again; and says where that first comes to something else than what is stored.
+/// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did through their
+/// [`Cx`](crate::Cx), which none of them does again; and says where that first comes to something else than what is stored.
 ///
 /// A thread that was recorded once is so a test of the graph: of its nodes, prompts, reducers and edges, without a model or
-/// a tool. Nothing is stored, and whoever runs the thread is not disturbed.
+/// a tool. Nothing is stored, and whoever runs the thread is not disturbed. **What a node does otherwise than through its `Cx`
+/// it does again**, unless it asks [`Cx::is_for_real`](crate::Cx::is_for_real).
 ///
 /// ```
 /// # use std::sync::Arc;
