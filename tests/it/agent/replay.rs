@@ -152,7 +152,7 @@ fn each_change_of_a_configuration_is_reported_at_its_node() {
             let changed = agent(&scenario().config(change), &Kit::default(), &store);
             let found = found(changed.graph()).await;
             assert_eq!((found.node.as_str(), &found.at), (node, &at), "{what}: {found}");
-            assert!(found.place.starts_with(place), "{what}: {found}");
+            assert_eq!(found.place, place, "{what}: {found}");
         }
     });
 }
