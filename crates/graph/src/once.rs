@@ -27,7 +27,7 @@ impl Cx {
     /// `name` tells apart what one task does; two calls under one name at the same time do it once. `effect` is handed a key
     /// that is the same for every time this task may do it and for nothing else: give it to services that take an
     /// idempotency key. They need it, because a crash after the effect and before its result is stored cannot be told from
-    /// one before the effect.
+    /// one before the effect. The result is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
     ///
     /// An error of `effect` is not stored. A fork of the thread does everything afresh. Without a checkpointer results live
     /// as long as the run.
