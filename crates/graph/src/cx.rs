@@ -172,6 +172,7 @@ impl Cx {
     /// How many supersteps the run may still make after this one: 0 in the last that its
     /// [`step_limit`](crate::RunConfig::step_limit) allows. A node that counts can come to an end in time.
     pub fn remaining_steps(&self) -> u32 {
+        self.needs_records();
         if self.run.tape.records {
             self.run.tape.learn(self.task, |learned| learned.steps_left = Some(self.steps_left));
         }
@@ -180,6 +181,7 @@ impl Cx {
 
     /// UTC milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
+        self.needs_records();
         let clock = || self.run.clock.now_ms();
         self.run
             .tape
@@ -196,6 +198,7 @@ impl Cx {
 
     /// Chance: the same for every attempt of this task, different for any other task.
     pub fn rng(&self) -> StdRng {
+        self.needs_records();
         let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
         // An error handler has the task of the node that failed, and is to throw other dice.
         let handler = self

@@ -112,6 +112,7 @@ impl Cx {
     /// What the checkpointer reports.
     pub async fn inbox(&self, after: u64) -> Result<Vec<Posted>, CheckpointError> {
         let Some((checkpointer, thread)) = &self.run.standing.place else { return Ok(Vec::new()) };
+        self.needs_records();
         let last = self.run.tape.inbox(self.task);
         let mut found = match last {
             Some(last) if last <= after => Vec::new(),

@@ -151,12 +151,22 @@ struct Page {
     reads: usize,
     /// What it did once, by name.
     once: BTreeSet<String>,
+    /// How often it used a name, for what it did and for what it was about to do.
+    used: BTreeMap<(Use, String), usize>,
+}
+
+/// What a name is used for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Result,
+    Compared,
 }
 
 impl Default for Page {
     fn default() -> Self {
         let (given, learned, once) = (Given::Nothing, Recorded::default(), BTreeSet::new());
-        Self { given, learned, times: 0, last_ms: None, reads: 0, once }
+        let used = BTreeMap::new();
+        Self { given, learned, times: 0, last_ms: None, reads: 0, once, used }
     }
 }
 
@@ -197,17 +207,28 @@ impl Tape {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the page of a task; nothing if there is none to be written or read.
+    /// A page of a task of which nothing is known.
+    fn blank(&self) -> Page {
+        // In a replay every task that runs is given something; what asks without is left over from one that is over.
+        let given = if self.replays { Given::Unknown } else { Given::Nothing };
+        Page { given, ..Page::default() }
+    }
+
+    /// Does something with the page of a task; nothing if there is none to be written or read, as for work that outlived
+    /// its superstep.
     fn page<T>(&self, task: TaskId, with: impl FnOnce(&mut Page) -> T) -> Option<T> {
         if !self.is_on() {
             return None;
         }
         let mut pages = self.pages();
-        if pages.step != task.step {
+        if task.step < pages.step {
+            return None;
+        }
+        if task.step > pages.step {
             pages.step = task.step;
             pages.tasks.clear();
         }
-        Some(with(pages.tasks.entry(task.slot).or_default()))
+        Some(with(pages.tasks.entry(task.slot).or_insert_with(|| self.blank())))
     }
 
     /// Begins an attempt of a task, which is given this.
@@ -217,12 +238,13 @@ impl Tape {
 
     /// What a task is given.
     pub(crate) fn given(&self, task: TaskId) -> Given {
-        self.page(task, |page| page.given.clone()).unwrap_or(Given::Nothing)
+        let late = || if self.replays && !in_effect() { Given::Unknown } else { Given::Nothing };
+        self.page(task, |page| page.given.clone()).unwrap_or_else(late)
     }
 
     /// What a task learned. `once` gives what it did once, which is kept elsewhere while it runs.
     pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, String>) -> Recorded {
-        let page = self.page(task, std::mem::take).unwrap_or_default();
+        let page = self.page(task, |page| std::mem::replace(page, self.blank())).unwrap_or_default();
         let (mut learned, done) = (page.learned, page.once);
         if done.is_empty() {
             return learned;
@@ -234,6 +256,19 @@ impl Tape {
         // What could be done in the end.
         learned.errors.retain(|name, _| !learned.results.contains_key(name));
         learned
+    }
+
+    /// The name under which something is kept: the second time that a task uses one it is another.
+    fn numbered(&self, task: TaskId, used: Use, name: &str) -> String {
+        let nth = self.page(task, |page| {
+            let nth = page.used.entry((used, name.to_owned())).or_default();
+            *nth += 1;
+            *nth
+        });
+        match nth {
+            None | Some(1) => name.to_owned(),
+            Some(nth) => format!("{name}#{nth}"),
+        }
     }
 
     /// Adds to what a task learned.
@@ -295,7 +330,9 @@ impl Cx {
     }
 
     /// Does something outside whose outcome the update depends on, and records the outcome with the update: a
-    /// [`Replay`](crate::Replay) gives it again instead of doing it. `name` tells apart what one task does.
+    /// [`Replay`](crate::Replay) gives it again instead of doing it. `name` tells apart what one task does; under a name that it
+    /// uses several times, as in a loop, the first it begins is the first again, and so on. A name is not also one of
+    /// [`once`](Self::once).
     ///
     /// Unlike [`once`](Self::once) it is done again when the node runs again. What it does by way of `cx` inside is part of it
     /// and not recorded for itself.
@@ -320,6 +357,7 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         F: Future<Output = T>,
     {
+        let name = &*self.tape().numbered(self.task, Use::Result, name);
         match self.tape().given(self.task) {
             Given::Nothing | Given::Live(_) => {}
             Given::Recorded(recorded) => {
@@ -353,9 +391,13 @@ impl Cx {
     where
         T: Serialize + DeserializeOwned + Default + PartialEq,
     {
+        let name = &*self.tape().numbered(self.task, Use::Result, name);
         let value = match self.tape().given(self.task) {
             Given::Nothing | Given::Live(_) => value,
-            Given::Unknown => T::default(),
+            Given::Unknown => {
+                self.needs_records();
+                T::default()
+            }
             Given::Recorded(recorded) => {
                 let noted = recorded.results.get(name);
                 noted.and_then(|noted| T::deserialize(noted).ok()).unwrap_or_default()
@@ -378,6 +420,7 @@ impl Cx {
             return;
         }
         let got = serde_json::to_value(what()).expect("what is compared has a JSON form");
+        let name = &*self.tape().numbered(self.task, Use::Compared, name);
         let recorded = match self.tape().given(self.task) {
             Given::Nothing => None,
             Given::Recorded(recorded) | Given::Live(recorded) => Some(recorded),
@@ -412,6 +455,14 @@ impl Cx {
         self.tape().learn(self.task, |learned| {
             learned.results.insert(name.to_owned(), json);
         });
+    }
+
+    /// Says at the desk that a task whose records are not known needs them, so that it is given up when it waits next or
+    /// returns. For what cannot wait itself; see [`astray`](Self::astray).
+    pub(crate) fn needs_records(&self) {
+        if self.tape().replays && matches!(self.tape().given(self.task), Given::Unknown) {
+            self.run.desk.ask(self.task, Asked::Astray(Astray::Unknown));
+        }
     }
 
     /// Leaves the node for good: like an interrupt, it is nothing that the node could catch.

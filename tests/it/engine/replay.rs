@@ -1,6 +1,7 @@
 //! Threads that are run once more on what is recorded of them.
 
 mod changes;
+mod effects;
 
 use std::{
     sync::{
