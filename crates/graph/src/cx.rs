@@ -263,9 +263,11 @@ impl Cx {
     }
 
     /// Asks the run to end after this superstep, as [`RunConfig::drain`](crate::RunConfig::drain) does. The first reason
-    /// stands.
+    /// stands. A replay goes on, as the thread did with another run.
     pub fn drain(&self, reason: impl Into<String>) {
-        self.run.drain.request(reason);
+        if !self.run.tape.replays {
+            self.run.drain.request(reason);
+        }
     }
 
     /// Asks someone outside and waits for the answer, which comes with another run: with

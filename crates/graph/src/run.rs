@@ -29,13 +29,13 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     task::Poll,
 };
 
 use superstep_engine::{
-    ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
+    Breakpoints, ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
 use tokio::{
     sync::oneshot,
@@ -79,7 +79,7 @@ pub(crate) async fn run<S: State>(
     config: RunConfig,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
-    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
+    let (limits, config) = (limits(&graph, &config, false)?, Arc::new(config));
     if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
         return Err(RunError::ChildThread { thread });
     }
@@ -108,12 +108,12 @@ pub(crate) async fn run<S: State>(
     Ok(driver.outcome(status, &config))
 }
 
-/// What bounds a run.
-fn limits<S: State>(graph: &Inner<S>, config: &RunConfig) -> Result<RunLimits, RunError> {
+/// What bounds a run. One that goes along a thread stops where that ends, and nowhere before.
+fn limits<S: State>(graph: &Inner<S>, config: &RunConfig, along: bool) -> Result<RunLimits, RunError> {
     if config.step_limit == 0 {
         return Err(RunError::ZeroStepLimit);
     }
-    let breakpoints = breakpoints(graph, &config.breakpoints)?;
+    let breakpoints = if along { Breakpoints::default() } else { breakpoints(graph, &config.breakpoints)? };
     let drained = config.drain.requested().is_some();
     Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
 }
@@ -194,6 +194,11 @@ impl<S: State> Driver<S> {
         let replays = standing.along.is_some();
         let is_kept = standing.place.is_some() || standing.above.is_some();
         let tape = Tape::new(config.recording && is_kept, replays);
+        // What is kept nowhere has no checkpoint whose time is stored, but its caller has.
+        let since_ms = match &standing.above {
+            Some(above) => above.run.since_ms.load(Ordering::Relaxed),
+            None => config.clock.now_ms(),
+        };
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
@@ -208,7 +213,7 @@ impl<S: State> Driver<S> {
             desk: Desk::default(),
             settling: Settling::default(),
             checkpoint: AtomicU64::new(0),
-            since_ms: AtomicI64::new(config.clock.now_ms()),
+            since_ms: AtomicI64::new(since_ms),
             standing,
             calls: Calls::default(),
             tape,

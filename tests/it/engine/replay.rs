@@ -2,6 +2,7 @@
 
 mod changes;
 mod effects;
+mod ends;
 
 use std::{
     sync::{

@@ -76,7 +76,7 @@ pub(super) struct Inside<S: State> {
 pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
     let Call { graph, own, input, seed, answers, standing, events, watch } = call;
     let (config, place) = (standing.config.clone(), standing.place.clone());
-    let limits = match limits(&graph, &config) {
+    let limits = match limits(&graph, &config, standing.along.is_some()) {
         Ok(limits) => limits,
         Err(error) => return Called::Failed { error, fatal: true },
     };

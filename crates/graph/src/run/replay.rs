@@ -63,7 +63,7 @@ pub(crate) async fn replay<S: State>(
     config: RunConfig,
     along: Along,
 ) -> Result<(), RunError> {
-    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
+    let (limits, config) = (limits(&graph, &config, true)?, Arc::new(config));
     let Keepers { checkpointer, store } = keepers;
     let checkpointer = checkpointer.expect("a replay has a store");
     let standing = Standing {
@@ -82,6 +82,7 @@ pub(crate) async fn replay<S: State>(
     let begin = driver.begin_with_store(checkpointer, given, &config).await?;
     if along.script.place(&along.thread).1.is_some() {
         driver.drive(begin, limits, &config).await?;
+        driver.end_along();
     }
     Ok(())
 }
@@ -89,6 +90,15 @@ pub(crate) async fn replay<S: State>(
 impl<S: State> Driver<S> {
     pub(super) fn along(&self) -> Option<&Along> {
         self.cx.standing.along.as_ref()
+    }
+
+    /// Notes a run that ended before the line did, which would otherwise pass for a thread that was replayed.
+    fn end_along(&self) {
+        let Some(Along { script, thread }) = self.along() else { return };
+        if script.place(thread).1.is_some() && !script.stuck() {
+            let got = "a run that ends before it".into();
+            script.diverge(self.divergence(START.into(), At::Failure, "another superstep".into(), got));
+        }
     }
 
     /// Learns what the tasks did that are to run now.
@@ -217,7 +227,10 @@ impl<S: State> Driver<S> {
         self.replaying.step = task.id.step;
         let node = self.graph.topology.name(task.node).clone();
         let stored = self.expected(task.id.slot).and_then(|expected| self.stored(expected));
+        let is_unknown = matches!(self.given_to(task), Given::Unknown);
         let astray = match result {
+            // That it did not finish when it was stored is all that is known, for what is kept nowhere has no line to end.
+            TaskResult::Finished(..) if self.cx.standing.above.is_some() && is_unknown => None,
             TaskResult::Finished(written, lookup) => {
                 let Some(stored) = &stored else { return Ok(TaskResult::Finished(written, lookup)) };
                 let (expected, got) = (self.channels(&stored.update), self.channels(&written.update));
@@ -299,7 +312,11 @@ impl<S: State> Driver<S> {
         if let Some((_, divergence)) = self.replaying.astray.pop_first() {
             return diverge(divergence);
         }
-        let Some(next) = self.replaying.expected.next.take() else { return Ok(()) };
+        let Some(next) = self.replaying.expected.next.take() else {
+            // Whoever called this graph did not wait for it, or it was not let go on.
+            along.script.get_stuck();
+            return Err(RunError::Diverged);
+        };
         let control = Control { items: self.items.clone(), ..control.clone() };
         if control != next.control {
             if lost {
@@ -310,10 +327,13 @@ impl<S: State> Driver<S> {
         }
         let folded = self.fingerprints();
         let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
-        let different = stored.iter().find(|(channel, value)| folded.get(*channel) != Some(value));
-        if let Some((channel, expected)) = different {
-            let position = self.state.channels().iter().position(|known| known.name == *channel);
-            let Some(position) = position else { return Ok(()) };
+        let position = |channel: &str| self.state.channels().iter().position(|known| *known.name == *channel);
+        // Of a channel that the state has no more, what was written to it is compared.
+        let different = stored.iter().find_map(|(channel, value)| {
+            let is_different = folded.get(channel) != Some(value);
+            is_different.then(|| Some((position(channel)?, channel, value)))?
+        });
+        if let Some((position, channel, expected)) = different {
             let got = self.state.encode(position).ok();
             let got = got.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or(Value::Null);
             let expected =
@@ -355,6 +375,9 @@ impl<S: State> Driver<S> {
         let shown = |control: &Control| -> Value {
             let mut shown = Map::new();
             shown.insert("next".to_owned(), json!(control.next));
+            if expected.step != got.step {
+                shown.insert("step".to_owned(), json!(control.step));
+            }
             if !(expected.items.is_empty() && got.items.is_empty()) {
                 shown.insert("items".to_owned(), items(control).into());
             }
@@ -490,20 +513,22 @@ impl Above {
     fn given(&self, task: TaskId, live: bool) -> Given {
         match self.run.tape.given(self.task) {
             Given::Recorded(recorded) | Given::Live(recorded) => {
-                let recorded = Arc::new(recorded.inner.get(&self.name(task)).cloned().unwrap_or_default());
-                if live { Given::Live(recorded) } else { Given::Recorded(recorded) }
+                match recorded.inner.get(&self.name(task)).cloned().map(Arc::new) {
+                    Some(recorded) if live => Given::Live(recorded),
+                    Some(recorded) => Given::Recorded(recorded),
+                    // It did not come to its end, or an older program recorded it.
+                    None => Given::Unknown,
+                }
             }
             other => other,
         }
     }
 
-    /// Keeps what a task learned.
+    /// Keeps what a task learned, also if that is nothing: then it is known.
     pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
-        if learned != Recorded::default() {
-            let name = self.name(task);
-            self.run.tape.learn(self.task, |above| {
-                above.inner.insert(name, learned);
-            });
-        }
+        let name = self.name(task);
+        self.run.tape.learn(self.task, |above| {
+            above.inner.insert(name, learned);
+        });
     }
 }

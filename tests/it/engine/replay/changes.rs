@@ -194,3 +194,26 @@ async fn another_reducer_is_seen_although_every_node_writes_the_same() {
     assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
     assert_eq!(found.got, json!(["a"]));
 }
+
+/// A state that has a channel more, before the other.
+#[derive(State, Clone, Debug, Default)]
+struct More {
+    gone: i64,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+#[tokio::test]
+async fn another_reducer_is_seen_beside_a_channel_that_was_removed() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let mut graph = StateGraph::<More>::new("line");
+    let a = graph.add_node("a", async |_: More, _: Cx| More::update().gone(1).log(["a".to_owned()]));
+    graph.add_edge(START, a);
+    let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+    graph.invoke(More::update().log(["in".to_owned()]), t()).await.unwrap();
+    let mut graph = StateGraph::<Changed>::new("line");
+    let a = graph.add_node("a", async |_: Changed, _: Cx| Changed::update().log(["a".to_owned()]));
+    graph.add_edge(START, a);
+    let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
+    assert_eq!((found.node.as_str(), found.at), ("a", At::State("log".into())));
+}

@@ -1,0 +1,122 @@
+//! Threads whose runs stopped or failed on the way, and graphs that were called and did not come to their end.
+
+use std::{sync::Arc, time::Duration};
+
+use superstep::{
+    At, Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, Persistence, RunConfig, START,
+    StateGraph, Status,
+};
+use tokio::time;
+
+use super::{Outside, Ticks, found, kept, replayed};
+use crate::support::{Plain, PlainUpdate, say, sayer, t};
+
+/// `a → b → c`, stopped before `b` by the graph and after it by the node.
+pub(super) fn stopping(last: &'static str, store: Arc<dyn Checkpointer>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("stops");
+    let a = sayer(&mut graph, "a");
+    let b = graph.add_node("b", async |_: Plain, cx: Cx| {
+        cx.drain("enough for now");
+        say("b")
+    });
+    let c = graph.add_node("c", async move |_: Plain, _: Cx| say(last));
+    graph.stop_before(b);
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, c);
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+#[tokio::test]
+async fn a_replay_goes_on_where_runs_stopped() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let graph = stopping("c", store.clone());
+    let ends = [
+        graph.invoke(say("in"), t()).await.unwrap().status,
+        graph.resume(t()).await.unwrap().status,
+        graph.resume(t()).await.unwrap().status,
+    ];
+    assert_eq!(ends, [Status::Interrupted, Status::Drained, Status::Completed]);
+    let whole = replayed(&graph).await;
+    whole.assert_same();
+    assert_eq!(whole.supersteps, 4);
+    let found = found(&stopping("C", store)).await;
+    assert_eq!((found.node.as_str(), found.at), ("c", At::Channel("log".into())));
+}
+
+/// A graph that calls another one, and goes on with this if it fails or takes longer than a second.
+pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
+    let mut outer = StateGraph::<Plain>::new("outer");
+    let inner = inner.clone();
+    let call = outer.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
+        match time::timeout(Duration::from_secs(1), cx.call("k", &inner, say("to inner"))).await {
+            Err(_) => say("late"),
+            Ok(Err(_)) => say("failed"),
+            Ok(Ok(end)) => say(&end.said()),
+        }
+    });
+    outer.add_edge(START, call);
+    kept(&outer.compile().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_call_that_nobody_waited_for_the_callers_update_is_taken() {
+    for persistence in [Persistence::Inherited, Persistence::Own, Persistence::None] {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let quick = sayer(&mut inner, "quick");
+        let slow = inner.add_node("slow", async |_: Plain, cx: Cx| {
+            cx.sleep(Duration::from_secs(3600)).await;
+            say("slow")
+        });
+        inner.add_edge(START, quick);
+        inner.add_edge(quick, slow);
+        let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
+        assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in late");
+        let replayed = replayed(&graph).await;
+        assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_call_that_came_to_its_step_limit_the_callers_update_is_taken() {
+    for persistence in [Persistence::Inherited, Persistence::None] {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let again = sayer(&mut inner, "again");
+        inner.add_edge(START, again);
+        inner.add_edge(again, again);
+        let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
+        let end = graph.invoke(say("in"), RunConfig { step_limit: 5, ..t() }).await.unwrap();
+        assert_eq!(end.state.said(), "in failed");
+        let replayed = replayed(&graph).await;
+        assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_graph_that_is_kept_nowhere_did_before_it_failed_is_not_done_again() {
+    let outside = Outside::default();
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
+        let times = cx.recorded("times", async || outside.done()).await;
+        Err::<PlainUpdate, _>(NodeError::new(format!("down {times}")).fatal())
+    });
+    inner.add_edge(START, work);
+    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
+    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in failed");
+    let replayed = replayed(&graph).await;
+    assert_eq!((replayed.taken, replayed.divergence, outside.times()), (1, None, 1));
+}
+
+#[tokio::test]
+async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let look = inner.add_node("look", async |_: Plain, cx: Cx| {
+        let (first, second) = (cx.now_ms(), cx.now_ms());
+        say(&format!("{first} {second}"))
+    });
+    inner.add_edge(START, look);
+    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
+    let config = RunConfig { clock: Arc::new(Ticks::default()), ..t() };
+    graph.invoke(say("in"), config).await.unwrap();
+    replayed(&graph).await.assert_same();
+}
