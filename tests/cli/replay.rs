@@ -82,6 +82,7 @@ async fn the_model_or_the_tools_are_real_on_a_fork() {
     let read = || call("c1", "read_file", r#"{"path":"notes.txt"}"#);
     let same = live(vec![read(), txt("It has three lines.")]).await.ok();
     assert_eq!((&same.lines()[0]["supersteps"], &same.lines()[0]["fork"]), (&json!(7), &json!(15)));
+    assert_eq!(same.lines()[0]["left"], 0);
     let other = live(vec![read(), txt("Three.")]).await;
     assert_eq!(other.code, Some(7), "{other:?}");
     let divergence = &other.lines()[0]["divergence"];

@@ -113,7 +113,8 @@ Examples:
 The model is not asked and no tool runs: what they gave is taken from the thread. Nothing is stored. With another `--config` or
 `--preset` this shows what the change does to conversations that there were.
 
-With `--live-model` or `--live-tools` these are real, on a fork of the thread; the branch that is replayed stays as it is.
+With `--live-model` or `--live-tools` these are real, on a fork of the thread; the branch that is replayed stays as it is,
+and the thread stands where it stood, unless this is killed on the way. It has to be finished.
 
 Examples:
   superstep replay t-20261121-223015-3f2a

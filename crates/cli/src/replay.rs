@@ -47,12 +47,13 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     setup.close_servers().await;
     let replayed = replayed.map_err(failure)?;
     if turn.json {
-        let Replayed { supersteps, taken, skipped, fork, divergence, .. } = &replayed;
+        let Replayed { supersteps, taken, skipped, left, fork, divergence, .. } = &replayed;
         let line = json!({
             "thread": name,
             "supersteps": supersteps,
             "taken": taken,
             "skipped": skipped,
+            "left": left,
             "fork": fork,
             "divergence": divergence,
         });

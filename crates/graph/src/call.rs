@@ -457,6 +457,10 @@ impl Cx {
     /// Goes to where a graph was called, in a replay; or says why it cannot.
     async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
         let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
+        if call.own && along.script.is_any_live() {
+            along.script.refuse(self.node());
+            return Ok(Some(Astray::Unknown));
+        }
         let caller = self.run.standing.along.as_ref();
         let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
         let task = Some((self.task.slot, at.map_or(CheckpointId(0), |at| at.id)));

@@ -450,7 +450,7 @@ fn to(channel: Option<&str>) -> String {
     channel.map_or_else(String::new, |channel| format!(" to `{channel}`"))
 }
 
-fn names(nodes: &[NodeName]) -> String {
+pub(crate) fn names(nodes: &[NodeName]) -> String {
     list(nodes)
 }
 

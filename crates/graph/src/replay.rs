@@ -9,6 +9,7 @@ mod shadow;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};
+use superstep_engine::NodeName;
 
 pub use self::divergence::{At, Divergence};
 pub(crate) use self::script::{Called, Expected, ExpectedTask, Script};
@@ -21,6 +22,7 @@ use crate::{
     History, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock, TaskRecord,
     ThreadId,
     compiled::Keepers,
+    error::names,
     evolve::Reader,
     run::{self, Along, Given},
 };
@@ -83,6 +85,9 @@ pub struct Replayed {
     pub taken: usize,
     /// How many supersteps were passed over: they were stored as one checkpoint, with [`Durability::Exit`].
     pub skipped: usize,
+    /// How many supersteps of the branch a live replay did not come to, for it ends where something else than a superstep came
+    /// next, or with the first difference.
+    pub left: usize,
     /// The fork on which the nodes did for real what they do, if there were any.
     pub fork: Option<CheckpointId>,
     /// The first difference.
@@ -113,6 +118,41 @@ pub enum ReplayError {
         checkpoint: CheckpointId,
         /// Where the replay was to end.
         to: CheckpointId,
+    },
+    /// Nodes are to do for real what they do, but the thread has still something to run, which a fork would leave behind.
+    #[error(
+        "SS195: thread `{thread}` has still to run {}, which a live replay would leave behind; resume it to its end first, or \
+         replay it without live nodes",
+        names(next)
+    )]
+    Unfinished {
+        /// The thread.
+        thread: ThreadId,
+        /// The nodes that are to run.
+        next: Vec<NodeName>,
+    },
+    /// Nodes are to do for real what they do, and one of them, or another one, calls a graph that has one thread for all its
+    /// calls.
+    #[error(
+        "SS196: node `{node}` calls a graph with `Persistence::Own`, and a live replay of thread `{thread}` would write to the \
+         thread of that graph; replay it without live nodes, or up to a checkpoint before that node"
+    )]
+    Own {
+        /// The thread.
+        thread: ThreadId,
+        /// The node that calls.
+        node: NodeName,
+    },
+    /// No node has a name that one is to have that does for real what it does.
+    #[error(
+        "SS197: `{node}` is to do for real what it does, but graph `{graph}` has no such node, and neither had a graph that it \
+         called; name the nodes as the graph has them"
+    )]
+    NoSuchNode {
+        /// The name.
+        node: String,
+        /// The graph.
+        graph: String,
     },
     /// The thread or the graph cannot be read or run at all.
     #[error(transparent)]
@@ -147,7 +187,8 @@ impl<S: State> Replay<S> {
 
     /// Has nodes do for real what they do, by their names, also in graphs that are called; what they are compared with stays
     /// the same. The run is stored as a fork of the thread, and ends with the first difference, or where something else than
-    /// a superstep came next.
+    /// a superstep came next: see [`Replayed::left`]. Then the thread is made to stand again where it stood, so it has to be
+    /// finished. A replay that is dropped before leaves it on the fork.
     #[must_use]
     pub fn live<N: Into<String>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.live.extend(nodes.into_iter().map(Into::into));
@@ -190,6 +231,7 @@ impl<S: State> Replay<S> {
             supersteps: script.supersteps(),
             taken: script.taken(),
             skipped,
+            left: if fork.is_some() { script.left(&self.thread) } else { 0 },
             fork,
             divergence: script.found(),
         })
@@ -269,6 +311,7 @@ impl<S: State> Replay<S> {
         let Some(Loaded { meta, head, tasks, .. }) = loaded else {
             return Err(RunError::UnknownCheckpoint { thread: self.thread.clone(), checkpoint: at }.into());
         };
+        self.check_finished(&*stored, head).await?;
         let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
         // Its supersteps are counted like those of the thread, so that ids are the same.
         let fork = Commit {
@@ -284,8 +327,53 @@ impl<S: State> Replay<S> {
         let lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
         let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
         drop(lease);
-        self.run_along(script, stored, Given::Nothing).await?;
-        Ok(fork)
+        let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
+        self.stand_at(&*stored, head).await?;
+        ran?;
+        if let Some(node) = script.refused() {
+            return Err(ReplayError::Own { thread: self.thread.clone(), node });
+        }
+        let graph = self.graph.inner();
+        match script.unmet(|name| graph.topology.find(name).is_some()) {
+            Some(node) if script.found().is_none() => {
+                Err(ReplayError::NoSuchNode { node, graph: graph.name.to_string() })
+            }
+            _ => Ok(fork),
+        }
+    }
+
+    /// Refuses a thread whose head has still something to run: half of that may be done, on threads and under keys that are
+    /// named after that checkpoint, so that it cannot be gone on with from another one.
+    async fn check_finished(&self, stored: &dyn Checkpointer, head: CheckpointId) -> Result<(), ReplayError> {
+        let loaded = stored.load(&self.thread, Some(head)).await.map_err(RunError::from)?;
+        match loaded.map(|loaded| loaded.meta.control) {
+            Some(control) if !control.is_finished() => {
+                Err(ReplayError::Unfinished { thread: self.thread.clone(), next: control.next })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the thread stand again where it stood, at a checkpoint with nothing to run.
+    async fn stand_at(&self, stored: &dyn Checkpointer, at: CheckpointId) -> Result<(), ReplayError> {
+        let lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
+        let head = stored.load(&self.thread, None).await.map_err(RunError::from)?;
+        let stood = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        if let (Some(head), Some(stood)) = (head, stood) {
+            let back = Commit {
+                parent: Some(at),
+                source: Source::Fork,
+                control: stood.meta.control,
+                created_ms: SystemClock.now_ms(),
+                metadata: Map::new(),
+                applied: Vec::new(),
+                snapshot: None,
+                records: Vec::new(),
+            };
+            stored.commit(&self.thread, Some(head.head), back).await.map_err(RunError::from)?;
+        }
+        drop(lease);
+        Ok(())
     }
 
     async fn run_along(
@@ -354,8 +442,8 @@ impl Replayed {
     /// For tests.
     ///
     /// # Panics
-    /// If there is a difference; or if nothing was replayed, or a task was not run for want of records, for then the test tests
-    /// less than it says.
+    /// If there is a difference; or if nothing was replayed, or not all of it, or a task was not run for want of records, for
+    /// then the test tests less than it says.
     #[track_caller]
     pub fn assert_same(&self) {
         if let Some(divergence) = &self.divergence {
@@ -363,12 +451,13 @@ impl Replayed {
         }
         assert!(self.supersteps > 0, "nothing was replayed: {self}");
         assert!(self.taken == 0 && self.skipped == 0, "not all of the thread is recorded: {self}");
+        assert!(self.left == 0, "not all of the thread was replayed: {self}");
     }
 }
 
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { supersteps, taken, skipped, divergence, .. } = self;
+        let Self { supersteps, taken, skipped, left, divergence, .. } = self;
         if let Some(divergence) = divergence {
             return write!(f, "{divergence}");
         }
@@ -379,6 +468,13 @@ impl fmt::Display for Replayed {
         }
         if *skipped > 0 {
             write!(f, "; {skipped} superstep{} stored as one and passed over", s(*skipped))?;
+        }
+        if *left > 0 {
+            write!(
+                f,
+                "; {left} superstep{} after that not replayed, for a live replay ends there",
+                s(*left)
+            )?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod changes;
 mod effects;
 mod ends;
+mod live;
 
 use std::{
     sync::{

@@ -25,10 +25,14 @@ pub(crate) struct Script {
     pub(crate) store: Arc<dyn Checkpointer>,
     /// The nodes that do for real what they do.
     live: BTreeSet<String>,
+    /// Those of them that came to run.
+    met: Mutex<BTreeSet<String>>,
     lines: Mutex<BTreeMap<ThreadId, Line>>,
     found: Mutex<Option<Divergence>>,
     /// Whether the run cannot go on from here, and another one has to.
     stuck: AtomicBool,
+    /// The node that calls a graph which cannot be run for real beside what is stored of it.
+    refused: Mutex<Option<NodeName>>,
     supersteps: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -92,9 +96,11 @@ impl Script {
         Self {
             store,
             live,
+            met: Mutex::default(),
             lines: Mutex::default(),
             found: Mutex::default(),
             stuck: AtomicBool::new(false),
+            refused: Mutex::default(),
             supersteps: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         }
@@ -109,7 +115,17 @@ impl Script {
     }
 
     pub(crate) fn is_live(&self, node: &NodeName) -> bool {
-        self.live.contains(node.as_str())
+        let is_live = self.live.contains(node.as_str());
+        if is_live {
+            self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_string());
+        }
+        is_live
+    }
+
+    /// A live node that did not come to run, and that the graph does not have either.
+    pub(crate) fn unmet(&self, has: impl Fn(&str) -> bool) -> Option<String> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        self.live.iter().find(|name| !met.contains(*name) && !has(name)).cloned()
     }
 
     pub(crate) fn is_any_live(&self) -> bool {
@@ -126,6 +142,16 @@ impl Script {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Ends the run, for a node calls a graph which cannot be run for real beside what is stored of it.
+    pub(crate) fn refuse(&self, node: &NodeName) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
+        self.get_stuck();
+    }
+
+    pub(crate) fn refused(&self) -> Option<NodeName> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Notes that the run cannot go on.
     pub(crate) fn get_stuck(&self) {
         self.stuck.store(true, Ordering::Release);
@@ -134,6 +160,13 @@ impl Script {
     /// Whether it could not, and forgets it.
     pub(crate) fn take_stuck(&self) -> bool {
         self.stuck.swap(false, Ordering::AcqRel)
+    }
+
+    /// How many supersteps of a line the replay has not come to.
+    pub(crate) fn left(&self, thread: &ThreadId) -> usize {
+        let is_superstep = |meta: &&CheckpointMeta| meta.source == Source::Loop;
+        let left = |line: &Line| line.checkpoints.iter().skip(line.done).filter(is_superstep).count();
+        self.lines().get(thread).map_or(0, left)
     }
 
     /// How many checkpoints of a line the replay has come to.

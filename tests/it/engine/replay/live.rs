@@ -1,0 +1,74 @@
+//! Replays in which nodes do for real what they do.
+
+use std::sync::Arc;
+
+use superstep::{CompiledGraph, Cx, MemoryCheckpointer, Persistence, Replay, START, StateGraph, Status};
+
+use super::{
+    Outside,
+    ends::{calls, stopping},
+    one, replayed,
+};
+use crate::support::{Plain, say, sayer, t};
+
+/// `START → ask → END`, which says how often it asked.
+fn asking(outside: &Outside) -> CompiledGraph<Plain> {
+    let outside = outside.clone();
+    one(move |_, cx| {
+        let outside = outside.clone();
+        async move { Ok(say(&cx.recorded("nth", async || outside.done()).await.to_string())) }
+    })
+}
+
+#[tokio::test]
+async fn after_a_live_replay_a_thread_stands_where_it_stood() {
+    let outside = Outside::default();
+    let graph = asking(&outside);
+    graph.invoke(say("in"), t()).await.unwrap();
+    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    assert_eq!(live.divergence.map(|found| found.got), Some("2".into()));
+    assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values.said(), "in 1");
+    assert_eq!(graph.invoke(say("next"), t()).await.unwrap().state.said(), "in 1 next 3");
+    let whole = replayed(&graph).await;
+    whole.assert_same();
+    assert_eq!(whole.supersteps, 4);
+}
+
+#[tokio::test]
+async fn a_live_replay_says_what_it_did_not_come_to() {
+    let graph = one(async |_, cx: Cx| Ok(say(&cx.recorded("n", async || 1).await.to_string())));
+    for word in ["in", "again"] {
+        graph.invoke(say(word), t()).await.unwrap();
+    }
+    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    assert_eq!((live.supersteps, live.left, live.divergence.as_ref()), (2, 2, None));
+    let told = live.to_string();
+    assert!(told.ends_with("; 2 supersteps after that not replayed, for a live replay ends there"), "{told}");
+    let told = std::panic::catch_unwind(|| live.assert_same()).unwrap_err();
+    let told = told.downcast_ref::<String>().unwrap();
+    assert!(told.contains("not all of the thread was replayed"), "{told}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_live_is_refused_and_the_thread_stays_where_it_stood() {
+    let graph = asking(&Outside::default());
+    graph.invoke(say("in"), t()).await.unwrap();
+    let error = Replay::of(&graph, "t").live(["ask"]).run().await.unwrap_err().to_string();
+    assert!(error.starts_with("SS197: `ask` is to do for real what it does, but graph `one` has"), "{error}");
+
+    let stopped = stopping("c", Arc::new(MemoryCheckpointer::new()));
+    stopped.invoke(say("in"), t()).await.unwrap();
+    let error = Replay::of(&stopped, "t").live(["a"]).run().await.unwrap_err().to_string();
+    assert!(error.starts_with("SS195: thread `t` has still to run `b`, which a live"), "{error}");
+    assert_eq!(stopped.resume(t()).await.unwrap().status, Status::Drained);
+
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let work = sayer(&mut inner, "work");
+    inner.add_edge(START, work);
+    let own = calls(&inner.compile().unwrap().with_persistence(Persistence::Own));
+    own.invoke(say("in"), t()).await.unwrap();
+    let error = Replay::of(&own, "t").live(["call"]).run().await.unwrap_err().to_string();
+    assert!(error.starts_with("SS196: node `call` calls a graph with `Persistence::Own`"), "{error}");
+    assert_eq!(own.get_state(&"t".into(), None).await.unwrap().next, []);
+    replayed(&own).await.assert_same();
+}
