@@ -33,7 +33,7 @@ async fn a_thread_is_replayed_without_its_model_and_its_files() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("12 supersteps replayed, no divergence\n", ""));
     let ran = place.run(&["replay", "t", "--from", "9", "--json"]).await.ok();
     let same = json!({
-        "thread": "t", "supersteps": 5, "taken": 0, "skipped": 0, "fork": null, "divergence": null,
+        "thread": "t", "supersteps": 5, "taken": 0, "skipped": 0, "left": 0, "fork": null, "divergence": null,
     });
     assert_eq!(ran.lines(), [same]);
     assert_eq!(place.state("t").await, before);
