@@ -384,9 +384,10 @@ mod tests {
         }
         assert_eq!(entries(&files.read("u").unwrap()).len(), 80);
         let folder = files.file_of("u").unwrap();
-        let left: Vec<_> =
-            fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left.len(), 2, "{left:?}");
+        let left = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+        // Of two that make folders at the same time, each may hide the one that it made.
+        let left: std::collections::BTreeSet<_> = left.filter(|name| name != ".gitignore").collect();
+        assert_eq!(left, [FILE, LOCK].map(Into::into).into());
     }
 
     #[tokio::test(start_paused = true)]
