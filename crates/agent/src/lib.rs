@@ -41,8 +41,9 @@ mod sub_agent;
 mod texts;
 mod thread_folders;
 
-#[cfg(feature = "workspace-tools")]
 mod tool_sources;
+
+#[cfg(feature = "workspace-tools")]
 pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
