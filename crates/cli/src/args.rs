@@ -481,11 +481,16 @@ pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> s
 
 /// A name that can be shown, typed and found again.
 fn thread_name(name: &str) -> Result<String, String> {
+    name_of("thread", name)
+}
+
+/// A name that can be shown in a line.
+pub(crate) fn name_of(whose: &str, name: &str) -> Result<String, String> {
     if name.trim().is_empty() {
-        return Err("a thread needs a name".into());
+        return Err(format!("a {whose} needs a name"));
     }
     if name.len() > 200 || name.chars().any(char::is_control) {
-        return Err("a thread's name has at most 200 bytes and no control characters".into());
+        return Err(format!("a {whose}'s name has at most 200 bytes and no control characters"));
     }
     Ok(name.to_owned())
 }

@@ -23,6 +23,7 @@ use superstep::{
 };
 
 use crate::{
+    args::name_of,
     exit::{Exit, Failure},
     place::{Place, below},
     settings::Chosen,
@@ -211,13 +212,7 @@ pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
 
 /// The name of a user, as it can be shown and typed.
 pub(crate) fn user_name(name: &str) -> Result<String, String> {
-    if name.trim().is_empty() {
-        return Err("a user needs a name".into());
-    }
-    if name.len() > 200 || name.chars().any(char::is_control) {
-        return Err("a user's name has at most 200 bytes and no control characters".into());
-    }
-    Ok(name.to_owned())
+    name_of("user", name)
 }
 
 /// The files in a folder that may be anywhere; the one that it is in has to be there.
