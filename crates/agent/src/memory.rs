@@ -147,14 +147,6 @@ impl MemoryTrigger {
 /// Whose wish it is, if anybody's, and the key under which it is added.
 pub(crate) type BegunWish = (Option<String>, String);
 
-/// FNV-1a of a text.
-pub(crate) fn fingerprint(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    format!("{hash:016x}")
-}
-
 /// Whose memory is meant: the user's, or the thread's own if nobody is named; `None` if there is neither.
 pub(crate) fn owner(state: &AgentState, thread: Option<&ThreadId>) -> Option<String> {
     let user = Some(state.user_id.as_str()).filter(|user| !user.is_empty());

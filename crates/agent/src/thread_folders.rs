@@ -164,13 +164,18 @@ pub(crate) fn plain(name: &str) -> String {
         return "%".to_owned();
     }
     if plain.len() > LONGEST_NAME {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
         plain.truncate(LONGEST_NAME);
-        plain.push_str(&format!("%{hash:016x}"));
+        plain.push_str(&format!("%{}", hash_of(name)));
     }
     plain
+}
+
+/// FNV-1a of a text, as 16 digits.
+pub(crate) fn hash_of(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("{hash:016x}")
 }
 
 #[cfg(test)]

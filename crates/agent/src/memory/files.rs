@@ -13,12 +13,12 @@ use superstep_llm::Message;
 use super::{
     LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
     bullets::{Bullet, Bullets, plain},
-    fingerprint, said,
+    said,
 };
 use crate::{
     history::patiently,
     locks::{keep_names, lock, private},
-    thread_folders::ThreadFolders,
+    thread_folders::{ThreadFolders, hash_of},
 };
 
 /// The name of the file, of the lock beside it, and of what is to take its place.
@@ -168,7 +168,7 @@ impl MemoryFiles {
             let bullets = Bullets::of(before);
             // People and models may have written it more than once.
             let mut found = bullets.entries();
-            found.retain(|entry| fingerprint(&entry.text) == id);
+            found.retain(|entry| hash_of(&entry.text) == id);
             let after = (!found.is_empty()).then(|| bullets.without(&found));
             (after, !found.is_empty())
         })
@@ -237,7 +237,7 @@ fn entries(file: &str) -> Vec<Bullet> {
 }
 
 fn entry(text: String, score: Option<f64>) -> MemoryEntry {
-    MemoryEntry { id: fingerprint(&text), text, score }
+    MemoryEntry { id: hash_of(&text), text, score }
 }
 
 /// A file; empty if there is none.
@@ -329,9 +329,9 @@ mod tests {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
         fs::write(&path, "# Memory\n\n- tea\n- cats\n\n## More\n\n* tea\n- dogs\n\ntea\n").unwrap();
-        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(true));
+        assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(true));
         assert_eq!(fs::read_to_string(&path).unwrap(), "# Memory\n\n- cats\n\n## More\n\n- dogs\n\n");
-        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(false));
+        assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(false));
     }
 
     #[test]
@@ -357,8 +357,8 @@ mod tests {
         fs::write(&path, format!("- tea\n- {}\n", "x".repeat(most - 20))).unwrap();
         let error = add(&files, "u", "much more than that").unwrap_err().to_string();
         assert!(error.starts_with("the memory is full: `MEMORY.md` would have more than 1 MiB"), "{error}");
-        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(true));
-        assert_eq!(files.forget("u", &fingerprint("tea")).unwrap(), Some(false));
+        assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(true));
+        assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(false));
         fs::write(&path, "x".repeat(most + 1)).unwrap();
         let error = files.search("u", "tea", 1).unwrap_err().to_string();
         assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");

@@ -11,8 +11,9 @@ use super::steered::is_steered;
 use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
     history::said_in_turn,
-    memory::{BegunWish, NOBODY, fingerprint, owner},
+    memory::{BegunWish, NOBODY, owner},
     texts,
+    thread_folders::hash_of,
 };
 
 /// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
@@ -66,7 +67,7 @@ impl Wish {
             Err(panic) => Some(texts::panic(&*panic)),
         };
         let thread = cx.thread().map_or("", ThreadId::as_str);
-        let key = format!("{thread}/{}/{}", message.id, fingerprint(&message.content));
+        let key = format!("{thread}/{}/{}", message.id, hash_of(&message.content));
         Some(Self { message: message.clone(), user: owner(state, cx.thread()), key, panic })
     }
 
