@@ -196,8 +196,7 @@ on_every_store! {
             let b = breaker(&mut graph, "b", &calls);
             let handler = graph.add_error_handler(b, "z", async |_: NodeFailure, _: Plain, _: Cx| say("z"));
             let [a, j] = ["a", "j"].map(|name| sayer(&mut graph, name));
-            let c = graph.add_node_with("c", stuck.clone(), move |stuck: Stuck, _: Plain, cx: Cx| async move {
-                cx.sleep(Duration::from_secs(1)).await;
+            let c = graph.add_node_with("c", stuck.clone(), move |stuck: Stuck, _: Plain, _: Cx| async move {
                 if hangs {
                     stuck.here().await;
                 }
@@ -210,8 +209,11 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         // What the handler did is stored before the sibling is done.
+        let stored = async |graph: &CompiledGraph<Plain>, thread: &str| {
+            graph.get_state(&thread.into(), None).await.is_ok_and(|now| names(&now.next) == "c")
+        };
         let first = graph(true);
-        stuck.crash(first.invoke(Plain::update(), t())).await;
+        stuck.crash_once(first.invoke(Plain::update(), t()), async || stored(&first, "t").await).await;
         drop(first);
         let now = head(&graph(false)).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("c", "a z"));
@@ -220,7 +222,7 @@ on_every_store! {
         // The same by hand: what a handler wrote is taken along, and its edges are followed.
         let config = || RunConfig::thread("u");
         let second = graph(true);
-        stuck.crash(second.invoke(Plain::update(), config())).await;
+        stuck.crash_once(second.invoke(Plain::update(), config()), async || stored(&second, "u").await).await;
         drop(second);
         let end = graph(false).resume_with(Command::update(say("U")), config()).await.unwrap();
         assert_eq!(end.state.said(), "a z U c j");
