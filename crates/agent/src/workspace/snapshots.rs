@@ -14,16 +14,16 @@ mod restore;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fmt, fs, io,
     io::Read,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    root::{Found, Workspace},
+    root::{Found, Workspace, is_reserved, one_line},
     walk::{GITIGNORE, Walk},
 };
 use crate::{FileChanges, SnapshotError, SnapshotFuture, Snapshots, thread_folders::ThreadFolders};
@@ -241,8 +241,13 @@ impl FileSnapshots {
 
     fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
         let text = self.read(thread, &format!("{name}.tree"))?;
-        serde_json::from_slice(&text)
-            .map_err(|error| SnapshotError(format!("tree `{name}` cannot be read: {error}")))
+        let wrong = |why: &dyn fmt::Display| SnapshotError(format!("tree `{name}` cannot be read: {why}"));
+        let tree: Tree = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+        // Its hash says that it is whole, and not who made it.
+        match tree.0.keys().find(|path| !is_below(path)) {
+            Some(path) => Err(wrong(&format!("path '{}' is none that is kept", one_line(path)))),
+            None => Ok(tree),
+        }
     }
 
     /// What was kept under a name.
@@ -291,6 +296,17 @@ async fn blocking<T: Send + 'static>(
     let _guard = stop.clone().drop_guard();
     let done = tokio::task::spawn_blocking(move || work(&stop)).await;
     done.unwrap_or_else(|_| Err(SnapshotError("keeping the files failed".to_owned())))
+}
+
+/// Whether a path of a tree is one that [`FileSnapshots::path_of`] makes: plain, below the root and not reserved.
+fn is_below(path: &str) -> bool {
+    let is_kept = |part: &str| {
+        let mut parts = Path::new(part).components();
+        let is_plain =
+            matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == part);
+        is_plain && !is_reserved(part.as_bytes())
+    };
+    path.split('/').all(is_kept)
 }
 
 /// Whether an error says that nothing is there, and not just that it cannot be seen.

@@ -100,6 +100,10 @@ pub(super) fn create(
 
 /// One after the other, so that a link which takes the place of one is seen before anything is made behind it.
 pub(super) fn make_directories(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
+    if !directory.starts_with(workspace.root()) {
+        let directory = directory.display();
+        return Err(ToolError::Denied(format!("directory '{directory}' is outside the workspace root")));
+    }
     let above = directory.ancestors().take_while(|dir| *dir != workspace.root());
     for dir in above.collect::<Vec<_>>().into_iter().rev() {
         match fs::create_dir(dir) {

@@ -447,6 +447,33 @@ fn nothing_outside_is_written_through_a_link() {
 }
 
 #[test]
+fn a_tree_of_somebody_else_leads_nowhere_else() {
+    let at = Watched::new();
+    at.place.file("a", "evil");
+    let empty = Tree::default();
+    let kept = at.files.tree("t", &at.keep()).unwrap().0["a"].clone();
+    let folder = at.place.at(".superstep/files/t");
+    let forged = |tree: &Tree| {
+        let text = serde_json::to_vec(tree).unwrap();
+        let name = blake3::hash(&text).to_hex().to_string();
+        fs::write(folder.join(format!("{name}.tree")), text).unwrap();
+        name
+    };
+    let outside = at.place.dir.path().join("elsewhere/x");
+    let absolute = outside.to_str().unwrap();
+    let reserved = [".git/hooks/post-checkout", "sub/.GIT/config", ".superstep/threads.db"];
+    let odd = ["../elsewhere/x", "sub/../../x", "", "a/", "/", "./a", "a//b", "."];
+    for path in reserved.into_iter().chain(odd).chain([absolute]) {
+        let tree = Tree([(path.to_owned(), kept.clone())].into());
+        let error = at.restore(&forged(&empty), &forged(&tree), true).unwrap_err().to_string();
+        let wanted = format!("tree `{}` cannot be read: path '{path}' is none that is kept", forged(&tree));
+        assert_eq!(error, wanted);
+        assert!(at.restore(&forged(&tree), &forged(&empty), true).is_err());
+    }
+    assert!(!outside.parent().unwrap().exists() && !at.place.at(".git").exists());
+}
+
+#[test]
 fn only_what_was_kept_on_the_thread_is_read() {
     let at = Watched::new();
     at.place.file("a", "1");
