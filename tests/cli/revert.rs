@@ -94,6 +94,37 @@ async fn what_somebody_else_changed_is_only_put_back_by_force() {
 }
 
 #[tokio::test]
+async fn a_revert_that_was_stopped_is_told_as_a_whole_by_the_next_try() {
+    let place = Place::new();
+    let server = serve([
+        shell("c1", "echo 1 > a; echo 1 > b"),
+        txt("ok"),
+        shell("c2", "echo 2 > a; echo 2 > b"),
+        txt("ok"),
+    ])
+    .await;
+    run(&place, &server, &[]).await.ok();
+    let first = head(&place).await;
+    run(&place, &server, &[]).await.ok();
+    let second = head(&place).await;
+    // A folder in the way of `b` stops it between the two files.
+    fs::remove_file(place.work().join("b")).unwrap();
+    fs::create_dir_all(place.work().join("b/in_the_way")).unwrap();
+    let stopped = place.run(&["revert", "t", "--to", &first, "--force"]).await;
+    assert_eq!((stopped.code, read(&place, "a").unwrap().as_str()), (Some(1), "1\n"), "{stopped:?}");
+    fs::remove_dir_all(place.work().join("b")).unwrap();
+    place.file("b", "2\n");
+    let ran = place.run(&["revert", "t", "--to", &first]).await.ok();
+    assert_eq!(ran.stdout, "changed a\nchanged b\n");
+    let hints = place.state("t").await["values"]["hints"].to_string();
+    assert!(hints.contains("changed a\\nchanged b"), "{hints}");
+    place.run(&["revert", "t", "--to", &second]).await.ok();
+    assert_eq!(["a", "b"].map(|name| read(&place, name).unwrap()), ["2\n", "2\n"], "it is undone as a whole");
+    let ran = place.run(&["revert", "t", "--to", &second]).await.ok();
+    assert_eq!(ran.stdout, "no file had to be put back\n");
+}
+
+#[tokio::test]
 async fn what_the_user_did_between_two_rounds_is_left_alone() {
     let place = Place::new();
     let rounds = ["echo 1 > a; echo 1 > b", "echo 2 > a", "echo 3 > a"];

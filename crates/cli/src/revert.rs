@@ -132,7 +132,8 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     }
     let files = kept(&cwd)?;
     let (force, of) = (args.force, args.thread.clone());
-    let restored = tokio::task::spawn_blocking(move || files.restore(&of, &rounds, force)).await;
+    let restoring = files.clone();
+    let restored = tokio::task::spawn_blocking(move || restoring.restore(&of, &rounds, force)).await;
     let changes = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
         Ok(changes) => changes,
         Err(error @ RestoreError::Changed(_)) => {
@@ -151,6 +152,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         let update = AgentState::update().files(changes.clone()).hints([hint]);
         graph.update_state(RunConfig::thread(name), update, AsNode::End).await?;
     }
+    files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
     told(&args.thread, &changes, args.json)
 }
 

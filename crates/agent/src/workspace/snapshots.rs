@@ -10,6 +10,7 @@
 
 mod compare;
 mod disk;
+mod note;
 mod restore;
 
 use std::{
@@ -71,6 +72,16 @@ enum Entry {
     Unknown,
 }
 
+impl Entry {
+    /// The hash of the content, if it has one.
+    fn content(self) -> Option<String> {
+        match self {
+            Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
+            Self::Link(_) | Self::Unknown => None,
+        }
+    }
+}
+
 /// What is at a path, and its content if it is a file.
 type Seen = (Entry, Option<Vec<u8>>);
 
@@ -100,13 +111,9 @@ impl FileSnapshots {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(failed(error)),
         };
-        let mut wanted = BTreeSet::new();
+        let mut wanted: BTreeSet<String> = self.note(&folder)?.contents().collect();
         for name in trees {
-            for entry in self.tree(thread, name)?.0.into_values() {
-                if let Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash) = entry {
-                    wanted.insert(hash);
-                }
-            }
+            wanted.extend(self.tree(thread, name)?.0.into_values().filter_map(Entry::content));
             wanted.insert(format!("{name}.tree"));
         }
         let mut unwanted = Vec::new();
@@ -139,9 +146,10 @@ impl FileSnapshots {
         for entry in fs::read_dir(from)? {
             let entry = entry?;
             let there = to.join(entry.file_name());
-            // Nothing there is ever changed, so one file is enough for both.
-            if entry.file_type()?.is_file() && fs::hard_link(entry.path(), &there).is_err() && !there.exists()
-            {
+            let is_kept =
+                entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_kept);
+            // None of it is ever changed, so one file is enough for both.
+            if is_kept && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
                 fs::copy(entry.path(), there)?;
             }
         }
@@ -150,6 +158,16 @@ impl FileSnapshots {
 
     /// Keeps the files as they are; the name of their tree.
     fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
+        let (folder, tree, stored) = self.seen_now(thread, stop)?;
+        keep_tree(&folder, &tree, &stored)
+    }
+
+    /// The files as they are, and what of them was not stored before, which nothing has waited for yet.
+    fn seen_now(
+        &self,
+        thread: &str,
+        stop: &CancellationToken,
+    ) -> Result<(PathBuf, Tree, Vec<PathBuf>), SnapshotError> {
         let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
         let start = self.workspace.find(".").map_err(unkept)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
@@ -189,13 +207,7 @@ impl FileSnapshots {
         }
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
-        let text = serde_json::to_vec(&tree).expect("a tree has a JSON form");
-        let name = blake3::hash(&text).to_hex().to_string();
-        // A tree is there only when all of its contents are.
-        disk::sync(&stored).map_err(failed)?;
-        let stored = disk::store(&folder, &format!("{name}.tree"), &text).map_err(failed)?;
-        disk::sync(&Vec::from_iter(stored)).map_err(failed)?;
-        Ok(name)
+        Ok((folder, tree, stored))
     }
 
     /// A path as trees have it; `None` if it is no text.
@@ -264,6 +276,17 @@ impl FileSnapshots {
         }
         Ok(content)
     }
+}
+
+/// Stores a tree, whose contents are there; its name.
+fn keep_tree(folder: &Path, tree: &Tree, stored: &[PathBuf]) -> Result<String, SnapshotError> {
+    let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
+    let name = blake3::hash(&text).to_hex().to_string();
+    // A tree is there only when all of its contents are.
+    disk::sync(stored).map_err(failed)?;
+    let stored = disk::store(folder, &format!("{name}.tree"), &text).map_err(failed)?;
+    disk::sync(&Vec::from_iter(stored)).map_err(failed)?;
+    Ok(name)
 }
 
 impl Snapshots for FileSnapshots {

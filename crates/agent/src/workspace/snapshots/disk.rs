@@ -19,10 +19,16 @@ pub(super) fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<Opt
     if fs::metadata(&path).is_ok_and(|there| there.len() == content.len() as u64) {
         return Ok(None);
     }
+    replace(folder, name, content).map(Some)
+}
+
+/// Writes a file in one step, whatever is there, and tells where.
+pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+    let path = folder.join(name);
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(content)?;
     file.persist(&path)?;
-    Ok(Some(path))
+    Ok(path)
 }
 
 /// Waits until files of one folder are on the disk.

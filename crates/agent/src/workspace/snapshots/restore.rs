@@ -10,7 +10,7 @@ use std::{
 use ignore::gitignore::Gitignore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, is_nothing, is_program};
+use super::{Entry, FileSnapshots, is_nothing, is_program, keep_tree};
 use crate::{
     FileChanges, SnapshotError,
     workspace::{
@@ -37,10 +37,10 @@ pub enum RestoreError {
 
 /// A file to be put back.
 pub(super) struct Step {
-    path: String,
+    pub(super) path: String,
     /// What was there when it was looked whether that may be done.
-    now: Option<Entry>,
-    wanted: Option<Entry>,
+    pub(super) now: Option<Entry>,
+    pub(super) wanted: Option<Entry>,
     content: Vec<u8>,
 }
 
@@ -62,7 +62,8 @@ impl FileSnapshots {
     ///
     /// A file that now is neither what the last of them left nor what it is to become was changed by somebody else, and so was one
     /// that a later round found otherwise than an earlier one left it: then nothing is done, unless `overwrite`. Each file is put
-    /// back in one step; if it is interrupted in between, doing it again does the rest.
+    /// back in one step; if it is interrupted in between, doing it again does the rest, and tells all of it. Call
+    /// [`recorded`](Self::recorded) when what it told is stored.
     ///
     /// # Errors    [`RestoreError`].
     pub fn restore(
@@ -113,7 +114,13 @@ impl FileSnapshots {
     /// Does it, and tells what that changed.
     pub(super) fn take(&self, thread: &str, steps: Vec<Step>) -> Result<FileChanges, RestoreError> {
         let stop = CancellationToken::new();
-        let before = self.keep_now(thread, &stop)?;
+        let (folder, mut tree, stored) = self.seen_now(thread, &stop)?;
+        // What an earlier try did that nobody was told of is told with this one.
+        let mut note = self.note(&folder)?;
+        note.apply(&mut tree);
+        note.add(&steps);
+        let before = keep_tree(&folder, &tree, &stored)?;
+        self.keep_note(&folder, &note)?;
         for Step { path, now, wanted, content } in steps {
             let failed =
                 |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be put back: {why}"));

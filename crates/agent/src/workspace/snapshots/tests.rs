@@ -21,7 +21,9 @@ impl Watched {
 
     /// Puts back what changed from the tree `to` to the tree `from`.
     fn restore(&self, from: &str, to: &str, overwrite: bool) -> Result<FileChanges, RestoreError> {
-        self.files.restore("t", &[round(to, from)], overwrite)
+        let changes = self.files.restore("t", &[round(to, from)], overwrite)?;
+        self.files.recorded("t").unwrap();
+        Ok(changes)
     }
 
     /// What changed, as `kind path` lines.
@@ -421,8 +423,26 @@ fn a_restore_that_was_stopped_can_be_done_again() {
     assert_eq!((at.read("a"), at.read("c")), (Some("1".into()), Some("2".into())), "each is whole");
     fs::remove_dir_all(at.place.at("b")).unwrap();
     at.place.file("b", "2");
-    at.restore(&after, &before, false).unwrap();
+    // What the first try did is told as well, until somebody says that it is stored, and the contents are there meanwhile.
+    let note = r#"{"a":{"was":{"file":"TWO"},"becomes":{"file":"ONE"}}"#;
+    let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
+    let noted = fs::read_to_string(at.place.at(".superstep/files/t/revert.json")).unwrap();
+    assert!(noted.starts_with(&note.replace("TWO", &hash("2")).replace("ONE", &hash("1"))[..]), "{noted}");
+    at.files.copy("t", "u").unwrap();
+    assert!(!at.place.at(".superstep/files/u/revert.json").exists(), "a copy has put nothing back");
+    let put_back = || at.files.restore("t", &[round(&before, &after)], false).unwrap();
+    let first = put_back();
     assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["1", "1", "1"]);
+    assert_eq!(told(&first), ["changed a", "changed b", "changed c"]);
+    at.files.prune("t", &[first.after.clone()].into()).unwrap();
+    assert!(at.place.at(".superstep/files/t").join(hash("2")).exists());
+    at.place.file("c", "2");
+    at.files.copy("u", "t").unwrap();
+    assert_eq!(put_back(), first, "it was undone by hand, and is done again");
+    at.files.recorded("t").unwrap();
+    assert_eq!(told(&put_back()), [""; 0]);
+    at.restore(&first.after, &first.before, false).unwrap();
+    assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["2", "2", "2"]);
 }
 
 #[cfg(unix)]
