@@ -1,7 +1,7 @@
 //! Files that one program has at a time, and what makes a change to a folder last.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, Metadata, OpenOptions, TryLockError},
     io,
     path::Path,
 };
@@ -17,12 +17,33 @@ pub(crate) fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Optio
         let name = path.file_name().unwrap_or_default().display();
         return Err(io::Error::other(format!("`{name}` is no file")));
     }
-    let file = options.create(true).truncate(false).open(path)?;
+    held(options.create(true).truncate(false).open(path)?, path)
+}
+
+/// The file, if nobody else has it, and if it still is what is there: who had it may have deleted it meanwhile.
+fn held(file: File, path: &Path) -> io::Result<Option<File>> {
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
     }
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok(same_file(&there, &file.metadata()?).then_some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(unix)]
+pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Without inode numbers, a file that is no link has to be enough.
+#[cfg(not(unix))]
+pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    a.file_type() == b.file_type()
 }
 
 /// For the owner only.
@@ -50,6 +71,19 @@ mod tests {
         assert!(first.is_some() && lock(&path).unwrap().is_none());
         drop(first);
         assert!(lock(&path).unwrap().is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_was_deleted_meanwhile_is_no_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        for is_made_again in [false, true] {
+            let opened = private().write(true).create(true).truncate(false).open(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            let _other = is_made_again.then(|| lock(&path).unwrap().unwrap());
+            assert!(held(opened, &path).unwrap().is_none());
+        }
     }
 
     #[cfg(unix)]

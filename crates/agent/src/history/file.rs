@@ -127,7 +127,13 @@ impl HistoryFile {
 
     fn mended(&self) -> io::Result<Option<Mended>> {
         let path = self.folders.make(&self.folders.of_user(&self.user)?)?.join(NAME);
-        let Some(mut file) = locked(&path, private().read(true).append(true))? else { return Ok(None) };
+        let mut file = match locked(&path, private().read(true).append(true)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(None),
+            // Somebody forgot the user right now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let end = mend(&mut file)?;
         Ok(Some(Mended { file, end }))
     }

@@ -9,6 +9,8 @@ use std::{
 
 use superstep_llm::ToolError;
 
+use crate::locks::same_file;
+
 /// Names that are nobody's business: git's store, and the database of this program.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
 
@@ -187,18 +189,6 @@ fn regular(metadata: &Metadata, shown: &str) -> Result<(), ToolError> {
     } else {
         Err(ToolError::Failed(format!("path '{shown}' is not a regular file")))
     }
-}
-
-#[cfg(unix)]
-fn same_file(a: &Metadata, b: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-/// Without inode numbers, a file that is no link has to be enough.
-#[cfg(not(unix))]
-fn same_file(a: &Metadata, b: &Metadata) -> bool {
-    a.file_type() == b.file_type()
 }
 
 /// Where a path that cannot be resolved would lead: links followed as far as there are any, the rest by its letters.
