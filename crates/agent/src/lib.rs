@@ -86,3 +86,4 @@ pub use state::{
 };
 pub use steer::{SteerError, steer};
 pub use sub_agent::SubAgent;
+pub use thread_folders::make_private_folder;

@@ -4,7 +4,11 @@ use std::{
     fs::{self, DirBuilder},
     io,
     path::{Component, Path, PathBuf},
-    sync::Arc,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
@@ -85,19 +89,13 @@ impl ThreadFolders {
 
     /// Makes a folder below the root, for its owner only and out of sight of git.
     pub(crate) fn make(&self, below: &Path) -> io::Result<PathBuf> {
-        let mut builder = DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         let mut path = self.root.to_path_buf();
         let mut is_hidden = false;
         for part in below.components() {
             path.push(part);
-            match builder.create(&path) {
-                Ok(()) if !is_hidden => {
-                    fs::write(path.join(".gitignore"), "*\n")?;
-                    is_hidden = true;
-                }
-                Ok(()) => {}
+            let made = if is_hidden { private().create(&path) } else { hidden(&path) };
+            match made {
+                Ok(()) => is_hidden = true,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     if fs::symlink_metadata(&path)?.is_symlink() {
                         return Err(link_in(below));
@@ -117,6 +115,48 @@ impl ThreadFolders {
         }
         Ok(path)
     }
+}
+
+/// Makes a folder for its owner only and out of sight of git, unless there is something already.
+///
+/// # Errors    What the file system says.
+pub fn make_private_folder(path: &Path) -> io::Result<()> {
+    match hidden(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes a folder that git does not see. It gets its name when its `.gitignore` is there, so that nothing ever is in it without.
+fn hidden(path: &Path) -> io::Result<()> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let next = loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let next = path.with_file_name(format!(".superstep-new-{}-{number}", process::id()));
+        match private().create(&next) {
+            // Somebody of this number was killed here.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => break made.map(|()| next)?,
+        }
+    };
+    let made = fs::write(next.join(".gitignore"), "*\n").and_then(|()| fs::rename(&next, path));
+    made.map_err(|error| {
+        // If that fails as well, git still sees nothing of it.
+        let _ = fs::remove_dir_all(&next);
+        // Somebody else was faster.
+        if fs::symlink_metadata(path).is_ok() { io::ErrorKind::AlreadyExists.into() } else { error }
+    })
+}
+
+/// For its owner only.
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
 }
 
 fn link_in(below: &Path) -> io::Error {
@@ -190,6 +230,25 @@ mod tests {
         }
         for nobody in ["A", "%4", "%zz", "%61", "%ff", "%é"] {
             assert_eq!(user_of(nobody), None, "{nobody}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_out_of_sight_of_git_from_its_first_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = ThreadFolders::new(dir.path(), "kept".as_ref()).unwrap();
+        let kept = dir.path().join("kept");
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                let made = ["t", "u"].map(|thread| scope.spawn(|| folders.make(&folders.below(thread))));
+                while !kept.exists() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(fs::read_to_string(kept.join(".gitignore")).unwrap(), "*\n");
+                made.map(|made| made.join().unwrap().unwrap());
+            });
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
+            fs::remove_dir_all(&kept).unwrap();
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep::{Checkpointer, ThreadId, checkpoint::SqliteCheckpointer};
+use superstep::{Checkpointer, ThreadId, agent::make_private_folder, checkpoint::SqliteCheckpointer};
 
 use crate::{
     args::PlaceArgs,
@@ -151,18 +151,6 @@ pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(path)
-}
-
-/// Makes a folder for its owner only, out of sight of git.
-fn make_private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(folder) {
-        Ok(()) => fs::write(folder.join(".gitignore"), "*\n"),
-        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(cause) => Err(cause),
-    }
 }
 
 /// A word as a shell takes it.
