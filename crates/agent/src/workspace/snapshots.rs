@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{FileChanges, SnapshotError, SnapshotFuture, Snapshots, thread_folders::ThreadFolders};
 
+use self::disk::Written;
 pub use self::restore::RestoreError;
 
 /// Where under the root it keeps them.
@@ -158,21 +159,21 @@ impl FileSnapshots {
 
     /// Keeps the files as they are; the name of their tree.
     fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
-        let (folder, tree, stored) = self.seen_now(thread, stop)?;
-        keep_tree(&folder, &tree, &stored)
+        let (folder, tree, written) = self.seen_now(thread, stop)?;
+        keep_tree(&folder, &tree, written)
     }
 
-    /// The files as they are, and what of them was not stored before, which nothing has waited for yet.
+    /// The files as they are, with the contents that were not kept before.
     fn seen_now(
         &self,
         thread: &str,
         stop: &CancellationToken,
-    ) -> Result<(PathBuf, Tree, Vec<PathBuf>), SnapshotError> {
+    ) -> Result<(PathBuf, Tree, Written), SnapshotError> {
         let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
         let start = self.workspace.find(".").map_err(unkept)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
         let mut tree = Tree::default();
-        let (mut bytes, mut stored) = (0, Vec::new());
+        let (mut bytes, mut written) = (0, Written::new());
         let mut keep = |path: String, (entry, content): Seen| {
             if let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash), Some(content)) =
                 (&entry, &content)
@@ -182,7 +183,7 @@ impl FileSnapshots {
                     let most = MAX_BYTES >> 20;
                     return Err(SnapshotError(format!("there are more than {most} MiB of files")));
                 }
-                stored.extend(disk::store(&folder, hash, content).map_err(failed)?);
+                disk::write(&folder, hash, content, &mut written).map_err(failed)?;
             }
             tree.0.insert(path, entry);
             if tree.0.len() > MAX_FILES {
@@ -207,7 +208,7 @@ impl FileSnapshots {
         }
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
-        Ok((folder, tree, stored))
+        Ok((folder, tree, written))
     }
 
     /// A path as trees have it; `None` if it is no text.
@@ -278,14 +279,17 @@ impl FileSnapshots {
     }
 }
 
-/// Stores a tree, whose contents are there; its name.
-fn keep_tree(folder: &Path, tree: &Tree, stored: &[PathBuf]) -> Result<String, SnapshotError> {
+/// Keeps a tree when all of its contents are kept; its name.
+fn keep_tree(folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
     let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
     let name = blake3::hash(&text).to_hex().to_string();
-    // A tree is there only when all of its contents are.
-    disk::sync(stored).map_err(failed)?;
-    let stored = disk::store(folder, &format!("{name}.tree"), &text).map_err(failed)?;
-    disk::sync(&Vec::from_iter(stored)).map_err(failed)?;
+    let mut itself = Written::new();
+    disk::write(folder, &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
+    if !contents.is_empty() {
+        disk::keep(folder, contents).map_err(failed)?;
+    }
+    // Also if it is there: who made it may have been stopped before its name was on the disk.
+    disk::keep(folder, itself).map_err(failed)?;
     Ok(name)
 }
 

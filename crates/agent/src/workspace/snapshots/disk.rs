@@ -1,48 +1,68 @@
 //! Contents in a folder under their hashes, written so that they are there after the machine stopped.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
     thread,
 };
+
+use tempfile::TempPath;
 
 use crate::locks::keep_names;
 
 /// So many files are made to reach the disk at once: it takes little longer than for one of them.
 const AT_ONCE: usize = 8;
 
-/// Stores a content under its name, in one step, and tells where, unless it is there already. [`sync`] what was stored.
-pub(super) fn store(folder: &Path, name: &str, content: &[u8]) -> io::Result<Option<PathBuf>> {
-    let path = folder.join(name);
-    // One that is shorter is what a machine left that stopped before it had written it.
-    if fs::metadata(&path).is_ok_and(|there| there.len() == content.len() as u64) {
-        return Ok(None);
+/// How the names of files begin that are not whole yet.
+const NEXT: &str = ".tmp";
+
+/// Files that are written beside their names, which [`keep`] gives them.
+pub(super) type Written = BTreeMap<String, TempPath>;
+
+/// Writes a content beside its name, unless it is there already. What is there under its name is on the disk.
+pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Written) -> io::Result<()> {
+    // One of another length is what somebody damaged.
+    let is_there = fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == content.len() as u64);
+    if !is_there && !written.contains_key(name) {
+        written.insert(name.to_owned(), next(folder, content)?);
     }
-    replace(folder, name, content).map(Some)
+    Ok(())
 }
 
-/// Writes a file in one step, whatever is there, and tells where.
-pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
-    let path = folder.join(name);
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+/// Puts a file in the place of whatever is there.
+pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    keep(folder, [(name.to_owned(), next(folder, content)?)].into())
+}
+
+fn next(folder: &Path, content: &[u8]) -> io::Result<TempPath> {
+    let mut file = tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?;
     file.write_all(content)?;
-    file.persist(&path)?;
-    Ok(path)
+    // Open files are few.
+    Ok(file.into_temp_path())
 }
 
-/// Waits until files of one folder are on the disk.
-pub(super) fn sync(paths: &[PathBuf]) -> io::Result<()> {
-    let sync = |part: &[PathBuf]| {
+/// Gives files their names when they are on the disk, and waits until the names of the folder are, too.
+pub(super) fn keep(folder: &Path, written: Written) -> io::Result<()> {
+    let sync = |part: &[&TempPath]| {
         part.iter().try_for_each(|path| OpenOptions::new().write(true).open(path)?.sync_all())
     };
+    let paths: Vec<_> = written.values().collect();
     let parts = paths.chunks(paths.len().div_ceil(AT_ONCE).max(1));
     thread::scope(|scope| {
         let parts: Vec<_> = parts.map(|part| scope.spawn(move || sync(part))).collect();
         parts.into_iter().try_for_each(|part| part.join().expect("syncing does not panic"))
     })?;
-    // Their names as well.
-    paths.first().and_then(|path| path.parent()).map_or(Ok(()), keep_names)
+    for (name, path) in written {
+        path.persist(folder.join(name))?;
+    }
+    keep_names(folder)
+}
+
+/// Whether a file is what somebody left who was stopped.
+pub(super) fn is_left_over(name: &str) -> bool {
+    name.starts_with(NEXT)
 }
 
 /// Whether something may be kept under this name.

@@ -79,6 +79,6 @@ impl FileSnapshots {
 
     pub(super) fn keep_note(&self, folder: &Path, note: &Note) -> Result<(), SnapshotError> {
         let text = serde_json::to_vec(note).expect("a note has a JSON form");
-        disk::replace(folder, NAME, &text).and_then(|path| disk::sync(&[path])).map_err(failed)
+        disk::replace(folder, NAME, &text).map_err(failed)
     }
 }

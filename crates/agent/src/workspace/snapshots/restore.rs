@@ -114,12 +114,12 @@ impl FileSnapshots {
     /// Does it, and tells what that changed.
     pub(super) fn take(&self, thread: &str, steps: Vec<Step>) -> Result<FileChanges, RestoreError> {
         let stop = CancellationToken::new();
-        let (folder, mut tree, stored) = self.seen_now(thread, &stop)?;
+        let (folder, mut tree, written) = self.seen_now(thread, &stop)?;
         // What an earlier try did that nobody was told of is told with this one.
         let mut note = self.note(&folder)?;
         note.apply(&mut tree);
         note.add(&steps);
-        let before = keep_tree(&folder, &tree, &stored)?;
+        let before = keep_tree(&folder, &tree, written)?;
         self.keep_note(&folder, &note)?;
         for Step { path, now, wanted, content } in steps {
             let failed =

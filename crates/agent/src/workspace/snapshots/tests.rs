@@ -376,6 +376,27 @@ fn a_file_that_is_put_back_stays_as_private_as_it_is() {
 }
 
 #[test]
+fn what_is_kept_has_its_name_only_when_it_is_on_the_disk() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.keep();
+    at.place.file("a", "2");
+    at.place.file("b", "2");
+    let names = || -> Vec<_> {
+        let kept = fs::read_dir(at.place.at(".superstep/files/t")).unwrap();
+        kept.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let before = names();
+    // As one sees it that is stopped before it waited for the disk.
+    let (folder, tree, written) = at.files.seen_now("t", &CancellationToken::new()).unwrap();
+    let new: Vec<_> = names().into_iter().filter(|name| !before.contains(name)).collect();
+    assert!(matches!(&new[..], [name] if !disk::is_kept(name)), "{new:?}");
+    let name = keep_tree(&folder, &tree, written).unwrap();
+    assert!(names().iter().all(|name| disk::is_kept(name)), "{:?}", names());
+    assert_eq!(at.files.tree("t", &name).unwrap(), tree);
+}
+
+#[test]
 fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
     let at = Watched::new();
     at.place.file("a", "old");
