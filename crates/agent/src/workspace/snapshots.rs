@@ -102,8 +102,8 @@ impl FileSnapshots {
         self.folders.forget(thread)
     }
 
-    /// Deletes what was kept of a thread and is in none of these trees, and says how many files that were. If it is interrupted in
-    /// between, doing it again does the rest.
+    /// Deletes what was kept of a thread and is in none of these trees, and says how many files that were; and what was left by
+    /// whoever was stopped while keeping, so nobody may be at it. If it is interrupted in between, doing it again does the rest.
     ///
     /// # Errors    What the file system says; or one of the trees cannot be read: then nothing is done.
     pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
@@ -120,10 +120,11 @@ impl FileSnapshots {
         let mut unwanted = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            let is_wanted =
-                entry.file_name().to_str().is_none_or(|name| wanted.contains(name) || !disk::is_kept(name));
-            if !is_wanted {
-                unwanted.push(entry.path());
+            let (path, name) = (entry.path(), entry.file_name());
+            match name.to_str() {
+                Some(name) if disk::is_left_over(name) => fs::remove_file(path).map_err(failed)?,
+                Some(name) if disk::is_kept(name) && !wanted.contains(name) => unwanted.push(path),
+                _ => {}
             }
         }
         // Trees before their contents, so that none is ever without one.

@@ -556,8 +556,14 @@ fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
     }
     let wanted: BTreeSet<String> = trees[1..].iter().cloned().collect();
     let prune = || watched.files.prune("t", &wanted).unwrap();
+    // As somebody leaves it who is killed while keeping.
+    let left_over = at(".superstep/files/t").join(".tmpA1b2C3");
+    fs::write(&left_over, "par").unwrap();
+    watched.files.copy("t", "u").unwrap();
+    assert!(!at(".superstep/files/u/.tmpA1b2C3").exists());
     // The first tree, and a content that is in no other one.
     assert_eq!([prune(), prune()], [2, 0]);
+    assert!(!left_over.exists());
     watched.restore(&trees[2], &trees[1], false).unwrap();
     assert_eq!((watched.read("a").unwrap(), watched.read("same").unwrap()), ("2".into(), "same".into()));
     assert!(watched.restore(&trees[1], &trees[0], false).is_err(), "it is gone");
