@@ -245,7 +245,9 @@ mod tests {
                     std::thread::yield_now();
                 }
                 assert_eq!(fs::read_to_string(kept.join(".gitignore")).unwrap(), "*\n");
-                made.map(|made| made.join().unwrap().unwrap());
+                for made in made {
+                    made.join().unwrap().unwrap();
+                }
             });
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
             fs::remove_dir_all(&kept).unwrap();

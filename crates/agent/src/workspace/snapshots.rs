@@ -312,7 +312,7 @@ impl Snapshots for FileSnapshots {
     ) -> SnapshotFuture<'a, FileChanges> {
         let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
         let (before, after) = (before.to_owned(), after.to_owned());
-        Box::pin(blocking(move |_| files.compared(&thread, before, after)))
+        Box::pin(blocking(move |stop| files.compared(&thread, before, after, stop)))
     }
 }
 

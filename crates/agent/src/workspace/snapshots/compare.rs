@@ -3,11 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use similar::TextDiff;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, Tree};
+use super::{Entry, FileSnapshots, Tree, unkept};
 use crate::{
     FileChange, FileChangeKind, FileChanges, SnapshotError,
-    workspace::{cut, read::is_binary},
+    workspace::{check_stop, cut, read::is_binary},
 };
 
 /// Changes that are listed.
@@ -16,8 +18,9 @@ const MAX_CHANGES: usize = 100;
 const MAX_DIFF_BYTES: usize = 16 << 10;
 /// Files beyond this are not compared line by line.
 const MAX_TEXT_BYTES: usize = 256 << 10;
-/// After this long a diff need not be the shortest any more.
+/// After this long a diff, and after that long all of them, need not be the shortest any more.
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
+const ALL_LONG_ENOUGH: Duration = Duration::from_secs(1);
 
 impl FileSnapshots {
     pub(super) fn compared(
@@ -25,12 +28,14 @@ impl FileSnapshots {
         thread: &str,
         before: String,
         after: String,
+        stop: &CancellationToken,
     ) -> Result<FileChanges, SnapshotError> {
         if before == after {
             return Ok(FileChanges { before, after, ..FileChanges::default() });
         }
         let (old, new) = (self.tree(thread, &before)?, self.tree(thread, &after)?);
         let differ = old.changed(&new);
+        let end = Instant::now() + ALL_LONG_ENOUGH;
         let mut room = MAX_DIFF_BYTES;
         let mut changes = Vec::new();
         for path in differ.iter().take(MAX_CHANGES) {
@@ -40,8 +45,23 @@ impl FileSnapshots {
                 (_, None) => FileChangeKind::Removed,
                 _ => FileChangeKind::Changed,
             };
-            let diff = diff(&self.text(thread, was)?, &self.text(thread, is)?, room);
-            room -= diff.len();
+            check_stop(stop).map_err(unkept)?;
+            // Nobody reads the files whose lines are not told.
+            let diff = if room == 0 {
+                String::new()
+            } else {
+                let most = LONG_ENOUGH.min(end.saturating_duration_since(Instant::now()));
+                match diff(&self.text(thread, was)?, &self.text(thread, is)?, most) {
+                    whole if whole.len() <= room => {
+                        room -= whole.len();
+                        whole
+                    }
+                    long => {
+                        let room = std::mem::take(&mut room);
+                        cut(&long, room).rsplit_once('\n').map_or("", |(lines, _)| lines).to_owned()
+                    }
+                }
+            };
             changes.push(FileChange { path: (*path).clone(), kind, diff });
         }
         let more = differ.len() - changes.len();
@@ -92,13 +112,8 @@ impl Tree {
     }
 }
 
-fn diff(old: &Option<String>, new: &Option<String>, room: usize) -> String {
+fn diff(old: &Option<String>, new: &Option<String>, most: Duration) -> String {
     let (Some(old), Some(new)) = (old, new) else { return String::new() };
-    let diff = TextDiff::configure().timeout(LONG_ENOUGH).diff_lines(old, new);
-    let text = diff.unified_diff().context_radius(1).missing_newline_hint(false).to_string();
-    if text.len() <= room {
-        text
-    } else {
-        cut(&text, room).rsplit_once('\n').map_or("", |(whole, _)| whole).to_owned()
-    }
+    let diff = TextDiff::configure().timeout(most).diff_lines(old, new);
+    diff.unified_diff().context_radius(1).missing_newline_hint(false).to_string()
 }

@@ -131,7 +131,7 @@ impl FileSnapshots {
             self.put(&path, wanted.as_ref(), &content).map_err(|error| failed(&error))?;
         }
         let after = self.keep_now(thread, &stop)?;
-        Ok(self.compared(thread, before, after)?)
+        Ok(self.compared(thread, before, after, &stop)?)
     }
 
     /// What rounds did to each file that they changed.

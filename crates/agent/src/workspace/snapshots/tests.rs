@@ -28,7 +28,12 @@ impl Watched {
 
     /// What changed, as `kind path` lines.
     fn changes(&self, before: &str, after: &str) -> Vec<String> {
-        told(&self.files.compared("t", before.to_owned(), after.to_owned()).unwrap())
+        told(&self.compared(before, after))
+    }
+
+    fn compared(&self, before: &str, after: &str) -> FileChanges {
+        let stop = CancellationToken::new();
+        self.files.compared("t", before.to_owned(), after.to_owned(), &stop).unwrap()
     }
 
     fn read(&self, path: &str) -> Option<String> {
@@ -95,7 +100,7 @@ fn what_happened_to_files_is_told_with_its_lines() {
         at.changes(&before, &after),
         ["changed binary", "made dir/new", "removed gone", "changed text"]
     );
-    let changes = at.files.compared("t", before.clone(), after).unwrap().changes;
+    let changes = at.compared(&before, &after).changes;
     let diffs: Vec<_> = changes.iter().map(|change| change.diff.as_str()).collect();
     assert_eq!(
         diffs,
@@ -111,10 +116,22 @@ fn many_changes_are_told_in_part() {
     for number in 0..105 {
         at.place.file(&format!("{number:03}"), "line of text\n".repeat(100));
     }
-    let changes = at.files.compared("t", before, at.keep()).unwrap();
+    let after = at.keep();
+    let changes = at.compared(&before, &after);
     assert_eq!((changes.changes.len(), changes.more), (100, 5));
     let diffs: usize = changes.changes.iter().map(|change| change.diff.len()).sum();
     assert!((10_000..=16 << 10).contains(&diffs), "{diffs}");
+
+    // What is not told is not even read.
+    let before = at.keep();
+    at.place.file("000", "a long line of text\n".repeat(10_000));
+    at.place.file("001", "short\n");
+    let after = at.keep();
+    let kept = at.place.at(".superstep/files/t").join(blake3::hash(b"short\n").to_hex().as_str());
+    fs::remove_file(kept).unwrap();
+    let changes = at.compared(&before, &after).changes;
+    assert_eq!((changes.len(), changes[1].diff.as_str()), (2, ""));
+    assert!(changes[0].diff.len() > 16_000);
 }
 
 #[cfg(unix)]
@@ -539,6 +556,9 @@ async fn it_stops_when_nobody_waits_any_more() {
     let stop = CancellationToken::new();
     stop.cancel();
     assert!(at.files.keep_now("t", &stop).is_err());
+    let before = at.keep();
+    at.place.file("a", "2");
+    assert!(at.files.compared("t", before, at.keep(), &stop).is_err());
     assert!(
         at.files.concerns("shell") && at.files.concerns("some_mcp_tool") && !at.files.concerns("read_file")
     );
