@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+use futures::task::AtomicWaker;
 use serde_json::{Map, Value};
 use superstep_engine::{NodeIndex, NodeName, TaskId};
 
@@ -252,7 +253,7 @@ impl Cx {
     /// # graph.add_node("guard", guard);
     /// ```
     pub async fn leave<S: State, R: Route, O>(&self, command: Command<S, R>) -> O {
-        self.run.desk.ask(self.task, Asked::Left(Box::new(command)));
+        self.say_at_desk([Asked::Left(Box::new(command))]);
         pending().await
     }
 
@@ -336,7 +337,7 @@ impl Cx {
                     self.run.desk.forget(self.task, key, step);
                 }
                 let mut refused = refused;
-                for (slot, asking) in asked {
+                let asked = asked.into_iter().map(|(slot, asking)| {
                     let within = Within {
                         call: key.to_owned(),
                         step,
@@ -348,18 +349,16 @@ impl Cx {
                     let id = &within.id;
                     let error = refused.take_if(|(bad, _)| bad == id).map(|(_, error)| error);
                     let question = Question::within(asking.interrupt, within);
-                    self.run.desk.ask(
-                        self.task,
-                        match error {
-                            Some(error) => Asked::BadAnswer { question, error },
-                            None => Asked::Question(question),
-                        },
-                    );
-                }
+                    match error {
+                        Some(error) => Asked::BadAnswer { question, error },
+                        None => Asked::Question(question),
+                    }
+                });
+                self.say_at_desk(asked.collect::<Vec<_>>());
             }
-            Called::Suspended => self.run.desk.ask(self.task, Asked::Breakpoint),
-            Called::Cancelled => self.run.desk.ask(self.task, Asked::Cancelled),
-            Called::Drained => self.run.desk.ask(self.task, Asked::Drained),
+            Called::Suspended => self.say_at_desk([Asked::Breakpoint]),
+            Called::Cancelled => self.say_at_desk([Asked::Cancelled]),
+            Called::Drained => self.say_at_desk([Asked::Drained]),
         }
         if let Some(watch) = watch {
             watch(Seen::Waits);
@@ -536,7 +535,7 @@ impl Calls {
         }
     }
 
-    fn begin<'a>(&'a self, cx: &Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
+    fn begin<'a>(&'a self, cx: &'a Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
         let (node, task) = (|| cx.node().clone(), cx.task);
         if key.contains(char::is_control) {
             return Err(CallError::BadKey { node: node(), key: key.to_owned() });
@@ -560,7 +559,7 @@ impl Calls {
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
         self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(AtWork { calls: self, task, by })
+        Ok(AtWork { calls: self, task, by, bell: &cx.bell })
     }
 }
 
@@ -569,6 +568,7 @@ struct AtWork<'a> {
     calls: &'a Calls,
     task: TaskId,
     by: Option<(NodeIndex, u32)>,
+    bell: &'a AtomicWaker,
 }
 
 impl Drop for AtWork<'_> {
@@ -581,5 +581,8 @@ impl Drop for AtWork<'_> {
             calls.at_work -= 1;
         }
         self.calls.at_work.fetch_sub(1, Ordering::AcqRel);
+        drop(book);
+        // A question may have waited for this.
+        self.bell.wake();
     }
 }

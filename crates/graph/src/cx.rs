@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::task::AtomicWaker;
 use rand::{SeedableRng, rngs::StdRng};
 use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
@@ -48,6 +49,8 @@ pub struct Cx {
     pub(crate) failure: Option<Arc<NodeFailure>>,
     /// `None` if nobody minds its silence.
     pub(crate) pulse: Option<Arc<Pulse>>,
+    /// Wakes its task, which looks at the desk then.
+    pub(crate) bell: Arc<AtomicWaker>,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.
@@ -311,6 +314,12 @@ impl Cx {
         }
     }
 
+    /// Says at the desk what the task goes no further for. All of it at once: the task may be taken away right after.
+    pub(crate) fn say_at_desk(&self, asked: impl IntoIterator<Item = Asked>) {
+        self.run.desk.ask(self.task, asked);
+        self.bell.wake();
+    }
+
     async fn question<A: DeserializeOwned>(
         &self,
         key: &str,
@@ -343,7 +352,7 @@ impl Cx {
             Some(Err(error)) => Asked::BadAnswer { question, error },
             None => Asked::Question(question),
         };
-        self.run.desk.ask(self.task, asked);
+        self.say_at_desk([asked]);
         // An interrupt is an outcome, not an error: there is nothing that the node could catch.
         std::future::pending().await
     }

@@ -295,8 +295,8 @@ impl Desk {
         }
     }
 
-    pub(crate) fn ask(&self, task: TaskId, asked: Asked) {
-        self.papers().asked.entry(task).or_default().push(asked);
+    pub(crate) fn ask(&self, task: TaskId, asked: impl IntoIterator<Item = Asked>) {
+        self.papers().asked.entry(task).or_default().extend(asked);
         self.used.store(true, Ordering::Release);
     }
 

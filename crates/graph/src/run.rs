@@ -450,7 +450,8 @@ impl<S: State> Driver<S> {
         let (attempt, steps_left) = given.counts().unwrap_or((task.attempt, steps_left));
         self.cx.tape.begin(task.id, given);
         let failure = self.failures.get(&task.id.slot).cloned();
-        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse };
+        let bell = Arc::default();
+        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse, bell };
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }
 }

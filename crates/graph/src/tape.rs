@@ -461,13 +461,13 @@ impl Cx {
     /// returns. For what cannot wait itself; see [`astray`](Self::astray).
     pub(crate) fn needs_records(&self) {
         if self.tape().replays && matches!(self.tape().given(self.task), Given::Unknown) {
-            self.run.desk.ask(self.task, Asked::Astray(Astray::Unknown));
+            self.say_at_desk([Asked::Astray(Astray::Unknown)]);
         }
     }
 
     /// Leaves the node for good: like an interrupt, it is nothing that the node could catch.
     pub(crate) async fn astray<T>(&self, astray: Astray) -> T {
-        self.run.desk.ask(self.task, Asked::Astray(astray));
+        self.say_at_desk([Asked::Astray(astray)]);
         pending().await
     }
 }

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, task::AtomicWaker};
 use superstep_engine::{NodeIndex, Task, TaskId};
 use tokio::{
     task::{AbortHandle, JoinSet},
@@ -42,21 +42,25 @@ pub(crate) struct RunTask<S: State> {
     lookup: Lookup,
     /// Whether it let the consumer of its events go first since the node was polled.
     gave_way: bool,
+    /// Rung by what the node says at the desk, also from a future that runs beside it; `None` if it is over.
+    bell: Option<Arc<AtomicWaker>>,
 }
 
 impl<S: State> RunTask<S> {
     /// Calls the node. What it does before it first waits, an async function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
         let deadlines = Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone()));
+        let bell = Some(cx.bell.clone());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, lookup, gave_way: false }
+        Self { task, node, deadlines, lookup, gave_way: false, bell }
     }
 
     /// A task that is over without having run its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
-        Self { task, node: Box::pin(future::ready(result)), deadlines: None, lookup, gave_way: false }
+        let node = Box::pin(future::ready(result));
+        Self { task, node, deadlines: None, lookup, gave_way: false, bell: None }
     }
 
     /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
@@ -67,6 +71,9 @@ impl<S: State> RunTask<S> {
         if self.gave_way {
             context.waker().wake_by_ref();
             return Poll::Pending;
+        }
+        if let Some(bell) = &self.bell {
+            bell.register(context.waker());
         }
         let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
         // Asked first: a node that went on without the answer must not swallow its question.

@@ -1,6 +1,6 @@
 //! D: asking someone outside, breakpoints.
 
-use std::{future::ready, panic::AssertUnwindSafe};
+use std::{future::ready, panic::AssertUnwindSafe, time::Duration};
 
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -10,11 +10,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Breakpoints, CompiledGraph, Cx, END, Event, OnUnfinished, RunConfig, RunError, START, State,
-    StateGraph, Status, StreamMode,
+    Answers, Breakpoints, CompiledGraph, Cx, END, Event, NodeError, OnUnfinished, RunConfig, RunError, START,
+    State, StateGraph, Status, StreamMode,
 };
 
-use crate::support::{Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+use crate::support::{
+    Backend, Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t,
+};
 
 /// `START → pre → ask → end`; `ask` asks `q` and says the answer.
 fn asking(calls: &Calls) -> CompiledGraph<Plain> {
@@ -383,4 +385,39 @@ async fn an_interrupt_is_an_event_in_every_mode() {
     let events: Vec<_> = graph.stream(Plain::update(), t(), [StreamMode::Updates]).collect().await;
     let [Event::Update { .. }, Event::Interrupt(asked)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(asked.id, "ask:0:q");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
+    // In memory, where the clock of the test stands still while anything is done.
+    let backend = Backend::memory();
+    for called in [false, true] {
+        let asks = asking(&Calls::default());
+        let mut graph = StateGraph::<Plain>::new("g");
+        let ask = graph.add_node_with(
+            "ask",
+            asks,
+            move |asks: CompiledGraph<Plain>, _: Plain, cx: Cx| async move {
+                let beside = tokio::spawn(async move {
+                    // By now the node waits for this future, and for nothing that would wake it.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    if called {
+                        let state = cx.call("", &asks, Plain::update()).await?;
+                        return Ok(say(&state.said()));
+                    }
+                    Ok::<_, NodeError>(say(&cx.interrupt::<String>("q", ()).await))
+                });
+                beside.await.expect("it does not panic")
+            },
+        );
+        graph.add_edge(START, ask);
+        let thread = || RunConfig::thread(if called { "called" } else { "t" });
+        let graph = backend.keep(graph.compile().unwrap());
+        let asked = graph.invoke(Plain::update(), thread());
+        let asked = tokio::time::timeout(Duration::from_secs(9), asked).await.expect("the run ends").unwrap();
+        assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
+        let answers = Answers::new().answer("q", "yes");
+        let end = graph.resume(RunConfig { answers, ..thread() }).await.unwrap();
+        assert_eq!(end.state.said(), if called { "pre yes end" } else { "yes" });
+    }
 }
