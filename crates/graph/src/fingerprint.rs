@@ -2,160 +2,451 @@
 //!
 //! Start at [`fingerprint`].
 
-use std::{
-    cell::RefCell,
-    io::{self, Write},
-};
+use std::{cell::Cell, fmt::Display};
 
-use serde::Serialize;
-use serde_json::{Serializer, ser::Formatter};
+use serde::{
+    Serialize, Serializer,
+    ser::{
+        Error as _, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+        SerializeTupleStruct, SerializeTupleVariant,
+    },
+};
+use serde_json::Error;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A short text that is the same for equal values, and another one for any other value, as far as anybody will see.
 ///
-/// It is that of the value's JSON form, in which the order of an object's entries does not count. It is stable: it may be stored
-/// and compared by a later program. It protects from nobody who looks for two values with the same one.
+/// The order of the entries of a map and of the fields of a struct does not count. It is stable: it may be stored and compared
+/// by a later program. It protects from nobody who looks for two values with the same one.
 ///
 /// # Errors
-/// If the value has no JSON form.
+/// If the value cannot be serialized.
 ///
 /// # Source
-/// FNV-1a, of which the entries of an object are added up.
-pub fn fingerprint(value: &(impl Serialize + ?Sized)) -> Result<String, serde_json::Error> {
-    bounded(usize::MAX, |serializer| value.serialize(serializer)).map(|(text, _)| text)
+/// XXH3 of each text and number, of which those of what contains it are made.
+pub fn fingerprint(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
+    let room = Cell::new(usize::MAX);
+    Ok(shown(value.serialize(Printer { room: &room, begun: None })?))
 }
 
-/// The serializer that a value is to be given to.
-pub(crate) type Hashing<'a, 's> = &'a mut Serializer<Ink<'s>, Order<'s>>;
-
-/// The fingerprint of what `serialize` writes, and how long that was as JSON.
+/// The same of what `serialize` is given, but of no more than its first `most` bytes or so, with the length of the whole.
 ///
-/// # Errors
-/// Those of `serialize`, and if that would be longer than `most` bytes: then no more is written.
-pub(crate) fn bounded(
+/// # Shape
+/// Of a list, a text or a struct, its beginning is read; of a larger map, whose order does not count, only how many entries it
+/// has. Equal values have equal ones here too.
+///
+/// `None` if it does not serialize.
+pub(crate) fn outline(
     most: usize,
-    serialize: impl FnOnce(Hashing<'_, '_>) -> Result<(), serde_json::Error>,
-) -> Result<(String, usize), serde_json::Error> {
-    let sum = RefCell::new(Sum { levels: Vec::new(), hash: SEED, written: 0, most });
-    serialize(&mut Serializer::with_formatter(Ink(&sum), Order(&sum)))?;
-    let Sum { hash, written, .. } = sum.into_inner();
-    Ok((format!("{hash:016x}"), written))
+    serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>,
+) -> Option<String> {
+    let (room, begun) = (Cell::new(most), Cell::new(None));
+    let whole = serialize(Printer { room: &room, begun: Some(&begun) });
+    whole.ok().or_else(|| begun.get()).map(shown)
 }
 
-const SEED: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// What is known of a text as far as it is written.
-struct Sum {
-    /// Of the objects that are open: the hash of what was written before each, and the sum of its entries.
-    levels: Vec<(u64, u64)>,
-    hash: u64,
-    written: usize,
-    most: usize,
+fn shown(print: u64) -> String {
+    format!("{print:016x}")
 }
 
-impl Sum {
-    fn add(&mut self, bytes: &[u8]) {
-        self.hash = bytes
-            .iter()
-            .fold(self.hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+/// Makes a number of a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Printer<'a> {
+    /// How many bytes may still be read.
+    room: &'a Cell<usize>,
+    /// What there is when the room ends: only of the outermost value.
+    begun: Option<&'a Cell<Option<u64>>>,
+}
+
+/// What a number was made of.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Kind {
+    Null,
+    Bool,
+    Integer,
+    /// Beyond what an `i128` holds.
+    Large,
+    Float,
+    Text,
+    Bytes,
+    List,
+    Map,
+}
+
+/// A value that is not read to its end.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Begun {
+    Text = 64,
+    List,
+    Map,
+}
+
+fn mixed(a: u64, b: u64) -> u64 {
+    xxh3_64_with_seed(&a.to_le_bytes(), b)
+}
+
+impl<'a> Printer<'a> {
+    fn inner(self) -> Self {
+        Self { begun: None, ..self }
     }
 
-    fn open(&mut self) {
-        self.levels.push((self.hash, 0));
-    }
-
-    fn begin_entry(&mut self) {
-        self.hash = SEED;
-    }
-
-    fn end_entry(&mut self) {
-        if let Some((_, entries)) = self.levels.last_mut() {
-            *entries = entries.wrapping_add(self.hash);
+    /// What the outermost value counts as if there is no room for the rest.
+    fn begin(self, print: u64) {
+        if let Some(begun) = self.begun {
+            begun.set(Some(print));
         }
     }
 
-    fn close(&mut self) {
-        if let Some((before, entries)) = self.levels.pop() {
-            self.hash = before;
-            self.add(&entries.to_le_bytes());
+    fn take(self, bytes: usize) -> Result<(), Error> {
+        let room = self.room.get().checked_sub(bytes).ok_or_else(|| Error::custom("it is too long"))?;
+        self.room.set(room);
+        Ok(())
+    }
+
+    fn bytes(self, kind: Kind, bytes: &[u8]) -> Result<u64, Error> {
+        let beginning = &bytes[..bytes.len().min(self.room.get())];
+        if beginning.len() < bytes.len() {
+            self.begin(mixed(xxh3_64_with_seed(beginning, Begun::Text as u64), bytes.len() as u64));
         }
+        self.take(bytes.len())?;
+        Ok(xxh3_64_with_seed(bytes, kind as u64))
+    }
+
+    fn list(self, length: Option<usize>) -> List<'a> {
+        let length = length.unwrap_or_default() as u64;
+        self.begin(mixed(length, Begun::List as u64));
+        List { printer: self, variant: None, length, read: 0, print: Kind::List as u64 }
+    }
+
+    fn map(self, length: usize) -> Entries<'a> {
+        self.begin(mixed(length as u64, Begun::Map as u64));
+        Entries { printer: self, variant: None, read: 0, key: 0, sum: 0 }
+    }
+
+    /// `{variant: content}`.
+    fn variant(self, variant: &str, content: u64) -> Result<u64, Error> {
+        let key = self.inner().bytes(Kind::Text, variant.as_bytes())?;
+        Ok(Entries { printer: self, variant: None, read: 1, key, sum: mixed(key, content) }.print())
     }
 }
 
-pub(crate) struct Ink<'s>(&'s RefCell<Sum>);
+/// The elements of a list as far as they are read.
+pub(crate) struct List<'a> {
+    printer: Printer<'a>,
+    variant: Option<&'static str>,
+    length: u64,
+    read: u64,
+    print: u64,
+}
 
-impl Write for Ink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut sum = self.0.borrow_mut();
-        sum.written = sum.written.saturating_add(bytes.len());
-        if sum.written > sum.most {
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-        }
-        sum.add(bytes);
-        Ok(bytes.len())
+impl List<'_> {
+    fn element(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        self.printer.take(1)?;
+        self.print = mixed(value.serialize(self.printer.inner())?, self.print);
+        self.read += 1;
+        self.printer.begin(mixed(mixed(self.length, Begun::List as u64), self.print));
+        Ok(())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn whole(self) -> Result<u64, Error> {
+        let print = mixed(self.read, self.print);
+        self.variant.map_or(Ok(print), |variant| self.printer.variant(variant, print))
     }
 }
 
-/// Compact JSON, of which the sum is told where entries of objects begin and end.
-pub(crate) struct Order<'s>(&'s RefCell<Sum>);
+/// The entries of a map, or the fields of a struct, as far as they are read.
+pub(crate) struct Entries<'a> {
+    printer: Printer<'a>,
+    variant: Option<&'static str>,
+    read: u64,
+    key: u64,
+    /// Of all entries, so that their order does not count.
+    sum: u64,
+}
 
-impl Formatter for Order<'_> {
-    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b"{")?;
-        self.0.borrow_mut().open();
+impl Entries<'_> {
+    fn field(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        self.key = self.printer.inner().bytes(Kind::Text, name.as_bytes())?;
+        self.value(value)?;
+        // The fields of a struct come in one order, those of a map may not.
+        self.printer.begin(mixed(self.sum, Begun::Map as u64));
         Ok(())
     }
 
-    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if !first {
-            // Counted, and no part of an entry.
-            writer.write_all(b",")?;
+    fn value(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        let value = value.serialize(self.printer.inner())?;
+        self.sum = self.sum.wrapping_add(mixed(self.key, value));
+        self.read += 1;
+        Ok(())
+    }
+
+    fn print(self) -> u64 {
+        mixed(mixed(self.read, self.sum), Kind::Map as u64)
+    }
+
+    fn whole(self) -> Result<u64, Error> {
+        let (printer, variant, print) = (self.printer, self.variant, self.print());
+        variant.map_or(Ok(print), |variant| printer.variant(variant, print))
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident: $integer:ty,)*) => {$(
+        fn $method(self, value: $integer) -> Result<u64, Error> {
+            self.bytes(Kind::Integer, &i128::from(value).to_le_bytes())
         }
-        self.0.borrow_mut().begin_entry();
+    )*};
+}
+
+macro_rules! lists {
+    ($($form:ident::$method:ident,)*) => {$(
+        impl $form for List<'_> {
+            type Ok = u64;
+            type Error = Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+                self.element(value)
+            }
+
+            fn end(self) -> Result<u64, Error> {
+                self.whole()
+            }
+        }
+    )*};
+}
+
+macro_rules! structs {
+    ($($form:ident),*) => {$(
+        impl $form for Entries<'_> {
+            type Ok = u64;
+            type Error = Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
+                self.field(name, value)
+            }
+
+            fn end(self) -> Result<u64, Error> {
+                self.whole()
+            }
+        }
+    )*};
+}
+
+impl<'a> Serializer for Printer<'a> {
+    type Ok = u64;
+    type Error = Error;
+    type SerializeSeq = List<'a>;
+    type SerializeTuple = List<'a>;
+    type SerializeTupleStruct = List<'a>;
+    type SerializeTupleVariant = List<'a>;
+    type SerializeMap = Entries<'a>;
+    type SerializeStruct = Entries<'a>;
+    type SerializeStructVariant = Entries<'a>;
+
+    fn serialize_bool(self, value: bool) -> Result<u64, Error> {
+        self.bytes(Kind::Bool, &[value.into()])
+    }
+
+    integers! {
+        serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64, serialize_i128: i128,
+        serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64,
+    }
+
+    fn serialize_u128(self, value: u128) -> Result<u64, Error> {
+        match i128::try_from(value) {
+            Ok(value) => self.serialize_i128(value),
+            Err(_) => self.bytes(Kind::Large, &value.to_le_bytes()),
+        }
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<u64, Error> {
+        self.serialize_f64(value.into())
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<u64, Error> {
+        match value.is_finite() {
+            true => self.bytes(Kind::Float, &value.to_bits().to_le_bytes()),
+            // As in JSON.
+            false => self.serialize_unit(),
+        }
+    }
+
+    fn serialize_char(self, value: char) -> Result<u64, Error> {
+        self.serialize_str(value.encode_utf8(&mut [0; 4]))
+    }
+
+    fn serialize_str(self, value: &str) -> Result<u64, Error> {
+        self.bytes(Kind::Text, value.as_bytes())
+    }
+
+    fn serialize_bytes(self, value: &[u8]) -> Result<u64, Error> {
+        self.bytes(Kind::Bytes, value)
+    }
+
+    fn serialize_none(self) -> Result<u64, Error> {
+        self.serialize_unit()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<u64, Error> {
+        value.serialize(self)
+    }
+
+    fn serialize_unit(self) -> Result<u64, Error> {
+        self.bytes(Kind::Null, &[])
+    }
+
+    fn serialize_unit_struct(self, _: &'static str) -> Result<u64, Error> {
+        self.serialize_unit()
+    }
+
+    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<u64, Error> {
+        self.serialize_str(variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<u64, Error> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<u64, Error> {
+        let content = value.serialize(self.inner())?;
+        self.variant(variant, content)
+    }
+
+    fn serialize_seq(self, length: Option<usize>) -> Result<List<'a>, Error> {
+        Ok(self.list(length))
+    }
+
+    fn serialize_tuple(self, length: usize) -> Result<List<'a>, Error> {
+        Ok(self.list(Some(length)))
+    }
+
+    fn serialize_tuple_struct(self, _: &'static str, length: usize) -> Result<List<'a>, Error> {
+        Ok(self.list(Some(length)))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        length: usize,
+    ) -> Result<List<'a>, Error> {
+        Ok(List { variant: Some(variant), ..self.list(Some(length)) })
+    }
+
+    fn serialize_map(self, length: Option<usize>) -> Result<Entries<'a>, Error> {
+        Ok(self.map(length.unwrap_or_default()))
+    }
+
+    fn serialize_struct(self, _: &'static str, length: usize) -> Result<Entries<'a>, Error> {
+        Ok(self.map(length))
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        length: usize,
+    ) -> Result<Entries<'a>, Error> {
+        Ok(Entries { variant: Some(variant), ..self.map(length) })
+    }
+
+    fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<u64, Error> {
+        self.serialize_str(&value.to_string())
+    }
+}
+
+lists! {
+    SerializeSeq::serialize_element, SerializeTuple::serialize_element, SerializeTupleStruct::serialize_field,
+    SerializeTupleVariant::serialize_field,
+}
+structs! { SerializeStruct, SerializeStructVariant }
+
+impl SerializeMap for Entries<'_> {
+    type Ok = u64;
+    type Error = Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+        self.key = key.serialize(self.printer.inner())?;
         Ok(())
     }
 
-    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.0.borrow_mut().end_entry();
-        Ok(())
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.value(value)
     }
 
-    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.borrow_mut().close();
-        writer.write_all(b"}")
+    fn end(self) -> Result<u64, Error> {
+        self.whole()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::{cell::Cell, collections::BTreeMap};
+
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn of(value: &serde_json::Value) -> String {
-        fingerprint(value).expect("it is JSON")
+    fn of(value: impl Serialize) -> String {
+        fingerprint(&value).expect("it serializes")
+    }
+
+    fn outline_of(most: usize, value: impl Serialize) -> Option<String> {
+        outline(most, |printer| value.serialize(printer))
+    }
+
+    /// How many of its elements were read.
+    struct Counted<'a>(usize, &'a Cell<usize>);
+
+    impl Serialize for Counted<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut list = serializer.serialize_seq(Some(self.0))?;
+            for number in 0..self.0 {
+                self.1.set(self.1.get() + 1);
+                list.serialize_element(&number)?;
+            }
+            list.end()
+        }
     }
 
     #[test]
     fn the_order_of_entries_does_not_count_and_everything_else_does() {
-        use std::collections::BTreeMap;
-
-        struct Backwards<'a>(&'a BTreeMap<&'a str, serde_json::Value>);
+        struct Backwards<'a>(&'a BTreeMap<&'a str, Value>);
         impl Serialize for Backwards<'_> {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_map(self.0.iter().rev())
             }
         }
         let map = BTreeMap::from([("a", json!([1, 2])), ("b", json!({"c": null, "d": "x"}))]);
-        assert_eq!(fingerprint(&Backwards(&map)).unwrap(), fingerprint(&map).unwrap());
+        assert_eq!(of(Backwards(&map)), of(&map));
 
         let values = [
             json!([1, 2]),
             json!([2, 1]),
             json!([12]),
+            json!([1, 2, []]),
+            json!([[1, 2]]),
+            json!([]),
+            json!({}),
+            json!(null),
+            json!(false),
+            json!(0),
+            json!(0.0),
+            json!(""),
             json!({"a": 1, "b": 2}),
             json!({"a": 2, "b": 1}),
             json!({"a": {"b": 1}}),
@@ -164,20 +455,71 @@ mod tests {
             json!([{"a": 1, "b": 2}]),
             json!("1"),
             json!(1),
+            json!(1.0),
+            json!(u64::MAX),
+            json!(-1),
         ];
         let all: std::collections::BTreeSet<String> = values.iter().map(of).collect();
         assert_eq!(all.len(), values.len());
     }
 
     #[test]
-    fn it_stays_what_it_was() {
-        assert_eq!(of(&json!({"b": [true, null], "a": "é"})), "acc7637097b66265");
+    fn a_struct_is_what_its_json_is() {
+        #[derive(Serialize)]
+        enum Choice {
+            Unit,
+            New(u8),
+            Pair(i8, char),
+            Struct { text: &'static str },
+        }
+        #[derive(Serialize)]
+        struct All {
+            choices: [Choice; 4],
+            some: Option<f64>,
+            none: Option<f64>,
+            unit: (),
+        }
+        let choices =
+            [Choice::Unit, Choice::New(1), Choice::Pair(-1, 'x'), Choice::Struct { text: "long enough" }];
+        let all = All { choices, some: Some(0.5), none: None, unit: () };
+        assert_eq!(of(serde_json::to_value(&all).unwrap()), of(all));
     }
 
     #[test]
-    fn no_more_is_written_than_allowed() {
-        let long = "x".repeat(100);
-        assert!(bounded(50, |serializer| long.serialize(serializer)).is_err());
-        assert_eq!(bounded(102, |serializer| long.serialize(serializer)).unwrap().1, 102);
+    fn it_stays_what_it_was() {
+        assert_eq!(of(json!({"b": [true, null, 1, 0.5], "a": "é"})), "abd6e13a71b8289d");
+    }
+
+    #[test]
+    fn an_outline_of_what_is_short_is_its_fingerprint() {
+        let value = json!({"a": [1, 2, {"b": "c"}]});
+        assert_eq!(outline_of(1_000, &value), Some(of(&value)));
+    }
+
+    #[test]
+    fn of_a_long_list_the_beginning_and_the_length_count() {
+        let read = Cell::new(0);
+        let print = outline_of(1_000, Counted(100_000, &read));
+        assert!(read.get() < 100, "{}", read.get());
+        assert_ne!(print, outline_of(1_000, Counted(100_001, &read)));
+        let numbers = |first: u32| (first..first + 1_000).collect::<Vec<_>>();
+        assert_ne!(outline_of(1_000, numbers(0)), outline_of(1_000, numbers(1)));
+        assert_ne!(outline_of(1_000, numbers(0)), Some(of(numbers(0))));
+    }
+
+    #[test]
+    fn of_a_long_text_struct_or_map_something_counts_as_well() {
+        let text = "x".repeat(2_000);
+        assert_ne!(outline_of(1_000, &text), outline_of(1_000, text.clone() + "x"));
+        assert_ne!(outline_of(1_000, &text), outline_of(1_000, text.replacen('x', "y", 1)));
+        #[derive(Serialize)]
+        struct Two<'a> {
+            number: u8,
+            text: &'a str,
+        }
+        let two = |number| outline_of(1_000, Two { number, text: &text });
+        assert!(two(1).is_some() && two(1) == two(1) && two(1) != two(2));
+        let map = |many: u32| outline_of(1_000, (0..many).map(|key| (key, key)).collect::<BTreeMap<_, _>>());
+        assert!(map(1_000).is_some() && map(1_000) == map(1_000) && map(1_000) != map(1_001));
     }
 }

@@ -214,9 +214,9 @@ impl Tape {
         Page { given, ..Page::default() }
     }
 
-    /// Does something with the page of a task; nothing if there is none to be written or read, as for work that outlived
-    /// its superstep.
-    fn page<T>(&self, task: TaskId, with: impl FnOnce(&mut Page) -> T) -> Option<T> {
+    /// The pages of the superstep of a task; `None` if there are none to be written or read, as for work that outlived its
+    /// superstep.
+    fn pages_with(&self, task: TaskId) -> Option<MutexGuard<'_, Pages>> {
         if !self.is_on() {
             return None;
         }
@@ -228,24 +228,37 @@ impl Tape {
             pages.step = task.step;
             pages.tasks.clear();
         }
+        Some(pages)
+    }
+
+    /// Does something with the page of a task, which is made if there is none.
+    fn page<T>(&self, task: TaskId, with: impl FnOnce(&mut Page) -> T) -> Option<T> {
+        let mut pages = self.pages_with(task)?;
         Some(with(pages.tasks.entry(task.slot).or_insert_with(|| self.blank())))
     }
 
     /// Begins an attempt of a task, which is given this.
     pub(crate) fn begin(&self, task: TaskId, given: Given) {
-        self.page(task, |page| *page = Page { given, ..Page::default() });
+        let Some(mut pages) = self.pages_with(task) else { return };
+        if matches!(given, Given::Nothing) && !self.replays {
+            // A page costs more than many a node, and few need one.
+            pages.tasks.remove(&task.slot);
+        } else {
+            pages.tasks.insert(task.slot, Page { given, ..Page::default() });
+        }
     }
 
     /// What a task is given.
     pub(crate) fn given(&self, task: TaskId) -> Given {
         let late = || if self.replays && !in_effect() { Given::Unknown } else { Given::Nothing };
-        self.page(task, |page| page.given.clone()).unwrap_or_else(late)
+        let pages = self.pages_with(task);
+        pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.given.clone())).unwrap_or_else(late)
     }
 
     /// What a task learned. `once` gives what it did once, which is kept elsewhere while it runs.
     pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, String>) -> Recorded {
-        let page = self.page(task, |page| std::mem::replace(page, self.blank())).unwrap_or_default();
-        let (mut learned, done) = (page.learned, page.once);
+        let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
+        let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
         if done.is_empty() {
             return learned;
         }

@@ -21,15 +21,15 @@ use crate::{
     cx::{RunCx, Standing},
     error::chain,
     evolve::Reader,
-    fingerprint::{Hashing, bounded},
+    fingerprint::outline,
     interrupt::Asked,
     replay::{At, Divergence, Expected, ExpectedTask, Script},
     tape::{Astray, Given, RECORDED, Recorded},
     task::{RunTask, TaskResult},
 };
 
-/// Channels that are larger have no fingerprint, so that what it costs does not grow with them.
-const LARGEST: usize = 4 << 10;
+/// How many bytes of a channel are read for its fingerprint, so that what it costs does not grow with the channel.
+const OUTLINE: usize = 2 << 10;
 
 /// The thread that a run goes along.
 #[derive(Clone)]
@@ -392,13 +392,12 @@ impl<S: State> Driver<S> {
         self.divergence(node, At::Route, shown(expected), shown(got))
     }
 
-    /// The fingerprints of the channels that this superstep wrote, as far as they are not large.
+    /// The fingerprints of the channels that this superstep wrote, of large ones by how they begin and how long they are.
     pub(super) fn fingerprints(&self) -> Map<String, Value> {
         let (state, channels) = (&self.state, self.state.channels());
         let written = self.written.iter().filter(|position| !channels[*position].untracked);
         let print = |position: usize| {
-            let serialize = |serializer: Hashing<'_, '_>| state.serialize_channel(position, serializer);
-            let (print, _) = bounded(LARGEST, serialize).ok()?;
+            let print = outline(OUTLINE, |printer| state.serialize_channel(position, printer))?;
             Some((channels[position].name.to_string(), print.into()))
         };
         written.filter_map(print).collect()
