@@ -17,8 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger,
-    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, nodes::finish,
-    react_graph_as, steer, tool_sources::ToolSources,
+    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, harness::OnToolCheck,
+    nodes::finish, react_graph_as, steer, tool_sources::ToolSources,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -69,7 +69,7 @@ pub struct Reply {
 pub struct AgentBuilder {
     models: Models,
     fallbacks: Vec<Arc<dyn ChatModel>>,
-    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    tools: Vec<Arc<dyn Tool>>,
     tool_sources: Vec<Arc<dyn ToolSource>>,
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
@@ -79,6 +79,7 @@ pub struct AgentBuilder {
     spill: Option<Arc<dyn Spill>>,
     snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) hooks: Hooks,
+    pub(crate) check: Option<OnToolCheck>,
     counter: Arc<dyn TokenCounter>,
     /// `None` for what is usual: the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
@@ -295,6 +296,7 @@ impl AgentBuilder {
             spill,
             snapshots,
             hooks,
+            check,
             counter,
             jitter,
             ..
@@ -348,6 +350,7 @@ impl AgentBuilder {
             spill,
             snapshots,
             hooks,
+            check,
             counter,
             sub_agents: Arc::new(by_name),
             ..deps
@@ -371,6 +374,7 @@ impl Agent {
             spill: None,
             snapshots: None,
             hooks: Hooks::default(),
+            check: None,
             counter: default_counter(),
             config: None,
             max_steps: None,

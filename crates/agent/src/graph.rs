@@ -9,6 +9,7 @@ use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
     SubAgent, TurnHistory,
+    harness::OnToolCheck,
     has_agent::{add_node, finishes},
     nodes::{
         agent::agent, compact::compact, finalize::finalize, init_state::init_state,
@@ -39,6 +40,8 @@ pub struct AgentDeps {
     pub snapshots: Option<Arc<dyn Snapshots>>,
     /// What the program does before and after model calls and tool calls.
     pub hooks: Hooks,
+    /// What says of each call whether it may run, after the hooks before it; `None` if all may.
+    pub check: Option<OnToolCheck>,
     /// What counts the tokens of requests.
     pub counter: Arc<dyn TokenCounter>,
     /// Those among the tools that are agents themselves, by their names.
@@ -67,6 +70,7 @@ impl AgentDeps {
             spill: None,
             snapshots: None,
             hooks,
+            check: None,
             counter,
             sub_agents: Arc::default(),
             config,

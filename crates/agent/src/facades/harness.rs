@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep_graph::{Merge, Merges, RunConfig, State};
-use superstep_llm::{Message, Tool, ToolRegistry};
+use superstep_llm::{Message, Tool};
 
 use super::{Facade, FacadeError};
-use crate::{Acting, Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, hooks::caught};
+use crate::{Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, hooks::caught};
 
 /// How many characters of a tool's result the model reads.
 pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
@@ -55,7 +55,10 @@ type BuildContext<M> =
 type OnError = dyn Fn(&(dyn Error + 'static), &str) + Send + Sync;
 type OnEvent = dyn Fn(&str, Value) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// What is to be permitted: asked for every call of a known tool whose arguments fit.
+/// Says whether a call may run; the reason of an `Err` is what the model reads.
+pub type OnToolCheck = Arc<dyn Fn(Check) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// What is to be permitted: asked for every call of a known tool whose arguments fit, wherever the tool comes from.
 #[derive(Clone)]
 pub struct Check {
     /// The tool's name.
@@ -106,20 +109,7 @@ impl<M> AgentLoop<M> {
         B: Future<Output = Result<Vec<Value>, HookError>> + Send + 'static,
         C: Future<Output = Result<(), String>> + Send + 'static,
     {
-        let mut tools = ToolRegistry::new();
-        for tool in &agent.tools {
-            tools.insert(tool.clone())?;
-        }
-        let on_tool_check = Arc::new(on_tool_check);
-        agent.hooks.acting.pre(move |acting: Acting| {
-            let checked = check(&tools, &acting).map(|check| on_tool_check(check));
-            async move {
-                match checked {
-                    Some(checked) => Ok(checked.await.err().map(|denied| acting.denied(denied))),
-                    None => Ok(None),
-                }
-            }
-        });
+        agent.check = Some(Arc::new(move |check| Box::pin(on_tool_check(check))));
         Ok(Self {
             facade: Facade::new(agent, ReactConfig::harness)?,
             on_build_context: Arc::new(move |msg, history| Box::pin(on_build_context(msg, history))),
@@ -219,11 +209,4 @@ impl<M> AgentLoop<M> {
         let read: Result<Vec<_>, _> = built.iter().map(Message::from_chat_json).collect();
         Ok((built, read.map_err(|error| failed(error.into()))?))
     }
-}
-
-/// What is to be permitted, if it could run at all.
-fn check(tools: &ToolRegistry, acting: &Acting) -> Option<Check> {
-    let tool = tools.get(&acting.tool).filter(|_| acting.denied.is_none())?.clone();
-    let args = tools.check(&acting.tool, &acting.args.to_string())?.ok()?;
-    Some(Check { name: acting.tool.clone(), tool, args })
 }

@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        AgentBuilder, FacadeError, ReactConfig,
+        Agent, AgentBuilder, FacadeError, ReactConfig, SubAgent,
         harness::{AgentLoop, Check, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
     },
-    llm::{Tool, ToolCx, ToolSpec, tool_fn},
+    llm::{RefreshFuture, Tool, ToolCx, ToolRegistry, ToolSource, ToolSpec, tool_fn},
 };
-use superstep_testing::script::{Answer, call, calls, http, txt};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, http, txt},
+    scripted::ScriptedModel,
+};
 
 use super::{Asked, at_once, both, echo};
 use crate::support::{head, t};
@@ -125,6 +128,40 @@ fn s2_03_a_check_denies_without_a_pause_and_is_asked_only_about_what_could_run()
         assert!(made.messages[4]["content"].as_str().unwrap().starts_with("Error: invalid args for 'echo'"));
         assert_eq!((made.tools_used, sent.echoed), (vec!["echo".to_owned()], 1));
     }
+}
+
+/// Tools of a server, say.
+struct Elsewhere(Arc<ToolRegistry>);
+
+impl ToolSource for Elsewhere {
+    fn tools(&self) -> Arc<ToolRegistry> {
+        self.0.clone()
+    }
+
+    fn refresh(&self) -> RefreshFuture<'_> {
+        Box::pin(ready(()))
+    }
+}
+
+#[test]
+fn s2_03_a_check_is_asked_about_tools_of_sources_and_sub_agents() {
+    let both_kinds = calls([("c1", "far", r#"{"x":"1"}"#), ("c2", "helper", r#"{"task":"help"}"#)]);
+    let (denied, sent) = both(&[both_kinds, txt("ok")], async |asked: Asked| {
+        let spec = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+        let spec = ToolSpec { name: "far".into(), description: String::new(), parameters: spec };
+        let mut far = ToolRegistry::new();
+        far.insert(Arc::new(tool_fn(spec, |_: Value, _: ToolCx| ready(Ok("done".to_owned()))))).unwrap();
+        let helper = Agent::builder(Arc::new(ScriptedModel::new(Script::new([])))).build().unwrap();
+        let helper = SubAgent::new("helper", "Helps.", &helper);
+        let agent = asked.agent.tool_source(Arc::new(Elsewhere(Arc::new(far)))).sub_agent(helper);
+        let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
+        let no = |check: Check| ready(Err(format!("no {}", check.tool.spec().name)));
+        let agent = AgentLoop::new(agent, context, no, |_, _| {}).unwrap();
+        agent.run(&"go".to_owned(), &[], None).await.unwrap()
+    });
+    let results: Vec<_> = denied.messages[3..5].iter().map(|message| message["content"].clone()).collect();
+    assert_eq!(results, ["Error: Permission denied: no far", "Error: Permission denied: no helper"]);
+    assert_eq!((denied.tools_used.len(), sent.requests), (0, 2));
 }
 
 type Errors = Arc<Mutex<Vec<(String, String)>>>;

@@ -3,23 +3,24 @@
 use superstep_graph::NodeError;
 
 use super::{Executor, Pending};
-use crate::{Acting, HookFailure, texts};
+use crate::{Acting, HookFailure, harness::Check, hooks::caught, texts};
 
 impl Executor {
     /// The call as the hooks before it want it; refused if one of them fails. Once: should the node run again, they are not
     /// asked again.
     pub(super) async fn prepare(&self, position: usize, mut pending: Pending) -> Result<Pending, NodeError> {
         let hooks = &self.deps.hooks.acting;
-        if hooks.is_empty() || pending.refused.is_some() || pending.acting.is_some() {
+        if (hooks.is_empty() && self.deps.check.is_none())
+            || pending.refused.is_some()
+            || pending.acting.is_some()
+        {
             return Ok(pending);
         }
         let given = Acting::new(&pending.call.id, &pending.name, pending.args());
         let mark = format!("pre.{position}");
         let mut failed = None;
         let hooked = async {
-            let hooked = self
-                .cx
-                .once(&mark, async |_| Ok::<_, NodeError>(hooks.before("acting", given.clone()).await));
+            let hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await));
             let hooked = tokio::select! {
                 biased;
                 () = self.cx.cancel().cancelled() => return None,
@@ -46,6 +47,24 @@ impl Executor {
             }
         }
         Ok(pending)
+    }
+
+    /// What the hooks before a call make of it, and whether that may run, if it could.
+    async fn checked(&self, given: Acting) -> Result<Acting, HookFailure> {
+        let acting = self.deps.hooks.acting.before("acting", given).await?;
+        let Some(on_tool_check) = self.deps.check.as_ref().filter(|_| acting.denied.is_none()) else {
+            return Ok(acting);
+        };
+        let checked = self.deps.tools.check(&acting.tool, &acting.args.to_string());
+        let (Some(tool), Some(Ok(args))) = (self.deps.tools.get(&acting.tool), checked) else {
+            return Ok(acting);
+        };
+        let check = Check { name: acting.tool.clone(), tool: tool.clone(), args };
+        match caught(|| on_tool_check(check)).await {
+            Ok(Ok(())) => Ok(acting),
+            Ok(Err(reason)) => Ok(acting.denied(reason)),
+            Err(panic) => Err(HookFailure { hook: "pre_acting".to_owned(), message: panic.to_string() }),
+        }
     }
 
     /// The result as the hooks after the call want it. A failure leaves it as it is.
