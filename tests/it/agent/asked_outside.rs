@@ -1,12 +1,14 @@
 //! G40 and E35: calls that wait for a decision from outside, and calls whose outcome is unknown.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Answers, Event, RunConfig, RunError, RunStream, StreamMode,
-    agent::{Agent, AgentOutcome, Approval, ApprovalConfig, PermissionRule, Permit, ReactConfig, Reply},
+    Answers, Clock, Event, RunConfig, RunError, RunStream, StreamMode, TokioClock,
+    agent::{
+        Agent, AgentOutcome, Approval, ApprovalConfig, Budget, PermissionRule, Permit, ReactConfig, Reply,
+    },
     llm::Message,
 };
 use superstep_testing::{
@@ -278,6 +280,20 @@ on_every_store! {
         agent.resume(decided("c3", Approval::Approve)).await.unwrap();
         assert_eq!((kit.n("send"), kit.n("echo")), (1, 1));
         assert_eq!(result(&agent, "c2").await, "Error: Permission denied: a rule forbids it");
+    }
+
+    async fn d30_what_is_approved_when_the_time_is_over_is_not_executed(backend: Backend) {
+        let kit = Kit::default();
+        let budget = Budget { wall: Some(Duration::from_secs(60)), reserve_final: true, ..Budget::default() };
+        let scenario = sending().config(|config| ReactConfig { budget, ..config });
+        let at = |ms| -> Arc<dyn Clock> { Arc::new(TokioClock::starting_at(ms)) };
+        let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("too late")]);
+        agent.process_message("go", RunConfig { clock: at(0), ..t() }).await.unwrap();
+        let approved = RunConfig { clock: at(60_000), ..decided("c1", Approval::Approve) };
+        let reply = agent.resume(approved).await.unwrap();
+        assert_eq!((reply.final_reply.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
+        assert_eq!(kit.n("send"), 0);
+        assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
     }
 
     async fn e35_a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {

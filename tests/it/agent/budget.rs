@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use superstep::agent::{Agent, AgentError, AgentOutcome, Budget, Cost, ReactConfig};
+use superstep::agent::{Agent, AgentError, AgentOutcome, Approval, Budget, Cost, ReactConfig, ToolMode};
 use superstep_testing::{
-    script::{Answer, Script, call, txt},
+    script::{Answer, Script, call, calls, txt},
     scripted::ScriptedModel,
 };
 
@@ -69,6 +69,35 @@ fn d30_a_tool_is_stopped_when_the_time_is_over() {
     assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
     assert_eq!((ran.times.as_slice(), ran.reply()), (&[0, 500][..], "too slow"));
     assert_eq!(ran.state().stop_reason, "budget_wall");
+}
+
+#[test]
+fn d30_no_tool_begins_when_the_time_is_over() {
+    let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
+    let behind = |tool, args, tool_mode| {
+        let round = calls([("c0", "hang", "{}"), ("c1", tool, args)]);
+        let scenario = with(budget.clone(), [round, txt("too slow")]).tools(&["hang", "ping", "solo"]);
+        scenario.config(|config| ReactConfig { tool_mode, ..config }).play_here()
+    };
+    for ran in [
+        behind("ping", "{}", ToolMode::Sequential),
+        behind("solo", r#"{"x":"c"}"#, ToolMode::Parallel { max: 8 }),
+    ] {
+        assert_eq!(ran.result("c0"), "Error: budget exhausted, the call was stopped.");
+        assert_eq!((ran.result("c1"), ran.kit.n("ping"), ran.kit.n("solo")), (NOT_EXECUTED, 0, 0));
+        assert_eq!((ran.times.as_slice(), ran.state().tools_used.len()), (&[0, 500][..], 1));
+        assert!(ran.events().contains(",c1,budget}"), "{}", ran.events());
+    }
+}
+
+#[test]
+fn d30_what_was_approved_when_the_time_was_over_is_not_executed() {
+    // Asking takes a millisecond.
+    let budget = Budget { wall: Some(Duration::from_millis(1)), reserve_final: true, ..Budget::default() };
+    let scenario = with(budget, [call("c1", "send", r#"{"to":"a"}"#), txt("too slow")]).tools(&["send"]);
+    let ran = Scenario { decide: Some(|_| Some(Approval::Approve)), ..scenario }.play_here();
+    assert_eq!((ran.kit.asked().len(), ran.kit.n("send")), (1, 0));
+    assert_eq!((ran.result("c1"), ran.reply()), (NOT_EXECUTED, "too slow"));
 }
 
 #[test]

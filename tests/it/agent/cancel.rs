@@ -75,6 +75,25 @@ fn e32_parallel_calls_that_ended_keep_their_results() {
 }
 
 #[test]
+fn e32_a_call_that_waits_for_one_beside_it_is_not_begun() {
+    let behind = |first, second| {
+        let scenario = Scenario::new([calls([first, second])]).tools(&["echo", "hang", "solo"]);
+        let parallel =
+            scenario.config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config });
+        Scenario { cancel: Cancel::At(50), ..parallel }.play_here()
+    };
+    for (ran, waited) in [
+        (behind(("c0", "hang", "{}"), ("c1", "solo", r#"{"x":"c"}"#)), "solo"),
+        (behind(("c0", "solo", r#"{"x":"a"}"#), ("c1", "echo", r#"{"x":"1"}"#)), "echo"),
+    ] {
+        assert_eq!((ran.kit.n(waited), ran.result("c0"), ran.result("c1")), (0, INTERRUPTED, INTERRUPTED));
+        let skipped = format!("+tool_skipped{{{waited},c1,cancelled}}");
+        assert!(ran.events().contains(&skipped), "{}", ran.events());
+        the_turn_is_cancelled(&ran);
+    }
+}
+
+#[test]
 fn e32_a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
         let ran = cancelled("deaf", tool_mode).play_here();

@@ -152,9 +152,19 @@ impl Executor {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
             return Ok(Done::said(texts::HOOK_FAILED.to_owned()));
         }
+        // While others ran that it waited for.
+        if self.cx.cancel().is_cancelled() {
+            events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
+            return Ok(Done::said(texts::INTERRUPTED.to_owned()));
+        }
+        let finish = self.finish(&pending);
+        if finish.is_none() && self.is_late(&pending) && !self.was_begun(position, behaviour).await {
+            events::tool_skipped(&self.cx, &name, &call_id, "budget");
+            return Ok(Done::said(texts::BUDGET.to_owned()));
+        }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let acting = pending.acting.clone();
-        let done = match self.finish(&pending) {
+        let done = match finish {
             Some((result, finish)) => {
                 Done { returned: matches!(finish, Some(Ok(_))), finish, ..Done::said(result) }
             }
@@ -185,11 +195,16 @@ impl Executor {
         if let Some(reason) = pending.denied() {
             return Ok(Done::said(texts::denied(reason)));
         }
+        let was_begun = self.was_begun(position, behaviour).await;
         let (args, notice, rule) = match self.permission(&**tool, &pending, args).await {
             Permission::Go { args, notice, rule } => (args, notice, rule),
             Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
             Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
         };
+        // While somebody was asked.
+        if self.is_late(&pending) && !was_begun {
+            return Ok(Done::said(texts::BUDGET.to_owned()));
+        }
         let done = match self.doubtful(position, tool, name, call, behaviour).await? {
             Some(done) => done,
             None => match self.deps.sub_agents.get(name) {
@@ -202,6 +217,17 @@ impl Executor {
             None => done.result,
         };
         Ok(Done { result, rule, ..done })
+    }
+
+    /// Whether the time of the turn is over for a call. That of a sub-agent may be half done, and sees to its time itself.
+    fn is_late(&self, call: &Pending) -> bool {
+        self.out_of_time.is_some_and(|end| end <= Instant::now()) && !self.is_sub_agent(call)
+    }
+
+    /// Whether it was noted that the call begins, by a process that stopped while it ran.
+    async fn was_begun(&self, position: usize, behaviour: Behaviour) -> bool {
+        let nothing = async |_| Err::<(), NodeError>(NodeError::new(NotBegun));
+        !behaviour.idempotent && self.cx.once(&begun(position), nothing).await.is_ok()
     }
 
     /// Notes that the call begins. If that was noted before, its outcome is unknown: the process stopped while it ran, and
@@ -218,7 +244,7 @@ impl Executor {
             return Ok(None);
         }
         let mut begins = false;
-        let mark = format!("begun.{position}");
+        let mark = begun(position);
         let begun = self.cx.once(&mark, async |_| {
             begins = true;
             Ok::<_, NodeError>(())
@@ -297,6 +323,16 @@ impl Executor {
         }
     }
 }
+
+/// Under what it is noted that a call begins.
+fn begun(position: usize) -> String {
+    format!("begun.{position}")
+}
+
+/// Nothing was noted. Not stored, as errors are not.
+#[derive(Debug, thiserror::Error)]
+#[error("the call was not begun")]
+struct NotBegun;
 
 pub(super) async fn expire(limit: Option<Duration>) {
     match limit {
