@@ -16,7 +16,7 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Kit, Scenario, check};
+use super::{Kit, Scenario, check, kit::Decide};
 use crate::support::{Backend, h, head, on_every_store, t};
 
 const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
@@ -294,6 +294,38 @@ on_every_store! {
         assert_eq!((reply.final_reply.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
         assert_eq!(kit.n("send"), 0);
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
+    }
+
+    async fn e35_nobody_is_asked_again_about_a_call_whose_outcome_is_unknown(backend: Backend) {
+        let deny: Decide = |_| Some(Approval::Deny("not again".into()));
+        for (thread, then) in [("denied", Some(deny)), ("nobody", None)] {
+            let (kit, on) = (Kit::default(), RunConfig::thread(thread));
+            let asks = vec![PermissionRule::new("deaf", Permit::Ask)];
+            let scenario = Scenario::new([]).tools(&["deaf"]);
+            let scenario = scenario.config(|config| ReactConfig { permissions: asks, ..config });
+            let program = |decide, answers| {
+                let model = Arc::new(ScriptedModel::new(Script::new(answers)));
+                let scenario = Scenario { decide, ..scenario.clone() };
+                scenario.agent(model, &kit).checkpointer(backend.open()).build().unwrap()
+            };
+            let agent = program(Some(|_| Some(Approval::Approve)), vec![call("c1", "deaf", "{}")]);
+            let begun = async {
+                while kit.n("deaf") == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                () = begun => {}
+            }
+            drop(agent);
+
+            let agent = program(then, vec![txt("ok")]);
+            agent.resume(on).await.unwrap();
+            let state = agent.graph().get_state(&thread.into(), None).await.unwrap().values;
+            assert_eq!((kit.asked().len(), kit.n("deaf")), (1, 1), "{thread}");
+            assert_eq!(state.tool_result_history.iter().collect::<Vec<_>>(), [IN_DOUBT], "{thread}");
+        }
     }
 
     async fn e35_a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {

@@ -196,8 +196,10 @@ impl Executor {
             return Ok(Done::said(texts::denied(reason)));
         }
         let was_begun = self.was_begun(position, behaviour).await;
-        let (args, notice, rule) = match self.permission(&**tool, &pending, args).await {
+        let (args, notice, rule) = match self.permission(position, &**tool, &pending, args.clone()).await? {
             Permission::Go { args, notice, rule } => (args, notice, rule),
+            // What is said of it now does not undo it.
+            _ if was_begun => (args, None, None),
             Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
             Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
         };

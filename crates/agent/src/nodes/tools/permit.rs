@@ -144,10 +144,7 @@ impl Executor {
             Approvals::Ask(_) => {
                 for (position, call) in calls {
                     let Some(request) = call.request() else { continue };
-                    // Stored, for nobody is to be asked again should the node run again.
-                    let mark = format!("decision.{position}");
-                    call.decision =
-                        self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.ask(&request).await)).await?;
+                    call.decision = self.ask_once(*position, &request).await?;
                 }
             }
         }
@@ -181,6 +178,16 @@ impl Executor {
         decision.rule(tool)?.problem()
     }
 
+    /// Asks whoever is there. What was decided is stored, for nobody is to be asked again should the node run again.
+    async fn ask_once(
+        &self,
+        position: usize,
+        request: &ApprovalRequest,
+    ) -> Result<Option<Approval>, NodeError> {
+        let mark = format!("decision.{position}");
+        self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.ask(request).await)).await
+    }
+
     /// Asks whoever is there; nothing if the turn is cancelled meanwhile. Who panics does not approve.
     async fn ask(&self, request: &ApprovalRequest) -> Option<Approval> {
         let Approvals::Ask(approver) = &self.deps.approvals else { return None };
@@ -209,37 +216,48 @@ impl Executor {
     }
 
     /// Whether a call may run, and with what; whoever is to be asked is asked now if nobody was before.
-    pub(super) async fn permission(&self, tool: &dyn Tool, call: &Pending, args: Value) -> Permission {
+    ///
+    /// # Errors
+    /// Only if what was decided cannot be stored.
+    pub(super) async fn permission(
+        &self,
+        position: usize,
+        tool: &dyn Tool,
+        call: &Pending,
+        args: Value,
+    ) -> Result<Permission, NodeError> {
         let name = call.name.as_str();
         let verdict = || self.verdict(name, &args, self.remembered(name, &args), || question(tool, &args));
         let question = match call.verdict.clone().unwrap_or_else(verdict) {
-            Verdict::Run => return Permission::Go { args, notice: None, rule: None },
-            Verdict::Refuse(text) => return Permission::no(text),
+            Verdict::Run => return Ok(Permission::Go { args, notice: None, rule: None }),
+            Verdict::Refuse(text) => return Ok(Permission::no(text)),
             Verdict::Ask(question) => question,
         };
         let decision = match (&call.decision, &self.deps.approvals) {
             (Some(decision), _) => Some(decision.clone()),
-            (None, Approvals::Ask(_)) => self.ask(&ApprovalRequest::new(call, &args, question)).await,
+            (None, Approvals::Ask(_)) => {
+                self.ask_once(position, &ApprovalRequest::new(call, &args, question)).await?
+            }
             (None, Approvals::Deny | Approvals::Interrupt) => {
-                return Permission::no(texts::denied("nobody is there to approve it"));
+                return Ok(Permission::no(texts::denied("nobody is there to approve it")));
             }
         };
-        let Some(decision) = decision else { return Permission::no(texts::INTERRUPTED.to_owned()) };
+        let Some(decision) = decision else { return Ok(Permission::no(texts::INTERRUPTED.to_owned())) };
         if let Some(problem) = self.problem(name, &decision) {
-            return Permission::no(match decision {
+            return Ok(Permission::no(match decision {
                 Approval::Edit(_) => texts::bad_args(name, &problem),
                 _ => texts::denied(&problem),
-            });
+            }));
         }
         let rule = decision.rule(name);
-        match decision {
+        Ok(match decision {
             Approval::Approve | Approval::Always | Approval::AlwaysFor(_) => {
                 Permission::Go { args, notice: None, rule }
             }
             Approval::Edit(args) => Permission::Go { notice: Some(texts::edited(&args)), args, rule },
             Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
-        }
+        })
     }
 }
 
