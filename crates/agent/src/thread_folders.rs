@@ -42,9 +42,16 @@ impl ThreadFolders {
         Ok(Self { root: root.canonicalize()?.into(), folder: folder.into() })
     }
 
-    /// The folder of a thread, relative to the root.
+    /// The folder of a thread, relative to the root. Threads whose names differ in capital letters have different ones everywhere.
     pub(crate) fn below(&self, thread: &str) -> PathBuf {
-        self.folder.join(plain(thread))
+        let name = written(thread, |byte| byte.is_ascii_lowercase());
+        // Earlier versions left capital letters as they are.
+        let earlier = plain(thread);
+        let is_there = |folder: fs::ReadDir| folder.flatten().any(|entry| *entry.file_name() == *earlier);
+        if earlier != name && fs::read_dir(self.root.join(&self.folder)).is_ok_and(is_there) {
+            return self.folder.join(earlier);
+        }
+        self.folder.join(name)
     }
 
     /// The folder of a user, relative to the root: a name that is too long for one is that of several, each in the one before.
@@ -192,10 +199,15 @@ pub(crate) fn user_of(name: &str) -> Option<String> {
 
 /// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.
 pub(crate) fn plain(name: &str) -> String {
+    written(name, |byte| byte.is_ascii_alphabetic())
+}
+
+fn written(name: &str, is_letter: impl Fn(u8) -> bool) -> String {
     let mut plain = String::new();
     for (at, byte) in name.bytes().enumerate() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => plain.push(char::from(byte)),
+            b'0'..=b'9' | b'-' | b'_' => plain.push(char::from(byte)),
+            letter if is_letter(letter) => plain.push(char::from(letter)),
             b'.' if at > 0 => plain.push('.'),
             byte => plain.push_str(&format!("%{byte:02x}")),
         }
@@ -231,6 +243,17 @@ mod tests {
         for nobody in ["A", "%4", "%zz", "%61", "%ff", "%é"] {
             assert_eq!(user_of(nobody), None, "{nobody}");
         }
+    }
+
+    #[test]
+    fn threads_that_differ_in_capital_letters_have_folders_that_differ_in_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = ThreadFolders::new(dir.path(), "kept".as_ref()).unwrap();
+        let below = |thread: &str| folders.below(thread).to_str().unwrap().to_owned();
+        assert_eq!(["t.1", "T.1", "Ü"].map(below), ["kept/t.1", "kept/%54.1", "kept/%c3%9c"]);
+        // One that an earlier version made.
+        folders.make("kept/T.1".as_ref()).unwrap();
+        assert_eq!(["t.1", "T.1"].map(below), ["kept/t.1", "kept/T.1"]);
     }
 
     #[test]
