@@ -18,8 +18,37 @@ async fn threads_are_listed_newest_first() {
     assert_eq!(names, ["two", "one"]);
     assert_eq!(lines[0]["next"], json!([]));
     let table = place.run(&["threads"]).await.ok().stdout;
+    assert_eq!((&lines[0]["outcome"], &lines[0]["waits"]), (&json!("completed"), &json!([])));
     let first: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((first[0], first[1], first[3]), ("two", "8", "finished"), "{table}");
+}
+
+#[tokio::test]
+async fn a_thread_that_is_damaged_is_listed_beside_the_others_and_can_be_deleted() {
+    let place = Place::new();
+    for thread in ["bad", "bad", "good"] {
+        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+    }
+    let head = format!(r#"{{"step":{},"next":[]}}"#, place.steps("bad").await[0]["step"]);
+    let mut bytes = std::fs::read(place.database()).unwrap();
+    let found: Vec<_> =
+        bytes.windows(head.len()).enumerate().filter(|(_, at)| *at == head.as_bytes()).collect();
+    let [(at, _)] = found[..] else { panic!("{head} is there {} times", found.len()) };
+    bytes[at] = b'!';
+    std::fs::write(place.database(), bytes).unwrap();
+
+    let listed = place.run(&["threads", "--json"]).await.ok().lines();
+    assert_eq!((&listed[0]["thread"], &listed[0]["outcome"]), (&json!("good"), &json!("completed")));
+    assert_eq!((&listed[1]["thread"], &listed[1]["checkpoint"]), (&json!("bad"), &json!(null)));
+    assert!(
+        listed[1]["error"].as_str().unwrap().starts_with("SS304: checkpoint 16 of thread `bad`"),
+        "{listed:?}"
+    );
+    let table = place.run(&["threads"]).await.ok().stdout;
+    let last: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(last, ["bad", "-", "-", "cannot", "be", "read"], "{table}");
+    place.run(&["delete", "bad"]).await.ok();
+    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines().len(), 1);
 }
 
 #[tokio::test]
@@ -34,7 +63,7 @@ async fn the_state_is_shown_at_any_checkpoint() {
         shown.lines().filter(|line| !line.starts_with("checkpoint")).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(without_time, @r#"
     thread      t
-    next        tools
+    status      stopped before tools
     steps       0 of 25
 
     user: 1 + 1

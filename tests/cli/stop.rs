@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 
+use serde_json::{Value, json};
 use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, received, serve};
@@ -75,4 +76,37 @@ async fn a_thread_that_is_finished_has_nothing_to_resume() {
         again.stderr
     );
     assert_eq!(place.steps("t").await, steps);
+}
+
+#[tokio::test]
+async fn threads_are_listed_with_what_they_want() {
+    let place = Place::new();
+    let hangs = serve([Answer::stream().stall()]).await;
+    let url = hangs.base_url();
+    let args = ["run", "go", "--thread", "cut", "--base-url", &url, "--model", "m"];
+    let running = place.start(&args);
+    received(&hangs, 1).await;
+    running.signal("INT");
+    assert_eq!(running.end().await.code, Some(130));
+    let asks = serve([call("c1", "shell", r#"{"command":"true"}"#)]).await;
+    let url = asks.base_url();
+    let ran = place.run(&["run", "go", "--thread", "asks", "--base-url", &url, "--model", "m"]).await;
+    assert_eq!(ran.code, Some(6));
+    let nobody = ["run", "go", "--thread", "alone", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"];
+    assert_eq!(place.run(&nobody).await.code, Some(3));
+    let of = |line: &Value| (line["thread"].clone(), line["outcome"].clone(), line["waits"].clone());
+    let listed: Vec<_> = place.run(&["threads", "--json"]).await.ok().lines().iter().map(of).collect();
+    assert_eq!(
+        listed,
+        [
+            (json!("alone"), json!("llm_error"), json!([])),
+            (json!("asks"), json!(null), json!(["c1"])),
+            (json!("cut"), json!("cancelled"), json!([]))
+        ]
+    );
+    let table = place.run(&["threads"]).await.ok().stdout;
+    let status: Vec<_> = table.lines().skip(1).map(|line| line.split("Z  ").last().unwrap()).collect();
+    assert_eq!(status, ["no model", "waits for a decision", "cancelled"], "{table}");
+    let shown = place.run(&["state", "cut"]).await.ok().stdout;
+    assert!(shown.contains("\nstatus      cancelled\n"), "{shown}");
 }

@@ -29,6 +29,14 @@ FROM threads JOIN checkpoints AS c ON c.key = (
 WHERE instr(threads.name, char(31)) = 0 -- Subgraphs are their roots'.
 ORDER BY c.created_ms DESC, threads.name";
 
+/// Without their heads, so that none of these can be damaged.
+const NAMES: &str = "
+SELECT name FROM threads
+WHERE instr(name, char(31)) = 0 AND EXISTS (
+    SELECT 1 FROM checkpoints WHERE key BETWEEN (threads.key << 32) AND ((threads.key << 32) | 0xffffffff)
+)
+ORDER BY name";
+
 const HEAD: &str = "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1";
 
 const WAY_BACK: &str = "
@@ -87,6 +95,13 @@ impl Database {
             found.push((thread, head));
         }
         Ok(found)
+    }
+
+    pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
+        let refused = |cause| error::database(&self.place, "list the names of the threads", cause);
+        let mut names = self.connection.prepare_cached(NAMES).map_err(refused)?;
+        let names = names.query_map([], |row| row.get::<_, String>(0)).map_err(refused)?;
+        names.map(|name| name.map(ThreadId::from).map_err(refused)).collect()
     }
 
     pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {

@@ -291,6 +291,10 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(self.run(|database| database.threads()))
     }
 
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        Box::pin(self.run(|database| database.names()))
+    }
+
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let thread = thread.clone();
         Box::pin(self.run(move |database| database.children(&thread)))

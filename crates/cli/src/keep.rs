@@ -31,10 +31,15 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
     for thread in &threads {
-        let remembered = Remembered::load(&*store, &thread.as_str().into()).await?;
+        let cwd = match Remembered::load(&*store, &thread.as_str().into()).await {
+            // A folder that is gone has no results.
+            Ok(remembered) => place.cwd_of(&remembered).ok(),
+            // It is damaged, and which folder was its own is not known.
+            Err(_) if place.has_own_db() && !place.has_own_cwd() => None,
+            Err(_) => Some(place.cwd.clone()),
+        };
         store.delete(&thread.as_str().into()).await?;
-        // A folder that is gone has no results.
-        if let Ok(cwd) = place.cwd_of(&remembered) {
+        if let Some(cwd) = cwd {
             results::forget(&cwd, thread)?;
             revert::forget(&cwd, thread)?;
         }

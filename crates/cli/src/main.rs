@@ -3,7 +3,7 @@
 //! ```text
 //! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
 //!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
-//!                      ├─▶ show (threads, state, history, draw)
+//!                      ├─▶ threads, show (state, history, draw)
 //!                      ├─▶ keep (delete, copy, prune)
 //!                      ├─▶ replay
 //!                      ├─▶ revert (files)
@@ -37,6 +37,7 @@ mod settings;
 mod show;
 mod signals;
 mod steer;
+mod threads;
 mod tools;
 
 use std::process::ExitCode;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
                 args::Command::Run(args) => run::run(args).await,
                 args::Command::Resume(args) => run::resume(args).await,
                 args::Command::Steer(args) => steer::steer(args).await,
-                args::Command::Threads(args) => show::threads(args).await,
+                args::Command::Threads(args) => threads::threads(args).await,
                 args::Command::Delete(args) => keep::delete(args).await,
                 args::Command::Copy(args) => keep::copy(args).await,
                 args::Command::Prune(args) => keep::prune(args).await,

@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use superstep::{Checkpointer, ThreadId, agent::make_private_folder, checkpoint::SqliteCheckpointer};
+use superstep::{
+    CheckpointError, Checkpointer, ThreadId, agent::make_private_folder, checkpoint::SqliteCheckpointer,
+};
 
 use crate::{
     args::PlaceArgs,
@@ -88,8 +90,11 @@ impl Place {
     pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
         for thread in threads {
             let Some(store) = self.look()? else { return Err(self.unknown(thread)) };
-            if store.load(&ThreadId::from(*thread), None).await?.is_none() {
-                return Err(self.unknown(thread));
+            match store.load(&ThreadId::from(*thread), None).await {
+                Ok(None) => return Err(self.unknown(thread)),
+                // One that is damaged is there.
+                Ok(Some(_)) | Err(CheckpointError::Corrupt { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         self.open()

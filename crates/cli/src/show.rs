@@ -1,4 +1,4 @@
-//! `superstep threads`, `state`, `history`, `draw` and `completions`: what is there, without changing it.
+//! `superstep state`, `history`, `draw` and `completions`: what is there, without changing it.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use superstep::{
 
 use crate::{
     approve::Waiting,
-    args::{self, DrawArgs, Format, HistoryArgs, StateArgs, ThreadsArgs},
+    args::{self, DrawArgs, Format, HistoryArgs, StateArgs},
     dream,
     exit::{self, Exit, Failure},
     memory::{self, Memory},
@@ -26,40 +26,8 @@ use crate::{
     output::{brief, printable},
     place::Place,
     revert, settings,
+    threads::Standing,
 };
-
-/// Lists the threads.
-pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
-    let store = Place::new(args.place)?.look()?;
-    let threads = match &store {
-        Some(store) => store.threads().await?,
-        None => Vec::new(),
-    };
-    if args.json {
-        return print(&lines(threads.iter().map(|(thread, head)| {
-            json!({
-                "thread": thread,
-                "checkpoint": head.id,
-                "step": head.control.step,
-                "next": head.control.next,
-                "updated_ms": head.created_ms,
-            })
-        })));
-    }
-    if threads.is_empty() {
-        return print("no threads yet; begin one with: superstep run \"...\"\n");
-    }
-    let mut table = new_table(&["THREAD", "CHECKPOINT", "UPDATED", "NEXT"]);
-    for (thread, head) in &threads {
-        table.add_row([
-            printable(thread.as_str()),
-            head.id.to_string(),
-            time(head.created_ms),
-            next(&head.control.next),
-        ]);
-    }
-    print(&format!("{}\n", table.trim_fmt()))
-}
 
 /// Lists the checkpoints of a thread.
 pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
@@ -193,12 +161,12 @@ fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
 fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<AgentState>) -> String {
     let state = &snapshot.values;
     let mut text = format!(
-        "thread      {}\ncheckpoint  {} of superstep {}, {}\nnext        {}\n",
+        "thread      {}\ncheckpoint  {} of superstep {}, {}\nstatus      {}\n",
         printable(thread.as_str()),
         meta.id,
         meta.control.step,
         time(meta.created_ms),
-        next(&snapshot.next)
+        Standing::of(snapshot).status()
     );
     if let Some(outcome) = state.outcome {
         text.push_str(&format!("outcome     {}\n", outcome.as_str()));
@@ -265,12 +233,12 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
 
 fn next(nodes: &[NodeName]) -> String {
     if nodes.is_empty() {
-        return "finished".to_owned();
+        return "-".to_owned();
     }
     nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn time(ms: i64) -> String {
+pub(crate) fn time(ms: i64) -> String {
     let second = jiff::Timestamp::from_second(ms.div_euclid(1_000));
     second.map_or_else(|_| ms.to_string(), |second| second.to_string())
 }

@@ -85,6 +85,15 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// among them.
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>>;
 
+    /// The names of those threads, in order; also of those whose head cannot be read.
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        Box::pin(async {
+            let mut names: Vec<_> = self.threads().await?.into_iter().map(|(thread, _)| thread).collect();
+            names.sort_unstable();
+            Ok(names)
+        })
+    }
+
     /// The threads of subgraphs under a thread, however deep, by name. Empty if there is none.
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>>;
 

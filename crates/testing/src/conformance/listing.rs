@@ -106,6 +106,7 @@ async fn threads_are_listed_newest_first(store: Store) {
     let threads = store.threads().await.expect("threads can be listed");
     let names: Vec<_> = threads.iter().map(|(thread, _)| thread.as_str()).collect();
     assert_eq!(names, ["d", "a", "b", "c"]);
+    assert_eq!(store.names().await.expect("names"), ["a", "b", "c", "d"].map(ThreadId::from));
     for (thread, head) in threads {
         assert_eq!(load(&store, &thread, None).await.meta, head);
         assert_eq!(head.id, TWO);
@@ -163,6 +164,7 @@ async fn odd_names_are_names(store: Store) {
     let mut expected = names.map(ThreadId::from);
     expected.sort();
     assert_eq!(listed, expected);
+    assert_eq!(store.names().await.expect("names"), expected);
     for name in names {
         store.delete(&name.into()).await.expect("a thread can be deleted");
     }

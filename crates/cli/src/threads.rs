@@ -1,0 +1,149 @@
+//! `superstep threads`: which there are, and what each of them wants.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use serde_json::json;
+use superstep::{
+    CheckpointError, CheckpointMeta, Checkpointer, CompiledGraph, History, NodeName, StateSnapshot, ThreadId,
+    agent::{AgentOutcome, AgentState, Dreams},
+};
+
+use crate::{
+    args::ThreadsArgs,
+    exit::{Exit, Failure},
+    output::printable,
+    place::Place,
+    show::{graph, lines, new_table, print, time},
+};
+
+/// Where a thread stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    next: Vec<NodeName>,
+    /// How its last turn ended, if it did.
+    outcome: Option<AgentOutcome>,
+    /// The calls that wait for a decision.
+    waits: Vec<String>,
+}
+
+impl Standing {
+    pub(crate) fn of(snapshot: &StateSnapshot<AgentState>) -> Self {
+        let asked = snapshot.tasks.iter().flat_map(|task| &task.interrupts);
+        Self {
+            next: snapshot.next.clone(),
+            outcome: snapshot.values.outcome.filter(|_| snapshot.next.is_empty()),
+            waits: asked.map(|asked| asked.key.clone()).collect(),
+        }
+    }
+
+    /// In a few words.
+    pub(crate) fn status(&self) -> String {
+        match self.outcome {
+            _ if !self.waits.is_empty() => "waits for a decision".to_owned(),
+            _ if !self.next.is_empty() => {
+                let next: Vec<_> = self.next.iter().map(NodeName::as_str).collect();
+                format!("stopped before {}", next.join(", "))
+            }
+            Some(AgentOutcome::Cancelled) => "cancelled".to_owned(),
+            Some(AgentOutcome::LlmError) => "no model".to_owned(),
+            Some(outcome) if outcome.is_unanswered() => outcome.as_str().to_owned(),
+            _ => "finished".to_owned(),
+        }
+    }
+}
+
+/// A thread that is listed.
+struct Listed {
+    thread: ThreadId,
+    /// `None` if it cannot be read.
+    head: Option<CheckpointMeta>,
+    standing: Result<Standing, Failure>,
+}
+
+/// Lists the threads.
+pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
+    let threads = match Place::new(args.place)?.look()? {
+        Some(store) => listed(store.clone(), &graph()?.with_checkpointer(store)).await?,
+        None => Vec::new(),
+    };
+    if args.json {
+        return print(&lines(threads.iter().map(|listed| {
+            let head = listed.head.as_ref();
+            let mut line = json!({
+                "thread": listed.thread,
+                "checkpoint": head.map(|head| head.id),
+                "step": head.map(|head| head.control.step),
+                "next": head.map(|head| &head.control.next),
+                "updated_ms": head.map(|head| head.created_ms),
+            });
+            match &listed.standing {
+                Ok(Standing { outcome, waits, .. }) => {
+                    line["outcome"] = outcome.map(AgentOutcome::as_str).into();
+                    line["waits"] = json!(waits);
+                }
+                Err(error) => line["error"] = error.message.as_str().into(),
+            }
+            line
+        })));
+    }
+    if threads.is_empty() {
+        return print("no threads yet; begin one with: superstep run \"...\"\n");
+    }
+    let mut table = new_table(&["THREAD", "CHECKPOINT", "UPDATED", "STATUS"]);
+    for Listed { thread, head, standing } in &threads {
+        table.add_row([
+            printable(thread.as_str()),
+            head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
+            head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
+            standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), Standing::status),
+        ]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// The threads, the newest first, and behind them those that are damaged.
+async fn listed(
+    store: Arc<dyn Checkpointer>,
+    graph: &CompiledGraph<AgentState>,
+) -> Result<Vec<Listed>, Failure> {
+    let heads = match store.threads().await {
+        Ok(heads) => heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect(),
+        // One of them is damaged. The others are read one by one.
+        Err(CheckpointError::Corrupt { .. }) => {
+            let mut heads = Vec::new();
+            for thread in store.names().await? {
+                match store.history(&thread, History { limit: Some(1), ..History::default() }).await {
+                    Ok(head) => heads.extend(head.into_iter().map(|head| (thread.clone(), Ok(head)))),
+                    Err(error @ CheckpointError::Corrupt { .. }) => heads.push((thread, Err(error))),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            heads.sort_by_key(|(_, head)| Reverse(head.as_ref().map_or(i64::MIN, |head| head.created_ms)));
+            heads
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut listed = Vec::with_capacity(heads.len());
+    for (thread, head) in heads {
+        let (head, standing) = match head {
+            Err(error) => (None, Err(error.into())),
+            // What a dream does is no turn of anybody.
+            Ok(head) if Dreams::is_thread(&thread) => {
+                let standing = Standing { next: head.control.next.clone(), ..Standing::default() };
+                (Some(head), Ok(standing))
+            }
+            Ok(head) => {
+                let snapshot = graph.get_state(&thread, None).await;
+                (
+                    Some(head),
+                    snapshot
+                        .as_ref()
+                        .map(Standing::of)
+                        .map_err(|error| Failure::caused(Exit::Database, error)),
+                )
+            }
+        };
+        listed.push(Listed { thread, head, standing });
+    }
+    Ok(listed)
+}
