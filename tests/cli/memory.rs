@@ -180,6 +180,6 @@ async fn a_thread_that_stands_before_the_search_can_be_looked_at_and_resumed() {
     let before = history.iter().find(|meta| meta["control"]["next"][0] == "retrieve").unwrap();
     let at = before["id"].to_string();
     let state = place.run(&["state", "t", "--at", &at]).await.ok().stdout;
-    assert!(state.contains("next        retrieve"), "{state}");
+    assert!(state.contains("status      stopped before retrieve"), "{state}");
     assert_eq!(place.run(&["resume", "t", "-q", "--base-url", &url]).await.ok().stdout, "ok\n");
 }
