@@ -98,6 +98,22 @@ async fn the_list_of_what_is_to_be_done_is_shown_and_stays_with_the_thread() {
 }
 
 #[tokio::test]
+async fn a_permission_rule_with_a_wrong_name_is_refused() {
+    let place = Place::new();
+    let refused = async |rule: &str, what: &str| {
+        place.file("rules.toml", &format!("[[permissions]]\n{rule}\n"));
+        let ran = place.run(&["run", "go", "--yes", "--config", "rules.toml"]).await;
+        ran.refused(2, &format!("a permission rule is about tool {what}; see `superstep tools`"));
+    };
+    refused("tool = \"shel\"\nthen = \"deny\"", "`shel`, but there is none of that name").await;
+    let argument = "tool = \"{edit,write}_file\"\narguments = { pat = \"docs/*\" }\nthen = \"allow\"";
+    refused(argument, "`{edit,write}_file`, which has no argument `pat`").await;
+    // It need not be one of those that were chosen.
+    place.file("rules.toml", "[[permissions]]\ntool = \"sh*\"\nthen = \"deny\"\n");
+    place.run(&["run", "1 + 1", "--tools", "calculate", "--config", "rules.toml"]).await.ok();
+}
+
+#[tokio::test]
 async fn only_the_chosen_tools_are_there() {
     let place = Place::new();
     let names = |request: &Value| -> Vec<String> {

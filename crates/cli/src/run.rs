@@ -283,6 +283,10 @@ impl<'a> Setup<'a> {
         let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { chosen, cwd, .. } = &basis;
         let tools = tools::chosen(cwd, chosen)?;
+        let known = tools::all(cwd)?.into_iter();
+        let known = known.chain(basis.memory.iter().flat_map(Memory::tools));
+        let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
+        tools::check_rules(&basis.config.permissions, &known)?;
         let models = basis.agent(store)?;
         let dreams = basis.dreams(models.clone())?;
         let models = match chosen.get(revert::KEY) {

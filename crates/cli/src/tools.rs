@@ -4,7 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use superstep::{Clock, SystemClock, agent::workspace, llm::Tool, mcp::McpServer};
+use superstep::{
+    Clock, SystemClock,
+    agent::{PermissionRule, workspace},
+    llm::Tool,
+    mcp::McpServer,
+};
 
 use crate::{
     args::{PlaceArgs, ToolsArgs},
@@ -56,7 +61,35 @@ pub(crate) fn names(chosen: &Value) -> Result<Vec<&str>, String> {
     }
 }
 
-fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+/// Checks that permission rules are about something: one with a wrong name would be none, also where it denies.
+pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> Result<(), Failure> {
+    for rule in rules {
+        let about: Vec<_> =
+            tools.iter().map(|tool| tool.spec()).filter(|spec| rule.is_about(&spec.name)).collect();
+        let wrong = |what: &str| {
+            let tool = &rule.tool;
+            Err(Failure::usage(format!(
+                "a permission rule is about tool `{tool}`, {what}; see `superstep tools`"
+            )))
+        };
+        if about.is_empty() {
+            return wrong("but there is none of that name");
+        }
+        let takes = |name: &str| {
+            about.iter().any(|spec| {
+                let (named, others) =
+                    (&spec.parameters["properties"], &spec.parameters["additionalProperties"]);
+                named.get(name).is_some() || others.is_object() || *others == Value::Bool(true)
+            })
+        };
+        if let Some(name) = rule.arguments.keys().find(|name| !takes(name)) {
+            return wrong(&format!("which has no argument `{name}`"));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     workspace::tools(cwd, || SystemClock.now_ms())
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }

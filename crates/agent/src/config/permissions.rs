@@ -37,6 +37,11 @@ impl PermissionRule {
         Self { tool: tool.into(), arguments: BTreeMap::new(), then }
     }
 
+    /// Whether it is about a tool of this name, with some arguments at least. A pattern that is none fits nothing.
+    pub fn is_about(&self, tool: &str) -> bool {
+        fits(&self.tool, tool)
+    }
+
     /// The first pattern that is none, and why.
     pub(crate) fn problem(&self) -> Option<String> {
         let patterns = [&self.tool].into_iter().chain(self.arguments.values());
@@ -45,4 +50,9 @@ impl PermissionRule {
             .find_map(Result::err)
             .map(|error| error.to_string())
     }
+}
+
+/// Whether a pattern of a rule fits.
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
+    GlobBuilder::new(pattern).build().is_ok_and(|glob| glob.compile_matcher().is_match(text))
 }

@@ -3,13 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::{FutureExt, future::join_all};
-use globset::GlobBuilder;
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::Tool;
 
 use super::{Executor, Pending};
-use crate::{Approval, ApprovalRequest, Approvals, PermissionRule, Permit, events, texts};
+use crate::{Approval, ApprovalRequest, Approvals, PermissionRule, Permit, config::fits, events, texts};
 
 /// What is to happen to a call that could be executed.
 #[derive(Clone)]
@@ -292,13 +291,10 @@ fn last_about(rules: &[PermissionRule], tool: &str, args: &Value) -> Option<Perm
 
 /// Whether a rule is about a call. Patterns were checked when the agent was built; one that is none matches nothing.
 fn matches(rule: &PermissionRule, tool: &str, args: &Value) -> bool {
-    let fits = |pattern: &str, text: &str| {
-        GlobBuilder::new(pattern).build().is_ok_and(|glob| glob.compile_matcher().is_match(text))
-    };
     let argument = |(name, pattern): (&String, &String)| match &args[name.as_str()] {
         Value::Null => false,
         Value::String(text) => fits(pattern, text),
         other => fits(pattern, &other.to_string()),
     };
-    fits(&rule.tool, tool) && rule.arguments.iter().all(argument)
+    rule.is_about(tool) && rule.arguments.iter().all(argument)
 }
