@@ -41,3 +41,19 @@ async fn s1_31_x12_react_goes_on_until_it_is_done() {
         server.check().unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_preset_that_is_written_to_a_file_asks_what_the_preset_asks() {
+    let place = Place::new();
+    for preset in ["default", "opencode", "harness"] {
+        let server = serve([txt("1"), txt("2")]).await;
+        let url = server.base_url();
+        let args = ["run", "-q", "hi", "--base-url", &url, "--model", "m"];
+        place.run(&[&args[..], &["--preset", preset]].concat()).await.ok();
+        place.file("mine.toml", &place.run(&["presets", preset]).await.ok().stdout);
+        place.run(&[&args[..], &["--config", "mine.toml"]].concat()).await.ok();
+        let requests = server.requests();
+        assert_eq!(requests[0], requests[1], "{preset}");
+        assert_eq!(requests[0]["messages"][0]["role"], "system", "{preset}");
+    }
+}

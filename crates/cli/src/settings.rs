@@ -29,6 +29,9 @@ const MODE: &str = "mode";
 const SINGLE: &str = "single";
 const REACT: &str = "react";
 
+/// The preset that is a single round if nothing else is said.
+const OPENCODE: &str = "opencode";
+
 /// The entries of a configuration that are the program's own, and kept if another preset is chosen.
 const OWN: [&str; 6] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY];
 
@@ -49,7 +52,7 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         (None, None) => thread.unwrap_or_default(),
     };
     // That design's own program asks once, unless it is told to loop.
-    let usual = flags.preset.as_deref() == Some("opencode") && flags.max_steps.is_none();
+    let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps.is_none();
     if let Some(mode) = flags.mode.or(usual.then_some(Mode::Single)) {
         chosen.insert(MODE.to_owned(), if mode == Mode::Single { SINGLE } else { REACT }.into());
     }
@@ -150,8 +153,18 @@ pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
     if args.json {
         return show::print(&show::lines([serde_json::json!({ "preset": name, "config": config })]));
     }
-    let toml = toml::to_string(&config).map_err(|error| Failure::caused(Exit::Failed, &error))?;
-    show::print(&format!("preset = \"{name}\"\n{toml}"))
+    written(name, &config)
+        .map(|text| show::print(&text))
+        .map_err(|error| Failure::caused(Exit::Failed, &error))?
+}
+
+/// A preset as a file that means what its flag means.
+fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error> {
+    let toml = toml::to_string(config)?;
+    // Where there is no prompt, the program has its own; an empty one would be none.
+    let toml = toml.strip_prefix("system_prompt = \"\"\n").unwrap_or(&toml);
+    let mode = if name == OPENCODE { format!("{MODE} = \"{SINGLE}\"\n") } else { String::new() };
+    Ok(format!("preset = \"{name}\"\n{mode}{toml}"))
 }
 
 #[cfg(test)]
@@ -161,10 +174,12 @@ mod tests {
     #[test]
     fn a_preset_that_is_written_down_is_read_as_it_was() {
         for preset in PRESETS {
-            let config = (preset.config)();
-            let text = format!("preset = \"{}\"\n{}", preset.name, toml::to_string(&config).unwrap());
-            let given: Chosen = toml::from_str(&text).unwrap();
-            assert_eq!(ReactConfig::read(Value::Object(given)).unwrap(), config, "{text}");
+            let text = written(preset.name, &(preset.config)()).unwrap();
+            let file: Chosen = toml::from_str(&text).unwrap();
+            let flags = TurnArgs { preset: Some(preset.name.to_owned()), ..TurnArgs::default() };
+            let flag = chosen(&flags, None).unwrap();
+            assert_eq!(config(&file, false).unwrap(), config(&flag, false).unwrap(), "{text}");
+            assert_eq!(file.get(MODE), flag.get(MODE), "{text}");
         }
     }
 
