@@ -49,7 +49,8 @@ async fn a_call_waits_where_nobody_can_be_asked_and_runs_when_it_is_approved() {
     let requested = events(&ran, "approval_requested");
     assert_eq!(requested.len(), 1);
     assert_eq!((&requested[0]["id"], &requested[0]["tool"]), (&"c1".into(), &"edit_file".into()));
-    assert_eq!(events(&ran, "final")[0]["outcome"], "awaiting_approval");
+    let last = &events(&ran, "final")[0];
+    assert_eq!((&last["outcome"], &last["metadata"]["llm_calls"]), (&"awaiting_approval".into(), &1.into()));
     assert_eq!(
         ran.stderr,
         "call `c1` of edit_file waits:\n    edit notes.txt\n    -needle\n    +thread\n\

@@ -531,7 +531,10 @@ fn first_repeated(names: Vec<&str>) -> Option<&str> {
 
 impl<S: HasAgent> From<Outcome<S>> for Reply {
     fn from(end: Outcome<S>) -> Self {
-        let AgentState { final_reply, output, metadata, outcome, usage, .. } = end.state.into_agent();
+        let state = end.state.into_agent();
+        // A turn that has not ended took something, too.
+        let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.taken() };
+        let AgentState { final_reply, output, outcome, usage, .. } = state;
         let outcome = match end.status {
             Status::Completed => outcome,
             Status::Interrupted if !end.interrupts.is_empty() => Some(AgentOutcome::AwaitingApproval),

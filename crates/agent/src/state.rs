@@ -197,6 +197,21 @@ pub struct Metadata {
     pub usage_by_model: BTreeMap<String, Usage>,
 }
 
+impl AgentState {
+    /// What the turn took so far; [`metadata`](Self::metadata) has it when it has ended.
+    pub fn taken(&self) -> Metadata {
+        Metadata {
+            steps_taken: self.current_step,
+            tools_used: self.tools_used.iter().cloned().collect(),
+            stop_reason: self.stop_reason.clone(),
+            llm_calls: self.llm_calls,
+            is_interrupted: false,
+            model: self.model.clone(),
+            usage_by_model: self.usage_by_model.clone(),
+        }
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

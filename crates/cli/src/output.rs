@@ -10,7 +10,7 @@ use std::{io, time::Duration};
 use serde_json::Value;
 use superstep::{
     NodeName,
-    agent::{AgentOutcome, AgentState},
+    agent::{AgentOutcome, AgentState, Metadata},
 };
 
 pub(crate) use self::{human::Human, json::Json};
@@ -40,6 +40,18 @@ pub(crate) struct End<'a> {
     pub(crate) outcome: AgentOutcome,
     /// How long this run of it took.
     pub(crate) took: Duration,
+}
+
+impl End<'_> {
+    /// What the turn took, also if it has not ended.
+    pub(crate) fn metadata(&self) -> Metadata {
+        match self.state.outcome {
+            Some(_) => self.state.metadata.clone(),
+            None => {
+                Metadata { is_interrupted: self.outcome == AgentOutcome::Cancelled, ..self.state.taken() }
+            }
+        }
+    }
 }
 
 /// Text that a terminal only shows: control characters of models, tools and files are written out, so that they cannot

@@ -48,15 +48,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     } else {
         reply
     };
-    let metadata = Metadata {
-        steps_taken: state.current_step,
-        tools_used: state.tools_used.iter().cloned().collect(),
-        stop_reason: state.stop_reason.clone(),
-        llm_calls: state.llm_calls,
-        is_interrupted: outcome == AgentOutcome::Cancelled,
-        model: state.model.clone(),
-        usage_by_model: state.usage_by_model.clone(),
-    };
+    let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.taken() };
     let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     if state.output_schema.is_some() {
         update = update.output_schema(None);

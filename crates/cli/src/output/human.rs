@@ -283,7 +283,7 @@ impl<W: Write> Output for Human<W> {
         if is_waiting {
             return Ok(());
         }
-        let metadata = &state.metadata;
+        let metadata = end.metadata();
         self.tell(
             DIM,
             &format!(

@@ -26,7 +26,7 @@ struct Line<'a, D> {
 #[derive(Serialize)]
 struct Final<'a> {
     final_reply: &'a str,
-    metadata: &'a Metadata,
+    metadata: Metadata,
     thread: &'a str,
     outcome: AgentOutcome,
 }
@@ -72,7 +72,7 @@ impl<W: Write> Output for Json<W> {
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {
         let End { thread, state, outcome, .. } = *end;
-        let (final_reply, metadata) = (state.final_reply.as_str(), &state.metadata);
+        let (final_reply, metadata) = (state.final_reply.as_str(), end.metadata());
         self.line("final", Final { final_reply, metadata, thread, outcome })
     }
 }
