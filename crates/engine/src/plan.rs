@@ -2,6 +2,8 @@
 //!
 //! Start at [`plan`].
 
+use std::collections::BTreeSet;
+
 use crate::{Control, EngineError, NodeIndex, NodeName, Target, Topology, topology::TopologyNode};
 
 impl Topology {
@@ -71,19 +73,24 @@ impl Waiting {
         (waiting, missing)
     }
 
-    /// Notes that `node` has reached a join; the join's target if it was the last that was missing.
-    fn arrive(&mut self, topology: &Topology, position: usize, node: NodeIndex) -> Option<NodeIndex> {
+    /// Notes that `node` has reached a join.
+    fn arrive(&mut self, topology: &Topology, position: usize, node: NodeIndex) {
         if self.arrived.is_empty() {
             self.arrived = topology.joins.iter().map(|join| vec![false; join.sources.len()]).collect();
         }
-        let (join, arrived) = (&topology.joins[position], &mut self.arrived[position]);
-        if let Ok(source) = join.sources.binary_search(&node) {
-            arrived[source] = true;
+        if let Ok(source) = topology.joins[position].sources.binary_search(&node) {
+            self.arrived[position][source] = true;
         }
-        arrived.iter().all(|arrived| *arrived).then(|| {
+    }
+
+    /// Whether all that a join waits for have reached it. If so, it waits for all of them again.
+    fn passes(&mut self, position: usize) -> bool {
+        let arrived = &mut self.arrived[position];
+        let all = arrived.iter().all(|arrived| *arrived);
+        if all {
             arrived.fill(false);
-            join.to
-        })
+        }
+        all
     }
 
     pub(crate) fn control(&self, topology: &Topology, step: i64, next: &[NodeIndex]) -> Control {
@@ -132,12 +139,27 @@ fn plan_with<'a>(
         }
     };
     lead(still, next);
+    // A worker that has more items to run reaches its joins with the last of them.
+    let has_items = |target: &Target| match target {
+        Target::Send(worker) => Some(*worker),
+        Target::Node(_) | Target::End => None,
+    };
+    let busy: BTreeSet<_> = still.iter().filter_map(has_items).collect();
+    let mut reached = Vec::new();
     for (node, targets) in finished {
         let TopologyNode { edges, joins, .. } = &topology.nodes[node.position()];
         next.extend_from_slice(edges);
-        next.extend(joins.iter().filter_map(|&join| waiting.arrive(topology, join, node)));
+        if !busy.contains(&node) {
+            joins.iter().for_each(|&join| waiting.arrive(topology, join, node));
+            reached.extend_from_slice(joins);
+        }
         lead(targets, next);
     }
+    // Not before all have arrived: the tasks of one worker reach a join together, once.
+    reached.sort_unstable();
+    reached.dedup();
+    reached.retain(|&join| waiting.passes(join));
+    next.extend(reached.into_iter().map(|join| topology.joins[join].to));
     next.sort_unstable();
     next.dedup();
     if next.iter().any(|node| topology.nodes[node.position()].deferred) {

@@ -1,7 +1,8 @@
 //! B7 and on: nodes that wait for others.
 
 use superstep::{
-    CompiledGraph, END, NodeOptions, NodeRef, ProblemKind, RunConfig, RunError, START, State, StateGraph,
+    Answers, Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunConfig, RunError,
+    START, State, StateGraph, Status,
 };
 
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
@@ -32,6 +33,37 @@ fn joined(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
     graph.add_join([a, c], d);
 }
 
+#[derive(Route, Clone, Copy)]
+enum Next {
+    Again,
+    Done,
+}
+
+/// `plan → b`, `plan → split ⇒ w` for each item, `j` once `b` and `w` have run; then `plan` again, or the end.
+fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [plan, b, split, j] = ["plan", "b", "split", "j"].map(|name| sayer(&mut graph, name));
+    let w = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| match item {
+        0 => say(&cx.interrupt::<String>("q", "?").await),
+        item => say(&item.to_string()),
+    });
+    graph.add_edge(START, plan);
+    graph.add_edge(plan, b);
+    graph.add_edge(plan, split);
+    graph.add_fan_out(split, move |_| items, w);
+    graph.add_join([b, w.into()], j);
+    let over = move |state: &Plain| state.log.iter().filter(|word| *word == "j").count() == rounds;
+    graph.add_conditional_edges(
+        j,
+        move |state| if over(state) { Next::Done } else { Next::Again },
+        |next| match next {
+            Next::Again => plan,
+            Next::Done => END,
+        },
+    );
+    graph.compile().unwrap()
+}
+
 on_every_store! {
     async fn b7_a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
         let graph = backend.keep(branches(deferred));
@@ -46,6 +78,21 @@ on_every_store! {
         assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d");
         // And again in the next turn.
         assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d a b c d");
+    }
+
+    async fn the_items_of_a_worker_reach_a_join_once_in_every_round(backend: Backend) {
+        let end = backend.keep(workers_joined([1, 2], 3)).invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(end.state.said(), ["plan b split 1 2 j"; 3].join(" "));
+    }
+
+    /// One item is done and taken along; the other still asks.
+    async fn a_join_waits_for_the_items_that_a_command_leaves_to_run(backend: Backend) {
+        let graph = backend.keep(workers_joined([1, 0], 1));
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph.resume_with(Command::update(say("U")), t()).await.unwrap();
+        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "plan b split 1 U"));
+        let end = graph.resume(RunConfig { answers: Answers::new().answer("q", "2"), ..t() }).await.unwrap();
+        assert_eq!(end.state.said(), "plan b split 1 U 2 j");
     }
 
     async fn what_waits_is_in_the_checkpoint(backend: Backend) {
