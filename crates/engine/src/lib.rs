@@ -32,6 +32,7 @@ pub use control::{Control, RestoreError};
 pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use lint::{Level, Lint, RouterSpec, WhyDead, WritesSpec};
+pub use plan::Before;
 pub use retry::RetryPolicy;
 pub use run::{
     Breakpoints, Commit, EngineError, Failure, Finished, Input, Output, Records, Report, Run, RunLimits,

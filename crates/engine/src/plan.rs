@@ -6,39 +6,55 @@ use std::collections::BTreeSet;
 
 use crate::{Control, EngineError, NodeIndex, NodeName, Target, Topology, topology::TopologyNode};
 
+/// Where a thread stood before a superstep made by hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// What it had to run.
+    pub control: &'a Control,
+    /// The tasks of it that are done in the superstep, by slot.
+    pub done: &'a [u32],
+    /// Those that have begun and are not done. They go on beside whatever is added, even if their node is deferred.
+    pub begun: &'a [u32],
+}
+
 impl Topology {
     /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
     ///
-    /// Of the tasks that `before` has to run, those whose slot is among `done` are among them; the others stay to be run,
-    /// except those of nodes that the topology does not have any more: this is the way to go on without them. The tasks of
-    /// `also` are to be run in any case; those that are sent come after the ones that stay.
+    /// The tasks that `before` has to run and that are not done stay to be run, except those of nodes that the topology does
+    /// not have any more: this is the way to go on without them. The tasks of `also` are to be run in any case; those that
+    /// are sent come after the ones that stay.
     ///
     /// # Errors
     /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
     pub fn after(
         &self,
-        before: Option<&Control>,
-        done: &[u32],
+        before: Option<Before<'_>>,
         also: &[Target],
         finished: &[(NodeIndex, Vec<Target>)],
     ) -> Result<Control, EngineError> {
         for (node, targets) in finished {
             check_targets(self, *node, targets)?;
         }
-        let (mut waiting, mut pulled, mut sent) = (Waiting::default(), Vec::new(), Vec::new());
-        if let Some(before) = before {
-            waiting = Waiting::restore(self, before).0;
-            for (slot, name) in (0..).zip(&before.next).filter(|(slot, _)| !done.contains(slot)) {
+        let (mut waiting, mut still, mut sent) = (Waiting::default(), Still::default(), Vec::new());
+        if let Some(Before { control, done, begun }) = before {
+            waiting = Waiting::restore(self, control).0;
+            for (slot, name) in (0..).zip(&control.next).filter(|(slot, _)| !done.contains(slot)) {
                 let Some(node) = self.find(name.as_str()) else { continue };
-                if before.items.contains_key(&slot) { sent.push(node) } else { pulled.push(node) }
+                if control.items.contains_key(&slot) {
+                    sent.push(Target::Send(node));
+                    continue;
+                }
+                still.tasks.push(Target::Node(node));
+                if begun.contains(&slot) {
+                    still.begun.push(node);
+                }
             }
         }
         let mut next = Vec::new();
-        let still = pulled.into_iter().map(Target::Node).chain(sent.into_iter().map(Target::Send));
-        let still: Vec<Target> = still.chain(also.iter().copied()).collect();
+        still.tasks.extend(sent.iter().chain(also));
         let finished = finished.iter().map(|(node, targets)| (*node, targets.as_slice()));
         plan_with(self, &still, finished, &mut waiting, &mut next);
-        Ok(waiting.control(self, before.map_or(0, |before| before.step + 1), &next))
+        Ok(waiting.control(self, before.map_or(0, |before| before.control.step + 1), &next))
     }
 }
 
@@ -116,13 +132,21 @@ pub(crate) fn plan<'a>(
     waiting: &mut Waiting,
     next: &mut Vec<NodeIndex>,
 ) {
-    plan_with(topology, &[], finished, waiting, next);
+    plan_with(topology, &Still::default(), finished, waiting, next);
+}
+
+/// What is to run in any case.
+#[derive(Default)]
+struct Still {
+    tasks: Vec<Target>,
+    /// The nodes of those that have begun, so that they are not deferred.
+    begun: Vec<NodeIndex>,
 }
 
 /// The same, with tasks that are to run in any case.
 fn plan_with<'a>(
     topology: &Topology,
-    still: &[Target],
+    still: &Still,
     finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
     waiting: &mut Waiting,
     next: &mut Vec<NodeIndex>,
@@ -138,13 +162,13 @@ fn plan_with<'a>(
             }
         }
     };
-    lead(still, next);
+    lead(&still.tasks, next);
     // A worker that has more items to run reaches its joins with the last of them.
     let has_items = |target: &Target| match target {
         Target::Send(worker) => Some(*worker),
         Target::Node(_) | Target::End => None,
     };
-    let busy: BTreeSet<_> = still.iter().filter_map(has_items).collect();
+    let busy: BTreeSet<_> = still.tasks.iter().filter_map(has_items).collect();
     let mut reached = Vec::new();
     for (node, targets) in finished {
         let TopologyNode { edges, joins, .. } = &topology.nodes[node.position()];
@@ -162,9 +186,9 @@ fn plan_with<'a>(
     next.extend(reached.into_iter().map(|join| topology.joins[join].to));
     next.sort_unstable();
     next.dedup();
-    if next.iter().any(|node| topology.nodes[node.position()].deferred) {
-        let deferred = next.extract_if(.., |node| topology.nodes[node.position()].deferred);
-        waiting.deferred.extend(deferred);
+    let waits = |node: &NodeIndex| topology.nodes[node.position()].deferred && !still.begun.contains(node);
+    if next.iter().any(waits) {
+        waiting.deferred.extend(next.extract_if(.., |node| waits(node)));
         waiting.deferred.sort_unstable();
         waiting.deferred.dedup();
     }

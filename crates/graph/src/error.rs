@@ -235,17 +235,6 @@ pub enum RunError {
         /// Why not, and what to do.
         why: &'static str,
     },
-    /// An answer to a node that a command from outside makes wait.
-    #[error(
-        "SS141: the answer to `{key}` comes too early: node `{node}` runs once nothing else is left to run, and the command \
-         starts something else; answer once that has run"
-    )]
-    TooEarly {
-        /// The deferred node.
-        node: NodeName,
-        /// The name under which it asks.
-        key: String,
-    },
     /// The checkpoint does not fit the graph.
     #[error("SS114: graph `{graph}` cannot go on from here: {error}")]
     Restore {

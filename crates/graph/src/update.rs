@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
+use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
 
 use crate::{
     AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
@@ -397,7 +397,10 @@ impl<S: State> Change<S> {
             let control = Control::new(step, Vec::new());
             return Ok(Changed { state, control, applied, carried: Vec::new() });
         }
-        let control = graph.topology.after(before.as_ref(), &done, &also.ends, &finished);
+        // Those that waited for nothing else to be left have seen that, and would lose what is known of them.
+        let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
+        let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
+        let control = graph.topology.after(stood, &also.ends, &finished);
         let mut control = control.map_err(|error| RunError::Route { step, error })?;
         let still = before.iter().flat_map(|before| &before.items);
         let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.clone());
@@ -430,8 +433,7 @@ impl<S: State> Changed<S> {
     }
 }
 
-/// The slot that a task of `before` has among those of `after`, in which the tasks of `done` are over. `None` if it is
-/// deferred and has to wait again.
+/// The slot that a task of `before` that has begun has among those of `after`, in which the tasks of `done` are over.
 ///
 /// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
 fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {

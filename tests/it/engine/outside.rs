@@ -1,8 +1,8 @@
 //! Commands from outside, on a thread that is suspended or finished.
 
 use superstep::{
-    Answers, Breakpoints, Command, CompiledGraph, Cx, END, NoRoute, NodeOptions, RunConfig, RunError, START,
-    State, StateGraph, Status, StreamMode,
+    Answers, Breakpoints, Command, CompiledGraph, Cx, END, NoRoute, NodeError, NodeOptions, RunConfig,
+    RunError, START, State, StateGraph, Status, StreamMode,
 };
 
 use crate::support::{
@@ -129,26 +129,36 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
     }
 
-    async fn an_answer_to_what_has_to_wait_again_is_refused(backend: Backend) {
+    async fn a_deferred_node_that_has_begun_keeps_its_answers_and_what_it_did_once(backend: Backend) {
+        let charges = Calls::default();
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = sayer(&mut graph, "a");
-            let d = graph.add_node("d", async |_: Plain, cx: Cx| {
+            let d = graph.add_node_with("d", charges.clone(), async |charges: Calls, _: Plain, cx: Cx| {
+                cx.once("charge", async |_| Ok::<_, NodeError>(charges.add(&cx))).await?;
                 let answer: String = cx.interrupt("q", "?").await;
-                say(&answer)
+                Ok::<_, NodeError>(say(&answer))
             });
             graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
             graph.add_edge(START, a);
             graph.add_edge(START, d);
             backend.keep(graph.compile().unwrap())
         };
-        graph().invoke(Plain::update(), t()).await.unwrap();
         let config = || RunConfig { answers: Answers::new().answer("q", "A"), ..t() };
-        let error = failed(graph().resume_with(Command::new().goto("a"), config()).await);
-        assert!(matches!(&error, RunError::TooEarly { node, key } if node.as_str() == "d" && key == "q"), "{error}");
-        let asked = graph().resume_with(Command::new().goto("a"), t()).await.unwrap();
+        graph().invoke(Plain::update(), t()).await.unwrap();
+        let end = graph().resume_with(Command::new().goto("a"), config()).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a a A"));
+        assert_eq!(charges.all(), "d");
+        // So it does beside an update in the name of another node.
+        let graph = |thread| (graph(), RunConfig::thread(thread));
+        graph("u").0.invoke(Plain::update(), graph("u").1).await.unwrap();
+        graph("u").0.update_state(graph("u").1, say("U"), "__start__").await.unwrap();
+        let end = graph("u").0.resume(RunConfig { answers: config().answers, ..graph("u").1 }).await.unwrap();
+        assert_eq!((end.state.said().as_str(), charges.all().as_str()), ("a U a A", "d d"));
+        // One that has not begun waits again.
+        graph("v").0.invoke(Plain::update(), RunConfig { thread: Some("v".into()), ..before("d") }).await.unwrap();
+        let asked = graph("v").0.resume_with(Command::new().goto("a"), graph("v").1).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));
-        assert_eq!(graph().resume(config()).await.unwrap().state.said(), "a a A");
     }
 
     async fn workers_keep_their_items_and_failures_beside_a_command(backend: Backend) {
@@ -163,7 +173,7 @@ on_every_store! {
                     (3, false) => Err("it breaks"),
                     _ => Ok(say(&item.to_string())),
                 }
-                .map_err(superstep::NodeError::new)
+                .map_err(NodeError::new)
             });
             let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
                 [1, 2, 3].into_iter().fold(Command::<_, NoRoute>::new(), |command, item| command.send(w, item))

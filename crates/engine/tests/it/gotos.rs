@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, EngineError, Records, Report, Run, RunLimits, Target, Topology};
+use superstep_engine::{
+    Before, Control, EngineError, NodeName, Records, Report, Run, RunLimits, Target, Topology,
+};
 
-use crate::support::{Machine, finished, graph, task};
+use crate::support::{Machine, build, finished, graph, task};
 
 fn to(topology: &Topology, nodes: &[&str]) -> Report {
     let target = |name: &&str| match *name {
@@ -86,10 +88,24 @@ fn what_someone_outside_adds_runs_beside_what_stays_and_behind_items_that_were_s
     before.items = [(2, "1".to_owned()), (3, "2".to_owned())].into();
     let [a, b, c, w] = ["a", "b", "c", "w"].map(|name| topology.find(name).expect("it is a node"));
     let also = [Target::Send(w), Target::Node(c), Target::End];
-    let after = topology.after(Some(&before), &[0, 2], &also, &[(a, Vec::new())]);
+    let done = Before { control: &before, done: &[0, 2], begun: &[] };
+    let after = topology.after(Some(done), &also, &[(a, Vec::new())]);
     let after = after.expect("all of it is in the graph");
     let names: Vec<_> = after.next.iter().map(|name| name.as_str()).collect();
     assert_eq!((after.step, names), (4, vec!["b", "c", "w", "w"]));
-    let error = topology.after(Some(&before), &[], &[], &[(a, vec![Target::Node(b)])]);
+    let error = topology.after(Some(Before { done: &[], ..done }), &[], &[(a, vec![Target::Node(b)])]);
     assert_eq!(error, Err(EngineError::UnknownRoute { node: "a".into(), to: "b".into() }));
+}
+
+#[test]
+fn a_deferred_node_waits_again_for_what_is_added_unless_it_has_begun() {
+    let topology = build("START -> a; START -> d", |node| node.deferred = node.name.as_str() == "d");
+    let before = Control::new(3, vec!["d".into()]);
+    let a = [Target::Node(topology.find("a").expect("it is a node"))];
+    let after = |begun| topology.after(Some(Before { control: &before, done: &[], begun }), &a, &[]);
+    let names = |nodes: &[NodeName]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    for (begun, expected) in [(&[][..], ("a", "d")), (&[0][..], ("a d", ""))] {
+        let after = after(begun).expect("all of it is in the graph");
+        assert_eq!((names(&after.next).as_str(), names(&after.deferred).as_str()), expected);
+    }
 }

@@ -85,7 +85,7 @@ impl<S: State> Driver<S> {
         let json = self.encode(&input, node, step)?;
         // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
-        let led = self.graph.topology.after(None, &[], &[], &[(node, report.targets.clone())]);
+        let led = self.graph.topology.after(None, &[], &[(node, report.targets.clone())]);
         led.map_err(|error| RunError::Route { step, error })?;
         let mut begin = fresh(control);
         begin.records.finished.push((0, report));
