@@ -411,7 +411,7 @@ impl Cx {
             answers: Answers::new(),
             breakpoints,
             recording: run.tape.records && !in_effect(),
-            seed: mix(self.seed(), self.task, &format!("{}{key}", self.handler())),
+            seed: seed_of_call(self.seed(), self.task, &format!("{}{key}", self.handler())),
             metadata,
             ..(*run.standing.config).clone()
         };
@@ -489,10 +489,14 @@ fn fatal(error: CallError) -> NodeError {
 }
 
 /// Where chance begins in a graph that a task calls: the same for every attempt of the task.
-fn mix(seed: u64, task: TaskId, key: &str) -> u64 {
-    // FNV-1a, over the task and the key.
+fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
     let task = task.step.to_le_bytes().into_iter().chain(task.slot.to_le_bytes());
-    task.chain(key.bytes()).fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+    mix(seed, task.chain(key.bytes()))
+}
+
+/// Where chance begins for one of those that share a seed: FNV-1a over its name.
+pub(crate) fn mix(seed: u64, name: impl Iterator<Item = u8>) -> u64 {
+    name.fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

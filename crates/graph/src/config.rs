@@ -41,7 +41,8 @@ pub struct RunConfig {
     /// What nodes find with [`Cx::context`](crate::Cx::context): who asks, for whom, with which permissions. It belongs to
     /// this run and is not stored.
     pub context: Value,
-    /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng).
+    /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng), on each thread elsewhere. Runs without a thread that
+    /// have one seed have the same chance.
     pub seed: u64,
     /// Store the full state with every so many supersteps, 0 counting as 1; `None` for as rarely as pays, which is the
     /// more rarely the larger the state is. A checkpoint is loaded from the last full state before it.

@@ -199,7 +199,9 @@ impl Cx {
         }
     }
 
-    /// Chance: the same for every attempt of this task, different for any other task.
+    /// Chance: the same for every attempt of this task, different for any other task, on this thread or on another.
+    ///
+    /// It follows from [`RunConfig::seed`](crate::RunConfig::seed), the thread and the task: it is nothing to keep secrets with.
     pub fn rng(&self) -> StdRng {
         self.needs_records();
         let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);

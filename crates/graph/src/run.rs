@@ -47,7 +47,7 @@ use crate::{
     Status, TaskRecord, ThreadId,
     background::Background,
     cache::Lookup,
-    call::Calls,
+    call::{Calls, mix},
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
     durability::Settling,
@@ -199,11 +199,14 @@ impl<S: State> Driver<S> {
             Some(above) => above.run.since_ms.load(Ordering::Relaxed),
             None => config.clock.now_ms(),
         };
+        // That of a graph which another one calls is made of its caller's already.
+        let thread = config.thread.as_ref().filter(|_| standing.namespace.is_root());
+        let seed = thread.map_or(config.seed, |thread| mix(config.seed, thread.as_str().bytes()));
         let cx = RunCx {
             topology: graph.topology.clone(),
             thread: config.thread.clone(),
             clock: config.clock.clone(),
-            seed: config.seed,
+            seed,
             cancel: config.cancel.clone(),
             drain: standing.drain.clone(),
             context: config.context.clone(),

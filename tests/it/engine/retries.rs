@@ -123,6 +123,27 @@ async fn a_node_decides_by_itself_which_failures_may_pass() {
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn c9_chance_is_another_on_every_thread_and_the_same_again_on_each() {
+    let run = async |thread| {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", async |_: Plain, cx: Cx| match cx.attempt() {
+            1 => Err(NodeError::new("some failure")),
+            _ => Ok(say(&rand::RngExt::random::<u64>(&mut cx.rng()).to_string())),
+        });
+        let retry = RetryPolicy::default().into();
+        graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
+        graph.add_edge(START, a);
+        let began = Instant::now();
+        let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::thread(thread)).await.unwrap();
+        (began.elapsed(), end.state.said())
+    };
+    let (ada, bob) = (run("ada").await, run("bob").await);
+    assert_eq!(run("ada").await, ada);
+    assert_ne!(ada.0, bob.0);
+    assert_ne!(ada.1, bob.1);
+}
+
 fn is_number(error: &NodeError) -> bool {
     error.cause().is::<std::num::ParseIntError>()
 }

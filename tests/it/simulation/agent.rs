@@ -66,8 +66,8 @@ struct Note {
     number: u32,
 }
 
-/// How often each call took effect, by idempotency key.
-type Effects = Arc<Mutex<BTreeMap<String, u64>>>;
+/// How often each call took effect, by idempotency key, in each life of the thread.
+type Effects = Arc<Mutex<BTreeMap<Option<u64>, BTreeMap<String, u64>>>>;
 
 fn agent(sim: &Sim, effects: &Effects) -> CompiledGraph<AgentState> {
     let (pausing, effects) = (sim.clone(), effects.clone());
@@ -75,7 +75,8 @@ fn agent(sim: &Sim, effects: &Effects) -> CompiledGraph<AgentState> {
         let (sim, effects) = (pausing.clone(), effects.clone());
         async move {
             sim.pause(format!("tool, before {}", args.number)).await;
-            *effects.lock().unwrap().entry(cx.idempotency_key).or_default() += 1;
+            let life = sim.seed();
+            *effects.lock().unwrap().entry(life).or_default().entry(cx.idempotency_key).or_default() += 1;
             sim.pause(format!("tool, after {}", args.number)).await;
             Ok(format!("noted {}", args.number))
         }
@@ -99,17 +100,13 @@ fn an_agent_ends_alike_in_any_order_and_after_any_crash() {
     let report = sim::check(many(), |sim| agent(sim, &effects), [says("note it"), says("thanks")]);
     crashed_everywhere(&report);
 
-    let mut threads: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    for (key, times) in effects.lock().unwrap().iter() {
-        let (thread, call) = key.split_once('/').unwrap();
-        threads.entry(thread.to_owned()).or_default().insert(call.to_owned(), *times);
-    }
-    let plain = threads.remove("sim-plain").unwrap();
+    let mut lives = effects.lock().unwrap().clone();
+    let plain = lives.remove(&None).unwrap();
     assert_eq!(plain.values().collect::<Vec<_>>(), [&1; 5]);
-    assert_eq!(threads.len() as u64, report.seeds);
+    assert_eq!(lives.len() as u64, report.seeds);
     let mut repeated = 0;
-    for (thread, calls) in &threads {
-        assert!(calls.keys().eq(plain.keys()), "{thread}: {calls:?}");
+    for (seed, calls) in &lives {
+        assert!(calls.keys().eq(plain.keys()), "{seed:?}: {calls:?}");
         repeated += calls.values().sum::<u64>() - 5;
     }
     // Only a call that was under way when its process stopped takes effect again, under the same key.

@@ -42,12 +42,13 @@ struct Life {
 impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
     pub(super) fn run(self) -> Report {
         let mut report = Report::default();
-        let plain = self.live(Fate::plain(), &"sim-plain".into(), &mut report.graph);
+        // One name for all: another thread would have another chance.
+        let thread = ThreadId::from("sim");
+        let plain = self.live(Fate::plain(), &thread, &mut report.graph);
         let course = plain.course.unwrap_or_else(|what| panic!("graph `{}`: {what}", report.graph));
         let places = plain.fate.places.values().map(|passes| passes.passed).sum();
         report.plain_executions = plain.fate.ledger.executions;
         for seed in self.options.seeds.clone() {
-            let thread = ThreadId::from(format!("sim-{seed}"));
             let life = self.live(Fate::of(seed, places), &thread, &mut report.graph);
             report.seeds += 1;
             report.crashes += life.crashes.len() as u64;

@@ -109,6 +109,11 @@ impl Sim {
         Box::pin(async move { sim.pass(at).await })
     }
 
+    /// Which life of the thread this is; `None` in the plain run. For what a test notes outside, where all lives meet.
+    pub fn seed(&self) -> Option<u64> {
+        self.fate().seed
+    }
+
     /// Says that a side effect of [`Cx::once`](superstep_graph::Cx::once) begins, with the key it was handed. The simulation
     /// fails if its result was stored already. Before that it may happen again: a crash may come between.
     pub fn effect(&self, idempotency_key: &str) {
@@ -140,6 +145,7 @@ impl Sim {
     pub(super) fn end(&self) -> Fate {
         let mut fate = self.fate();
         let after = Fate {
+            seed: fate.seed,
             chance: fate.chance.take(),
             crashes: fate.crashes,
             stopped: None,
@@ -153,6 +159,7 @@ impl Sim {
 
 /// What a seed has in store for a thread, across processes.
 pub(super) struct Fate {
+    seed: Option<u64>,
     /// `None` in a plain run.
     chance: Option<StdRng>,
     crashes: Crashes,
@@ -197,11 +204,18 @@ impl Fate {
             2 => Crashes::often(3, places),
             _ => Crashes::often(6, places),
         };
-        Self::new(Some(chance), crashes)
+        Self { seed: Some(seed), ..Self::new(Some(chance), crashes) }
     }
 
     fn new(chance: Option<StdRng>, crashes: Crashes) -> Self {
-        Self { chance, crashes, stopped: None, places: BTreeMap::new(), ledger: Ledger::default() }
+        Self {
+            seed: None,
+            chance,
+            crashes,
+            stopped: None,
+            places: BTreeMap::new(),
+            ledger: Ledger::default(),
+        }
     }
 
     /// Takes some of `all`, at least one; all of them in a plain run.
