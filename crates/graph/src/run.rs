@@ -46,8 +46,9 @@ use crate::{
     CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, RunConfig, RunError, State,
     Status, TaskRecord, ThreadId,
     background::Background,
-    cache::Lookup,
+    cache::{Lookup, Missing},
     call::{Calls, mix},
+    command::Written,
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
     durability::Settling,
@@ -141,6 +142,8 @@ struct Driver<S: State> {
     held: Option<S>,
     /// The finished tasks of this superstep, by slot.
     done: Vec<Option<Done<S>>>,
+    /// What tasks of this superstep wrote that is to be kept in their nodes' caches once it is accepted.
+    to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
     /// See [`encode`].
     scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
@@ -232,6 +235,7 @@ impl<S: State> Driver<S> {
             state,
             held: None,
             done: Vec::new(),
+            to_keep: Vec::new(),
             scratch: Vec::new(),
             failure: None,
             failures: BTreeMap::new(),

@@ -9,8 +9,8 @@ use std::{
 };
 
 use superstep::{
-    Answers, CachePolicy, Clock, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, START, State,
-    StateGraph, Status, StreamMode,
+    Answers, CachePolicy, Clock, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, RunError,
+    START, State, StateGraph, Status, StreamMode,
 };
 
 use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, t, told};
@@ -126,6 +126,27 @@ on_every_store! {
         assert_eq!(graph.invoke(Plain::update(), u()).await.unwrap().status, Status::Interrupted);
         let end = graph.resume(RunConfig { answers: answers("Bo"), ..u() }).await.unwrap();
         assert_eq!(end.state.said(), "Bo");
+    }
+
+    /// `a` and `b` run side by side; only at its first call `a` writes the channel that `b` writes.
+    async fn h1_what_its_superstep_refuses_is_not_cached(backend: Backend) {
+        let calls = Calls::default();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+            calls.add(&cx);
+            if calls.named("a") == 1 { say("a").x(1) } else { say("a") }
+        });
+        let b = graph.add_node("b", async |_: Plain, _: Cx| say("b").x(2));
+        graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
+        graph.add_edge(START, a);
+        graph.add_edge(START, b);
+        let graph = backend.keep(graph.compile().unwrap());
+        let error = failed(graph.invoke(Plain::update(), t()).await);
+        assert!(matches!(error, RunError::Conflict { .. }), "{error}");
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b");
+        // Once it is accepted it is.
+        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b a b");
+        assert_eq!(calls.all(), "a a");
     }
 }
 

@@ -68,11 +68,7 @@ impl<S: State> Driver<S> {
         let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;
-        // Only what was accepted, or it would be refused again and again.
-        let cache = self.graph.nodes[task.node.position()].cache.as_ref();
-        if let (Some(cache), Some((missing, written))) = (cache, missing) {
-            cache.keep(missing, written, self.cx.clock.now_ms());
-        }
+        self.to_keep.extend(missing.map(|(missing, written)| (task.node, missing, written)));
         Ok(())
     }
 
@@ -128,6 +124,12 @@ impl<S: State> Driver<S> {
                 let node = self.graph.topology.name(*node).clone();
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
+        }
+        // Only what was accepted, or it would be refused again and again.
+        for (node, missing, written) in self.to_keep.drain(..) {
+            if let Some(cache) = &self.graph.nodes[node.position()].cache {
+                cache.keep(missing, written, self.cx.clock.now_ms());
+            }
         }
         // Nearly always both are empty, and clearing an empty map is not for nothing.
         if !self.items.is_empty() {
