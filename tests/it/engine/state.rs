@@ -78,6 +78,25 @@ on_every_store! {
         let end = graph.resume(t()).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
     }
+
+    async fn a3_all_writers_of_a_conflict_run_again(backend: Backend) {
+        let all = |repaired: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            for name in ["a", "b", "c", "d"] {
+                let node = graph.add_node(name, move |_: Plain, _: Cx| async move { match name {
+                    "a" => Plain::update().x(1),
+                    "d" => say(if repaired { "new" } else { "old" }),
+                    _ if repaired => say(name),
+                    _ => Plain::update().x(2),
+                }});
+                graph.add_edge(START, node);
+            }
+            backend.keep(graph.compile().unwrap())
+        };
+        failed(all(false).invoke(Plain::update(), t()).await);
+        let end = all(true).resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), end.state.x), ("b c old", 1));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use superstep_engine::{Failure, Input, NodeIndex, Run, Task, TaskId};
 
-use super::Driver;
+use super::{Done, Driver};
 use crate::{NodeError, RunConfig, RunError, State, task::Tasks};
 
 /// A superstep that will not be committed, and the tasks that are to blame, by slot.
@@ -54,14 +54,20 @@ impl<S: State> Driver<S> {
                     let done = self.done[task.slot as usize].as_ref().expect("both tasks are finished");
                     self.graph.topology.name(done.node).clone()
                 };
-                let channel = self.state.channels()[channel].name.clone();
+                let wrote = |done: &Done<S>| {
+                    done.update.as_ref().is_some_and(|update| self.state.written(update).contains(channel))
+                };
+                // Not these two alone: the next run would find the others, though their nodes may write something else now.
+                let slots = (0..).zip(&self.done);
+                let blamed = slots.filter(|(_, done)| done.as_ref().is_some_and(wrote));
+                let blamed = blamed.map(|(slot, _)| slot).collect();
                 let error = RunError::Conflict {
-                    channel,
+                    channel: self.state.channels()[channel].name.clone(),
                     step: first.step,
                     first: node(first),
                     second: node(second),
                 };
-                Refused { error, blamed: vec![first.slot, second.slot] }
+                Refused { error, blamed }
             }
             Failure::StepLimit { next } => {
                 Refused { error: RunError::StepLimit { limit: config.step_limit, next }, blamed: Vec::new() }
