@@ -48,8 +48,9 @@ pub enum RunError {
     },
     /// Two nodes wrote a channel that takes one write per superstep.
     #[error(
-        "SS102: superstep {step}: nodes `{first}` and `{second}` both wrote channel `{channel}`, which takes one write \
-         per superstep; use a merging reducer or order the nodes with an edge"
+        "SS102: superstep {step}: {} wrote channel `{channel}`, which takes one write per superstep; use a merging reducer{}",
+        if .first == .second { format!("two tasks of node `{first}`") } else { format!("nodes `{first}` and `{second}` both") },
+        if .first == .second { "" } else { " or order the nodes with an edge" },
     )]
     Conflict {
         /// The channel.
@@ -58,7 +59,7 @@ pub enum RunError {
         step: i64,
         /// The node that is folded first.
         first: NodeName,
-        /// The other one.
+        /// The other one; the same if two of its tasks wrote it.
         second: NodeName,
     },
     /// A node wrote a channel that it did not declare.

@@ -99,6 +99,21 @@ on_every_store! {
     }
 }
 
+#[tokio::test]
+async fn a2_a_conflict_of_two_tasks_of_a_worker_says_so() {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let p = sayer(&mut graph, "p");
+    let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| Plain::update().x(item));
+    graph.add_edge(START, p);
+    graph.add_fan_out(p, |_| [1_i64, 2], w);
+    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    assert_eq!(
+        error.to_string(),
+        "SS102: superstep 2: two tasks of node `w` wrote channel `x`, which takes one write per superstep; use a merging \
+         reducer"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a4_writes_fold_in_name_order_and_updates_are_told_in_completion_order() {
     let mut graph = StateGraph::<Plain>::new("g");
