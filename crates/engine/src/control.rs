@@ -58,6 +58,17 @@ pub enum RestoreError {
         /// The missing nodes.
         nodes: Vec<NodeName>,
     },
+    /// The graph lost joins that some nodes have reached.
+    #[error(
+        "at the checkpoint of superstep {step} nodes have reached {}, which the graph does not have; add it again with the \
+         same sources, or update the thread as another node", .joins.iter().map(show_join).collect::<Vec<_>>().join(", ")
+    )]
+    UnknownJoins {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The names of the missing joins: their sources, and behind a colon their target.
+        joins: Vec<String>,
+    },
     /// A record names a task that is not among the ones to run, or routes to where its node has no edge.
     #[error("the record of task {slot} does not fit the checkpoint of superstep {step}: {detail}")]
     BadRecord {
@@ -68,6 +79,12 @@ pub enum RestoreError {
         /// What is wrong with it.
         detail: String,
     },
+}
+
+fn show_join(name: &String) -> String {
+    let (sources, to) = name.split_once(':').unwrap_or((name, "?"));
+    let sources: Vec<NodeName> = sources.split('|').map(NodeName::from).collect();
+    format!("the join of {} to `{to}`", list(&sources))
 }
 
 fn list(nodes: &[NodeName]) -> String {

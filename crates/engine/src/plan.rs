@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Control, EngineError, NodeIndex, NodeName, Target, Topology, topology::TopologyNode};
+use crate::{Control, EngineError, NodeIndex, RestoreError, Target, Topology, topology::TopologyNode};
 
 /// Where a thread stood before a superstep made by hand.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +18,26 @@ pub struct Before<'a> {
 }
 
 impl Topology {
+    /// Whether the topology has all that a control record has still to run or to wait for.
+    ///
+    /// # Errors
+    /// [`RestoreError`] if it does not.
+    pub fn fits(&self, control: &Control) -> Result<(), RestoreError> {
+        let step = control.step;
+        let nodes = control.next.iter().chain(&control.deferred);
+        let nodes: Vec<_> = nodes.filter(|name| self.find(name.as_str()).is_none()).cloned().collect();
+        if !nodes.is_empty() {
+            return Err(RestoreError::UnknownNodes { step, nodes });
+        }
+        let known = |name: &String| self.joins.iter().any(|join| join.name == *name);
+        let joins: Vec<_> = control.arrived.keys().filter(|name| !known(name)).cloned().collect();
+        if joins.is_empty() { Ok(()) } else { Err(RestoreError::UnknownJoins { step, joins }) }
+    }
+
     /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
     ///
     /// The tasks that `before` has to run and that are not done stay to be run, except those of nodes that the topology does
-    /// not have any more: this is the way to go on without them. The tasks of `also` are to be run in any case; those that
+    /// not have any more, and what has reached joins which it does not have: this is the way to go on without them. The tasks of `also` are to be run in any case; those that
     /// are sent come after the ones that stay.
     ///
     /// # Errors
@@ -37,7 +53,7 @@ impl Topology {
         }
         let (mut waiting, mut still, mut sent) = (Waiting::default(), Still::default(), Vec::new());
         if let Some(Before { control, done, begun }) = before {
-            waiting = Waiting::restore(self, control).0;
+            waiting = Waiting::restore(self, control);
             for (slot, name) in (0..).zip(&control.next).filter(|(slot, _)| !done.contains(slot)) {
                 let Some(node) = self.find(name.as_str()) else { continue };
                 if control.items.contains_key(&slot) {
@@ -68,17 +84,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Also returns the deferred nodes that the topology does not have. An arrival at a join that it does not have any
-    /// more leads nowhere.
-    pub(crate) fn restore(topology: &Topology, control: &Control) -> (Self, Vec<NodeName>) {
+    /// Leaves out what the topology does not have, see [`Topology::fits`].
+    pub(crate) fn restore(topology: &Topology, control: &Control) -> Self {
         let mut waiting = Self::default();
-        let mut missing = Vec::new();
-        for name in &control.deferred {
-            match topology.find(name.as_str()) {
-                Some(node) => waiting.deferred.push(node),
-                None => missing.push(name.clone()),
-            }
-        }
+        waiting.deferred.extend(control.deferred.iter().filter_map(|name| topology.find(name.as_str())));
         for (position, join) in topology.joins.iter().enumerate() {
             for name in control.arrived.get(&join.name).into_iter().flatten() {
                 if let Some(node) = topology.find(name.as_str()) {
@@ -86,7 +95,7 @@ impl Waiting {
                 }
             }
         }
-        (waiting, missing)
+        waiting
     }
 
     /// Notes that `node` has reached a join.

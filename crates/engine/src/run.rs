@@ -104,7 +104,7 @@ impl Run {
     /// task of [`START`](crate::START).
     ///
     /// # Errors
-    /// [`RestoreError`] if the topology lacks a node that is to run, or a record does not fit.
+    /// [`RestoreError`] if the topology lacks a node that is to run or a join that was reached, or a record does not fit.
     pub fn restore(
         topology: Arc<Topology>,
         control: &Control,
@@ -113,19 +113,10 @@ impl Run {
     ) -> Result<Self, RestoreError> {
         let Records { handled, finished, failed, interrupted } = records;
         let step = control.step + 1;
-        let mut slots = Vec::with_capacity(control.next.len());
-        let mut missing = Vec::new();
-        for name in &control.next {
-            match topology.find(name.as_str()) {
-                Some(node) => slots.push(Slot::new(node)),
-                None => missing.push(name.clone()),
-            }
-        }
-        let (waiting, lost) = Waiting::restore(&topology, control);
-        missing.extend(lost);
-        if !missing.is_empty() {
-            return Err(RestoreError::UnknownNodes { step: control.step, nodes: missing });
-        }
+        topology.fits(control)?;
+        let nodes = control.next.iter().filter_map(|name| topology.find(name.as_str()));
+        let mut slots: Vec<_> = nodes.map(Slot::new).collect();
+        let waiting = Waiting::restore(&topology, control);
         let bad =
             |slot, detail: &str| RestoreError::BadRecord { step: control.step, slot, detail: detail.into() };
         for (slot, handler) in handled {

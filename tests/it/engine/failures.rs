@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep::{
-    CheckpointError, CompiledGraph, Cx, END, NodeError, RunConfig, RunError, START, State, StateGraph,
+    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, RunConfig, RunError, START, State,
+    StateGraph,
 };
 
 use crate::support::{
@@ -152,6 +153,31 @@ on_every_store! {
         // The advice of the error holds.
         without_b.update_state(t(), Plain::update(), "a").await.unwrap();
         assert_eq!(without_b.resume(t()).await.unwrap().state.said(), "in a c");
+    }
+
+    /// `a` has reached the join; the new graph has it wait for one more.
+    async fn c28_a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
+        let graph = |more: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let [a, b, c, d, j] = ["a", "b", "c", "d", "j"].map(|name| sayer(&mut graph, name));
+            for node in [a, b] {
+                graph.add_edge(START, node);
+            }
+            graph.add_edge(b, c);
+            graph.add_edge(c, d);
+            graph.add_join(if more { vec![a, c, d] } else { vec![a, c] }, j);
+            backend.keep(graph.compile().unwrap())
+        };
+        failed(graph(false).invoke(Plain::update(), RunConfig { step_limit: 1, ..t() }).await);
+        let refused = "SS114: graph `g` cannot go on from here: at the checkpoint of superstep 1 nodes have reached the join \
+                       of `a`, `c` to `j`, which the graph does not have; add it again with the same sources, or update the \
+                       thread as another node";
+        assert_eq!(failed(graph(true).resume(t()).await).to_string(), refused);
+        let error = failed(graph(true).resume_with(Command::update(say("U")), t()).await);
+        assert_eq!(error.to_string(), refused);
+        // The advice of the error holds.
+        graph(true).update_state(t(), say("A"), "a").await.unwrap();
+        assert_eq!(graph(true).resume(t()).await.unwrap().state.said(), "a b A c d j");
     }
 
     async fn c28_new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {

@@ -1,6 +1,6 @@
 //! Commands from outside: an update and where to go, beside what the thread has still to run.
 
-use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
+use superstep_engine::{Control, END, NodeName, Target, Topology};
 
 use super::{Begin, Driver};
 use crate::{
@@ -23,12 +23,8 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let graph = self.graph.clone();
-        let lost = control.next.iter().filter(|name| graph.topology.find(name.as_str()).is_none());
-        let nodes: Vec<NodeName> = lost.cloned().collect();
-        if !nodes.is_empty() {
-            let error = RestoreError::UnknownNodes { step: control.step, nodes };
-            return Err(RunError::Restore { graph: graph.name.clone(), error });
-        }
+        let fits = graph.topology.fits(&control);
+        fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
         let also = self.destinations(command.goto)?;
         let live = config.checkpoint.is_none();
         let mut answers = config.answers.resolve(&questions(&graph.topology, &control, &tasks, live))?;
