@@ -292,7 +292,7 @@ on_every_store! {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", move |_: Plain, cx: Cx| async move {
                 let answer: String = cx.interrupt("q", ()).await;
-                if repaired { Ok(say(&answer)) } else { Err(superstep::NodeError::new("no")) }
+                if repaired { Ok(say(&answer)) } else { Err(NodeError::new("no")) }
             });
             graph.add_edge(START, ask);
             graph.compile().unwrap()
