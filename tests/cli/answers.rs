@@ -1,6 +1,6 @@
 //! Prompts and their answers.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, ended, serve};
@@ -214,4 +214,37 @@ async fn a_database_elsewhere_remembers_the_folder_of_each_thread() {
     assert!(again.stdout.contains("there.txt:1: a marble"), "{}", again.stdout);
     let here = ["run", "-q", "Where is the marble?", "--thread", "t", "--db", db, "--cwd", "."];
     assert!(place.run(&here).await.ok().stdout.starts_with("No file here has `marble`."));
+}
+
+#[tokio::test]
+async fn a_thread_goes_on_from_an_older_checkpoint_on_a_branch_of_its_own() {
+    let place = Place::new();
+    let server = serve([txt("one"), txt("two"), txt("other two"), txt("again two")]).await;
+    let url = server.base_url();
+    let ask = ["run", "-q", "--thread", "t", "--base-url", &url, "--model", "m"];
+    place.run(&[&ask[..], &["first"]].concat()).await.ok();
+    let first = place.state("t").await["checkpoint"]["id"].to_string();
+    place.run(&[&ask[..], &["second"]].concat()).await.ok();
+    let before = place.run(&["history", "t", "--json"]).await.ok().lines();
+    let ran = place.run(&["run", "-q", "--thread", "t", "--from", &first, "else"]).await.ok();
+    assert_eq!(ran.stdout, "other two\n");
+    let texts = |request: &Value| -> Vec<Value> {
+        let messages = request["messages"].as_array().unwrap();
+        messages[1..].iter().map(|message| message["content"].clone()).collect()
+    };
+    assert_eq!(texts(&server.requests()[2]), ["first", "one", "else"]);
+
+    // And that of the second turn once more, from before its model call.
+    let asks = before.iter().find(|meta| meta["control"]["next"][0] == "agent").unwrap()["id"].to_string();
+    assert_eq!(place.run(&["resume", "t", "-q", "--from", &asks]).await.ok().stdout, "again two\n");
+    assert_eq!(texts(&server.requests()[3]), ["first", "one", "second"]);
+
+    let over = format!(
+        "at checkpoint {first} of thread `t` a turn is over; ask behind it with: superstep run --thread t --from {first} \"...\""
+    );
+    place.run(&["resume", "t", "--from", &first]).await.refused(5, &over);
+    let unknown = "SS111: thread `t` has no checkpoint 99; its history lists those it has";
+    place.run(&["run", "hi", "--thread", "t", "--from", "99"]).await.refused(5, unknown);
+    let undecided = "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it";
+    place.run(&["resume", "t", "--from", &asks, "--approve"]).await.refused(2, undecided);
 }

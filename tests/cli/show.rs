@@ -47,6 +47,10 @@ async fn a_thread_that_is_damaged_is_listed_beside_the_others_and_can_be_deleted
     let table = place.run(&["threads"]).await.ok().stdout;
     let last: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
     assert_eq!(last, ["bad", "-", "-", "cannot", "be", "read"], "{table}");
+    place.run(&["resume", "bad"]).await.refused(4, listed[1]["error"].as_str().unwrap());
+    let further = place.run(&["resume", "bad", "--from", "15", "-q"]).await.ok().stdout;
+    assert!(further.starts_with("1 + 1 = 2\n"), "{further}");
+    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines()[0]["checkpoint"], 18);
     place.run(&["delete", "bad"]).await.ok();
     assert_eq!(place.run(&["threads", "--json"]).await.ok().lines().len(), 1);
 }

@@ -153,6 +153,9 @@ pub(crate) struct RunArgs {
     /// Drop what an unfinished thread has still to do, instead of refusing.
     #[arg(long)]
     pub(crate) discard: bool,
+    /// Ask behind this checkpoint of the thread, on a branch of its own, instead of behind its newest one.
+    #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
+    pub(crate) from: Option<u64>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
@@ -167,6 +170,9 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
+    /// Go on from this checkpoint, on a branch of its own, instead of from the newest one.
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<u64>,
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,

@@ -10,7 +10,8 @@ use futures::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep::{
-    Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming, SystemClock, ThreadId,
+    CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming,
+    SystemClock, ThreadId,
     agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, ReactConfig},
     mcp::McpServer,
 };
@@ -37,7 +38,7 @@ const MOST_PROMPT: u64 = 1 << 20;
 
 /// Answers a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, thread, user, discard, place, turn } = args;
+    let RunArgs { prompt, thread, user, from, discard, place, turn } = args;
     let prompt = read_prompt(prompt)?;
     let place = Place::new(place)?;
     let store = place.open()?;
@@ -48,7 +49,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, Purpose::Turn { user }, &turn).await? };
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
-    let config = RunConfig { on_unfinished, ..setup.config()? };
+    let checkpoint = from.map(CheckpointId);
+    let config = RunConfig { on_unfinished, checkpoint, ..setup.config()? };
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());
@@ -59,18 +61,29 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
 
 /// Goes on with a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
-    let ResumeArgs { thread, decisions, place, turn } = args;
+    let ResumeArgs { thread, from, decisions, place, turn } = args;
+    if from.is_some() && !decisions.is_empty() {
+        return Err(Failure::usage(
+            "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
+        ));
+    }
     let place = Place::new(place)?;
     let unknown = place.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Looking first: a thread that is not there must not make a database.
     let Some(store) = place.look()? else { return Err(unknown) };
-    if store.load(&thread, None).await?.is_none() {
-        return Err(unknown);
+    match store.load(&thread, None).await {
+        Ok(None) => return Err(unknown),
+        // An older checkpoint is the way out of one that is damaged.
+        Err(CheckpointError::Corrupt { .. }) if from.is_some() => {}
+        loaded => drop(loaded?),
     }
     drop(store);
     let setup = Setup::new(&place, place.open()?, thread, Purpose::Turn { user: None }, &turn).await?;
-    let exit = go_on(&setup, &decisions).await;
+    let exit = match from {
+        Some(from) => go_on_from(&setup, CheckpointId(from)).await,
+        None => go_on(&setup, &decisions).await,
+    };
     setup.close(exit).await
 }
 
@@ -92,6 +105,22 @@ pub(crate) fn streaming() -> Streaming {
 }
 
 fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
+/// Goes on from an older checkpoint, which is one of a turn.
+async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
+    let thread = setup.thread();
+    if setup.agent.graph().get_state(thread, Some(from)).await?.next.is_empty() {
+        let (name, from) = (thread.as_str(), from.to_string());
+        let ask = setup.place.command("run", &["--thread", name, "--from", &from]);
+        let message = format!(
+            "at checkpoint {from} of thread `{name}` a turn is over; ask behind it with: {ask} \"...\""
+        );
+        return Err(Failure::new(Exit::Thread, message));
+    }
+    let config = RunConfig { checkpoint: Some(from), ..setup.config()? };
+    let stream = setup.agent.resume_stream(config, streaming()).await?;
+    setup.follow(stream).await
+}
+
     outcome.is_some_and(AgentOutcome::is_unanswered)
 }
 
