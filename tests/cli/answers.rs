@@ -217,6 +217,26 @@ async fn a_database_elsewhere_remembers_the_folder_of_each_thread() {
 }
 
 #[tokio::test]
+async fn what_is_piped_in_stands_under_the_prompt_if_that_is_said_and_is_not_lost_in_silence() {
+    let place = Place::new();
+    let server = serve([txt("ok"), txt("ok"), txt("ok")]).await;
+    let url = server.base_url();
+    let run = ["run", "Review this.", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let ran = place.run_with_stdin(&[&run[..], &["-"]].concat(), b"-a\n+b\n").await.ok();
+    assert!(!ran.stderr.contains("piped"), "{}", ran.stderr);
+    let told = "what is piped in is not read; to put it under the prompt, write `-` behind that\n";
+    let ran = place.run_with_stdin(&run, b"-a\n+b\n").await.ok();
+    assert_eq!(ran.stderr.contains(told), cfg!(unix), "{}", ran.stderr);
+    assert!(!place.run(&run).await.ok().stderr.contains("piped"));
+    let asked = |request: &Value| request["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let asked: Vec<_> = server.requests().iter().map(asked).collect();
+    assert_eq!(asked, ["Review this.\n\n-a\n+b", "Review this.", "Review this."]);
+    let unquoted = place.run(&["run", "Review", "this"]).await;
+    assert_eq!(unquoted.code, Some(2));
+    assert!(unquoted.stderr.contains("put it in quotes"), "{}", unquoted.stderr);
+}
+
+#[tokio::test]
 async fn a_thread_goes_on_from_an_older_checkpoint_on_a_branch_of_its_own() {
     let place = Place::new();
     let server = serve([txt("one"), txt("two"), txt("other two"), txt("again two")]).await;

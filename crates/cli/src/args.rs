@@ -17,7 +17,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   superstep run \"Where is the retry policy defined?\"
-  git diff | superstep run \"-\" --quiet > review.txt
+  git diff | superstep run \"Review this.\" - --quiet > review.txt
   superstep run --base-url http://127.0.0.1:11434/v1 --model llama3.2 \"What is 37*91+5?\"
   superstep resume t-20261121-223015-3f2a
   superstep threads
@@ -144,18 +144,21 @@ Examples:
 pub(crate) struct RunArgs {
     /// What to ask; `-`, or nothing with a pipe, reads stdin. At most 1 MiB.
     pub(crate) prompt: Option<String>,
+    /// `-` behind a prompt puts what is on stdin under it.
+    #[arg(value_name = "-", value_parser = stdin)]
+    pub(crate) stdin: Option<Stdin>,
     /// The thread to go on with, or a name for a new one [default: a new name].
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
     /// Whose memory is used; see `superstep memory` [default: the thread's, then that of the configuration, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
-    /// Drop what an unfinished thread has still to do, instead of refusing.
-    #[arg(long)]
-    pub(crate) discard: bool,
     /// Ask behind this checkpoint of the thread, on a branch of its own, instead of behind its newest one.
     #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
     pub(crate) from: Option<u64>,
+    /// Drop what an unfinished thread has still to do, instead of refusing.
+    #[arg(long)]
+    pub(crate) discard: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
@@ -167,12 +170,12 @@ pub(crate) struct ResumeArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
     /// Go on from this checkpoint, on a branch of its own, instead of from the newest one.
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
@@ -191,6 +194,14 @@ pub(crate) struct SteerArgs {
     /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// That stdin is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stdin;
+
+fn stdin(word: &str) -> Result<Stdin, &'static str> {
+    if word == "-" { Ok(Stdin) } else { Err("a prompt is one word of the command line: put it in quotes") }
 }
 
 /// Where files and threads are.

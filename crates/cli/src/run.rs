@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     approve::{DecisionArgs, Waiting},
-    args::{ResumeArgs, RunArgs, TurnArgs},
+    args::{ResumeArgs, RunArgs, Stdin, TurnArgs},
     dream,
     exit::{Exit, Failure},
     mcp,
@@ -38,8 +38,9 @@ const MOST_PROMPT: u64 = 1 << 20;
 
 /// Answers a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, thread, user, from, discard, place, turn } = args;
-    let prompt = read_prompt(prompt)?;
+    let RunArgs { prompt, stdin, thread, user, from, discard, place, turn } = args;
+    let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
+    let prompt = read_prompt(prompt, stdin)?;
     let place = Place::new(place)?;
     let store = place.open()?;
     let is_fresh = thread.is_none();
@@ -54,6 +55,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());
+    }
+    if is_unread && is_piped() {
+        setup
+            .output()
+            .note("what is piped in is not read; to put it under the prompt, write `-` behind that");
     }
     let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
     setup.close(exit).await
@@ -99,12 +105,6 @@ async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Fail
     setup.follow(stream).await
 }
 
-/// The agent's events. Stdout may be a pager that nobody reads for a while.
-pub(crate) fn streaming() -> Streaming {
-    Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
-}
-
-fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
 /// Goes on from an older checkpoint, which is one of a turn.
 async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
     let thread = setup.thread();
@@ -121,26 +121,37 @@ async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failu
     setup.follow(stream).await
 }
 
+/// The agent's events. Stdout may be a pager that nobody reads for a while.
+pub(crate) fn streaming() -> Streaming {
+    Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
+}
+
+fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
     outcome.is_some_and(AgentOutcome::is_unanswered)
 }
 
-/// The prompt of the command line, or of stdin.
-fn read_prompt(given: Option<String>) -> Result<String, Failure> {
-    let prompt = match given {
-        Some(prompt) if prompt != "-" => prompt,
-        None if io::stdin().is_terminal() => {
+/// Whether somebody sends something to stdin. It is not read unasked: that may never end, or be what a loop of a script reads.
+fn is_piped() -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::{fd::AsFd, unix::fs::FileTypeExt};
+        let stdin = io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
+        let kind = stdin.and_then(|stdin| stdin.metadata()).map(|metadata| metadata.file_type());
+        kind.is_ok_and(|kind| kind.is_fifo() || kind.is_file())
+    }
+    #[cfg(not(unix))]
+    false
+}
+
+/// The prompt of the command line, or of stdin, or one under the other.
+fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Failure> {
+    let prompt = match (given.filter(|prompt| prompt != "-"), stdin) {
+        (Some(prompt), None) => prompt,
+        (Some(prompt), Some(Stdin)) => format!("{prompt}\n\n{}", read_stdin()?),
+        (None, None) if io::stdin().is_terminal() => {
             return Err(Failure::usage("there is no prompt; write it behind `run`, or pipe it in"));
         }
-        _ => {
-            let mut bytes = Vec::new();
-            let read = io::stdin().lock().take(MOST_PROMPT + 1).read_to_end(&mut bytes);
-            read.map_err(|cause| Failure::usage(format!("cannot read the prompt from stdin: {cause}")))?;
-            let not_text = |_| Failure::usage("the prompt on stdin is no UTF-8 text");
-            if bytes.len() as u64 > MOST_PROMPT {
-                return Err(too_long());
-            }
-            String::from_utf8(bytes).map_err(not_text)?
-        }
+        (None, _) => read_stdin()?,
     };
     if prompt.len() as u64 > MOST_PROMPT {
         return Err(too_long());
@@ -149,6 +160,16 @@ fn read_prompt(given: Option<String>) -> Result<String, Failure> {
         "" => Err(Failure::usage("the prompt is empty; write what you want to know")),
         prompt => Ok(prompt.to_owned()),
     }
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().take(MOST_PROMPT + 1).read_to_end(&mut bytes);
+    read.map_err(|cause| Failure::usage(format!("cannot read the prompt from stdin: {cause}")))?;
+    if bytes.len() as u64 > MOST_PROMPT {
+        return Err(too_long());
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is no UTF-8 text"))
 }
 
 fn too_long() -> Failure {
@@ -401,8 +422,8 @@ mod tests {
 
     #[test]
     fn a_prompt_is_trimmed_and_must_say_something() {
-        assert_eq!(read_prompt(Some(" hi \n".into())).unwrap(), "hi");
-        assert_eq!(read_prompt(Some(" \n".into())).unwrap_err().exit, Exit::Usage);
-        assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1))).unwrap_err().exit, Exit::Usage);
+        assert_eq!(read_prompt(Some(" hi \n".into()), None).unwrap(), "hi");
+        assert_eq!(read_prompt(Some(" \n".into()), None).unwrap_err().exit, Exit::Usage);
+        assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1)), None).unwrap_err().exit, Exit::Usage);
     }
 }
