@@ -83,6 +83,29 @@ fn a_text_that_is_what_was_asked_for_counts() {
 }
 
 #[test]
+fn g39_prose_is_no_reply_even_if_the_schema_requires_nothing() {
+    let schema = json!({"type": "object", "properties": {"nick": {"type": "string"}}});
+    let finish = Finish { schema: Some(schema), ..Finish::default() };
+    let scenario = |answers: Vec<Answer>| {
+        Scenario::new(answers).config(|config| ReactConfig { finish: finish.clone(), ..config }).play()
+    };
+    let ran = scenario(vec![txt(r#"{"nick":"Bob"}"#)]);
+    assert_eq!((ran.requests.len(), ran.outcome()), (1, AgentOutcome::Completed));
+    assert_eq!(ran.state().output, Some(json!({"nick": "Bob"})));
+
+    let ran = scenario(vec![txt("Let me think."), call("c1", FINISH, r#"{"nick":"Bob"}"#)]);
+    assert_eq!(last(&ran, 1), ("user", "Call the tool 'generate_response' to give your reply."));
+    assert_eq!((ran.state().output.as_ref(), ran.state().answer.invalid), (Some(&json!({"nick": "Bob"})), 1));
+
+    let ran = scenario(vec![Answer::stream().text([" "]).end("stop").done(), txt(r#"{"nick":"Bob"}"#)]);
+    assert_eq!((ran.requests.len(), ran.state().output.as_ref()), (2, Some(&json!({"nick": "Bob"}))));
+
+    // A text that gives the response and nothing else gives the value, too.
+    let ran = scenario(vec![txt(r#"{"response":"Nobody has one."}"#)]);
+    assert_eq!((ran.reply(), ran.state().output.as_ref()), ("Nobody has one.", Some(&json!({}))));
+}
+
+#[test]
 fn g39_native_output_is_a_text_that_the_provider_holds_to_the_schema() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt(r#"{"answer":"many"}"#), txt(r#"{"answer":42}"#)];
     let ran = asked(OutputMode::Native, script).play();

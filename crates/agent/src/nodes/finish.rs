@@ -81,7 +81,7 @@ impl<'a> Finishing<'a> {
         let Some(tool) = tool else {
             return match self.of_text() {
                 None => Said::Reply(None),
-                Some(schema) => match read(&spec("the reply", schema), text) {
+                Some(schema) => match read_text(&spec("the reply", schema), text) {
                     Ok(given) => Said::Reply(self.finished(given, Some(text)).output),
                     Err(problem) => Said::Wrong { told: texts::wrong_output(&problem), problem },
                 },
@@ -90,10 +90,14 @@ impl<'a> Finishing<'a> {
         if text.trim().is_empty() && self.schema.is_none() {
             return Said::Reply(None);
         }
-        let wrapped = json!({ RESPONSE: text }).to_string();
-        let as_call = [wrapped.as_str(), text].into_iter().find(|arguments| read(&tool, arguments).is_ok());
+        // Where there is a schema, a text is a reply only if it is one itself: any prose would fit one that requires nothing.
+        let arguments = match self.schema {
+            Some(_) => text.to_owned(),
+            None => json!({ RESPONSE: text }).to_string(),
+        };
+        let as_call = read_text(&tool, &arguments).is_ok().then_some(arguments);
         match as_call.filter(|_| self.finish.convert_text) {
-            Some(arguments) => Said::Call(arguments.to_owned()),
+            Some(arguments) => Said::Call(arguments),
             None => Said::Wrong {
                 problem: format!("a text instead of a call of `{}`", tool.name),
                 told: texts::call_finish(&tool.name),
@@ -289,6 +293,12 @@ fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
         let unwrapped = repaired_call::arguments(text).and_then(|text| check.check(&text).ok());
         unwrapped.ok_or_else(|| error.to_string())
     })
+}
+
+/// The value that an answer gives. One that says nothing gives none, even if nothing is required; arguments may be left out.
+fn read_text(spec: &ToolSpec, text: &str) -> Result<Value, String> {
+    let given = read(spec, text)?;
+    if text.trim().is_empty() { Err("expected an object, got nothing".into()) } else { Ok(given) }
 }
 
 #[cfg(test)]
