@@ -15,12 +15,18 @@ use serde_json::Value;
 pub fn partial_json(text: &str) -> Option<Value> {
     let text = &text[text.find(['{', '['])?..];
     let (mut open, mut in_string, mut escaped) = (Vec::new(), false, false);
+    // Where the last escape begins; of two that are one character, the first.
+    let mut escape = 0;
     // Up to where everything is whole, and what is open there.
     let mut whole = (0, Vec::new());
     for (at, char) in text.char_indices() {
         match char {
             _ if escaped => escaped = false,
-            '\\' if in_string => escaped = true,
+            '\\' if in_string => {
+                escaped = true;
+                let is_second = at == escape + 6 && is_first_half(&text.as_bytes()[escape..]);
+                escape = if is_second { escape } else { at };
+            }
             '"' => in_string = !in_string,
             _ if in_string => {}
             '{' | '[' => {
@@ -42,7 +48,7 @@ pub fn partial_json(text: &str) -> Option<Value> {
     }
     let ends_whole = text.trim_end().ends_with('"');
     let growing = match in_string {
-        true => closed(without_escape(text, escaped), "\"", &open),
+        true => closed(without_escape(text, escape), "\"", &open),
         false if ends_whole && !open.is_empty() => closed(text, "", &open),
         false => None,
     };
@@ -54,15 +60,21 @@ fn closed(text: &str, quote: &str, open: &[char]) -> Option<Value> {
     serde_json::from_str(&format!("{text}{quote}{ends}")).ok()
 }
 
-/// The text without an escape at its end that is not whole.
-fn without_escape(text: &str, escaped: bool) -> &str {
-    if escaped {
-        return &text[..text.len() - 1];
-    }
-    match text.rfind("\\u") {
-        Some(at) if text.len() - at < 6 => &text[..at],
-        _ => text,
-    }
+/// The text without the character at its end whose escape, which begins at `escape`, is not whole.
+fn without_escape(text: &str, escape: usize) -> &str {
+    let last = &text.as_bytes()[escape..];
+    let length = match last {
+        [b'\\', b'u', ..] if is_first_half(last) => 12,
+        [b'\\', b'u', ..] => 6,
+        [b'\\', ..] => 2,
+        _ => 0,
+    };
+    if last.len() < length { &text[..escape] } else { text }
+}
+
+/// Whether an escape is the first half of a character, behind which the other one is to come.
+fn is_first_half(escape: &[u8]) -> bool {
+    matches!(escape, [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a' | b'A' | b'b' | b'B', ..])
 }
 
 #[cfg(test)]
@@ -86,6 +98,24 @@ mod tests {
             }
         }
         assert_eq!(partial_json(&text), Some(whole));
+    }
+
+    #[test]
+    fn a_text_never_shrinks_whatever_is_escaped_in_it() {
+        for (text, whole) in [
+            (r#"["C:\\users\\\u0041", 1]"#, "C:\\users\\A"),
+            (r#"["C:\\ud83d", 1]"#, "C:\\ud83d"),
+            (r#"["hi \ud83d\ude00\uD83D\uDE00! \n\u00e9", 1]"#, "hi \u{1f600}\u{1f600}! \n\u{e9}"),
+        ] {
+            let mut seen = String::new();
+            for at in 2..text.len() - 4 {
+                let Some(Value::Array(value)) = partial_json(&text[..at]) else { panic!("{}", &text[..at]) };
+                let value = value[0].as_str().unwrap();
+                assert!(value.starts_with(&seen), "{seen} before {value}");
+                seen = value.to_owned();
+            }
+            assert_eq!(seen, whole);
+        }
     }
 
     fn is_part(part: &Value, whole: &Value) -> bool {
