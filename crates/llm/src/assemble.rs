@@ -126,10 +126,28 @@ impl Assembler {
         self.finish.is_some()
     }
 
-    /// The message as far as it has arrived, for whoever keeps the text of an interrupted answer.
-    pub fn partial(&self) -> Message {
+    /// The text as far as it has arrived.
+    pub fn text(&self) -> &str {
+        &self.content
+    }
+
+    /// The names and the arguments of the calls as far as they have arrived, in the order of [`partial`](Self::partial).
+    pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
+        let calls = self.in_order().into_iter();
+        calls.map(|call| (call.name.as_deref().unwrap_or_default(), call.arguments.as_str()))
+    }
+
+    fn in_order(&self) -> Vec<&PartialCall> {
         let mut calls: Vec<&PartialCall> = self.calls.iter().filter(|call| !call.is_empty()).collect();
         calls.sort_by_key(|call| call.index);
+        calls
+    }
+
+    /// The message as far as it has arrived, for whoever keeps the text of an interrupted answer.
+    ///
+    /// Copies all of it; [`text`](Self::text) and [`calls`](Self::calls) do not, for whoever looks at every piece.
+    pub fn partial(&self) -> Message {
+        let calls = self.in_order();
         let mut ids = Ids::reserving(&calls);
         let calls = calls.into_iter().map(|call| ToolCall {
             id: ids.take(call.id.as_deref()),
@@ -234,7 +252,11 @@ mod tests {
         let mut answer = Assembler::new();
         pieces.into_iter().for_each(|piece| answer.push(&piece));
         answer.push(&Delta::Finish(FinishReason::ToolCalls));
+        let seen: Vec<_> =
+            answer.calls().map(|(name, arguments)| (name.to_owned(), arguments.to_owned())).collect();
         let calls = answer.finish().unwrap().message.tool_calls;
+        let whole: Vec<_> = calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
+        assert_eq!(seen, whole);
         calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
     }
 
@@ -338,7 +360,7 @@ mod tests {
     fn an_answer_without_a_finish_reason_is_truncated() {
         let mut answer = Assembler::new();
         answer.push(&Delta::Text("Hel".into()));
-        assert_eq!(answer.partial(), Message::assistant("Hel"));
+        assert_eq!((answer.partial(), answer.text()), (Message::assistant("Hel"), "Hel"));
         assert_eq!(answer.finish().unwrap_err().kind, ModelErrorKind::TruncatedStream);
     }
 }

@@ -33,6 +33,7 @@ mod memory;
 mod memory_stores;
 mod messages;
 mod neighbours;
+mod partial_output;
 mod parts;
 mod presets;
 mod property;

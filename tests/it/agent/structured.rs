@@ -193,20 +193,6 @@ fn g39_as_many_retries_as_there_may_be() {
     }
 }
 
-#[test]
-fn what_has_come_of_the_output_is_told_while_it_is_written() {
-    let list = json!({"type": "array", "items": {"type": "string"}});
-    let finish = Finish { schema: Some(list), ..Finish::default() };
-    let pieces = [r#"{"result":["a"#, r#"b","#, r#" "c"]}"#];
-    let script = [Answer::stream().call(0, "c1", FINISH, pieces).end("tool_calls").done()];
-    let ran = Scenario::new(script).config(|config| ReactConfig { finish, ..config }).play();
-    assert_eq!(
-        ran.events().split(" tool_start").next().unwrap(),
-        r#"a▸ +output_partial{["a"]} +output_partial{["ab"]} +output_partial{["ab","c"]} ◂a"#
-    );
-    assert_eq!(ran.state().output, Some(json!(["ab", "c"])));
-}
-
 #[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
 struct City {
     name: String,

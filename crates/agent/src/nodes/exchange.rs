@@ -98,7 +98,7 @@ impl Exchange<'_> {
         let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
         let mut asked = Asked::new(message.clone());
-        let mut progress = Progress::new(deps, state);
+        let mut progress = Progress::new(deps, state, self.call.tools);
         let ended = tokio::select! {
             biased;
             () = cx.cancel().cancelled() => None,

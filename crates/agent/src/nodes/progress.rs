@@ -11,30 +11,45 @@ use crate::{AgentDeps, AgentState, events};
 pub(super) struct Progress<'a> {
     parts: bool,
     finishing: Finishing<'a>,
+    /// The tool whose call is the reply; `None` if the text is.
+    finish_tool: Option<String>,
+    /// What was said of the text before, if this is the rest of one.
+    begun: &'a str,
     /// How many tools it has named.
     named: usize,
+    /// How long the reply was when it was last read.
+    read: usize,
     /// The reply, as far as it has come.
     output: Option<Value>,
 }
 
-/// Answers that are longer are not read before they are whole: each reading takes the time of the whole answer.
+/// Replies that are longer are not read before they are whole.
 const LONGEST_READ: usize = 64 * 1024;
 
+/// Once it is long, a reply is read again when it has grown by this part of its length: each reading takes the time of the whole.
+const GROWTH: usize = 64;
+
 impl<'a> Progress<'a> {
-    pub(super) fn new(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
+    /// Nothing yet of an answer that may have tool calls, or may not.
+    pub(super) fn new(deps: &'a AgentDeps, state: &'a AgentState, had_tools: bool) -> Self {
         let finishing = Finishing::of(&deps.config, state);
-        Self { parts: deps.config.parts, finishing, named: 0, output: None }
+        let finish_tool = finishing.tool().filter(|_| had_tools).map(|tool| tool.name);
+        let begun = state.messages.last().filter(|_| state.answer.continuing);
+        let begun = begun.map_or("", |message| &message.content);
+        Self { parts: deps.config.parts, finishing, finish_tool, begun, named: 0, read: 0, output: None }
     }
 
     /// Whether whoever listens was told of something that goes away with the attempt.
     pub(super) fn has_told(&self) -> bool {
-        self.named > 0
+        self.named > 0 || self.output.is_some()
     }
 
     /// Tells what is new with the last piece, which `answer` has already.
     pub(super) fn tell(&mut self, delta: &Delta, answer: &Assembler, message: &str, cx: &Cx) {
         match delta {
-            Delta::AttemptDiscarded { .. } => (self.named, self.output) = (0, None),
+            Delta::AttemptDiscarded { .. } => (self.named, self.read, self.output) = (0, 0, None),
+            // The text was no reply but calls.
+            Delta::TextCalls { .. } => (self.read, self.output) = (0, None),
             Delta::ToolCall { .. } => {
                 if self.parts {
                     self.tell_parts(answer, message, cx);
@@ -47,10 +62,12 @@ impl<'a> Progress<'a> {
     }
 
     fn tell_parts(&mut self, answer: &Assembler, message: &str, cx: &Cx) {
-        let calls = answer.partial().tool_calls;
-        let named = calls.iter().take_while(|call| !call.name.is_empty()).count();
-        for (position, call) in calls.iter().enumerate().take(named).skip(self.named) {
-            events::part(cx, &parts::pending(message, position, &call.name, cx));
+        let mut named = 0;
+        for (name, _) in answer.calls().take_while(|(name, _)| !name.is_empty()) {
+            if named >= self.named {
+                events::part(cx, &parts::pending(message, named, name, cx));
+            }
+            named += 1;
         }
         self.named = self.named.max(named);
     }
@@ -59,16 +76,16 @@ impl<'a> Progress<'a> {
         if !self.finishing.has_schema() {
             return;
         }
-        let message = answer.partial();
-        let text = match self.finishing.tool() {
-            Some(tool) => message.tool_calls.into_iter().find(|call| call.name == tool.name),
-            None => None,
+        let (begun, rest) = match &self.finish_tool {
+            Some(tool) => ("", answer.calls().find(|(name, _)| name == tool).map_or("", |(_, given)| given)),
+            None => (self.begun, answer.text()),
         };
-        let text = text.map_or(message.content, |call| call.arguments);
-        if text.len() > LONGEST_READ {
+        let length = begun.len() + rest.len();
+        if length > LONGEST_READ || length <= self.read + self.read / GROWTH {
             return;
         }
-        let output = partial_json(&text).and_then(|given| self.finishing.output(given));
+        self.read = length;
+        let output = partial_json(&[begun, rest].concat()).and_then(|given| self.finishing.output(given));
         if let Some(output) = output.filter(|output| self.output.as_ref() != Some(output)) {
             events::output_partial(cx, &output);
             self.output = Some(output);

@@ -1,0 +1,131 @@
+//! Replies that have a schema, while they are written.
+
+use serde_json::{Value, json};
+use superstep::agent::{AgentOutcome, Finish, LengthPolicy, Limit, OutputMode, ReactConfig};
+use superstep_testing::script::{Answer, call};
+
+use super::{Cancel, Ran, Scenario};
+
+const FINISH: &str = "generate_response";
+
+fn asked(output: OutputMode, schema: Value, answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    let finish = Finish { output, schema: Some(schema), ..Finish::default() };
+    Scenario::new(answers).config(|config| ReactConfig { finish, ..config })
+}
+
+fn items() -> Value {
+    json!({"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]})
+}
+
+/// What was told of the reply, and that it is void.
+fn told(ran: &Ran) -> String {
+    let shown = ran.events();
+    let tells =
+        |event: &&str| event.starts_with("+output_partial") || event.starts_with("+attempt_discarded");
+    shown.split(' ').filter(tells).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn g39_what_has_come_of_the_output_is_told_while_it_is_written() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let pieces = [r#"{"result":["a"#, r#"b","#, r#" "c"]}"#];
+    let answer = Answer::stream().call(0, "c1", FINISH, pieces).end("tool_calls").done();
+    let ran = asked(OutputMode::Tool, list, [answer]).play();
+    assert_eq!(
+        ran.events().split(" tool_start").next().unwrap(),
+        r#"a▸ +output_partial{["a"]} +output_partial{["ab"]} +output_partial{["ab","c"]} ◂a"#
+    );
+    assert_eq!(ran.state().output, Some(json!(["ab", "c"])));
+}
+
+#[test]
+fn g39_a_reply_that_is_a_text_is_told_as_it_comes() {
+    for output in [OutputMode::Native, OutputMode::Prompted] {
+        let pieces = ["```json\n", r#"{"items":["#, r#"1,"#, r#"2]}"#, "\n```"];
+        let ran = asked(output, items(), [Answer::stream().text(pieces).end("stop").done()]).play();
+        let parts = [r#"{"items":[]}"#, r#"{"items":[1]}"#, r#"{"items":[1,2]}"#];
+        assert_eq!(
+            told(&ran),
+            parts.map(|part| format!("+output_partial{{{part}}}")).join(" "),
+            "{output:?}"
+        );
+        assert_eq!(ran.state().output, Some(json!({"items": [1, 2]})));
+    }
+}
+
+#[test]
+fn g39_the_reply_at_the_step_limit_is_told_as_it_comes() {
+    for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
+        let reply = Answer::stream().text([r#"{"items":["a"#, r#"b"]}"#]).end("stop").done();
+        let ran = asked(output, items(), [call("c1", "echo", r#"{"x":"1"}"#), reply])
+            .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })
+            .play();
+        let parts = [r#"{"items":["a"]}"#, r#"{"items":["ab"]}"#];
+        assert_eq!(
+            told(&ran),
+            parts.map(|part| format!("+output_partial{{{part}}}")).join(" "),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_reply_that_is_continued_is_told_from_its_beginning() {
+    let first = Answer::stream().text([r#"{"items":[{"name":"a"},"#]).end("length").done();
+    let rest = Answer::stream().text([r#"{"name":"b"}"#, "]}"]).end("stop").done();
+    let ran = asked(OutputMode::Native, items(), [first, rest])
+        .config(|config| ReactConfig {
+            length: LengthPolicy::Continue { max: 3, prompt: "continue".into() },
+            ..config
+        })
+        .play();
+    let (one, two) = (r#"{"items":[{"name":"a"}]}"#, r#"{"items":[{"name":"a"},{"name":"b"}]}"#);
+    assert_eq!(told(&ran), [one, two].map(|part| format!("+output_partial{{{part}}}"))[..].join(" "));
+    assert_eq!(ran.state().output, Some(json!({"items": [{"name": "a"}, {"name": "b"}]})));
+}
+
+#[test]
+fn what_is_said_before_another_call_is_no_part_of_the_reply() {
+    let chat = Answer::stream().text([r#"I'll send {"items":[1]}."#]);
+    let answer = chat.call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done();
+    let ran = asked(OutputMode::Tool, items(), [answer, call("c2", FINISH, r#"{"items":[2]}"#)]).play();
+    assert_eq!(told(&ran), r#"+output_partial{{"items":[2]}}"#);
+}
+
+#[test]
+fn what_was_told_of_an_attempt_that_is_discarded_is_void() {
+    let began =
+        |end: fn(Answer) -> Answer| end(Answer::stream().call(0, "c1", FINISH, [r#"{"items":["tea"#]));
+    let (part, void) = (r#"+output_partial{{"items":["tea"]}}"#, "+attempt_discarded{1}");
+    // Asked again, it is told anew, also what is the same.
+    let whole = call("c2", FINISH, r#"{"items":["tea"]}"#);
+    let ran = asked(OutputMode::Tool, items(), [began(|answer| answer.cut()), whole]).play();
+    assert_eq!(told(&ran), [part, void, part].join(" "));
+    // The last attempt is followed by none, and a turn that is cancelled has no other.
+    let mut last = asked(OutputMode::Tool, items(), [began(|answer| answer.cut())]);
+    last.config.retry.max_attempts = 1;
+    let ran = last.play();
+    assert_eq!((told(&ran), ran.outcome()), ([part, void].join(" "), AgentOutcome::LlmError));
+    let slow = began(|answer| answer.delay(100).end("tool_calls").done());
+    let ran = Scenario { cancel: Cancel::At(50), ..asked(OutputMode::Tool, items(), [slow]) }.play_here();
+    assert_eq!((told(&ran), ran.outcome()), ([part, void].join(" "), AgentOutcome::Cancelled));
+}
+
+#[test]
+fn a_long_reply_is_told_in_larger_steps_and_one_that_is_too_long_not_at_all() {
+    let reply = |length: usize| {
+        let pieces = (0..length).map(|_| "0123456789abcdef");
+        let pieces = [r#"{"items":[""#].into_iter().chain(pieces).chain([r#""]}"#]);
+        let answer = Answer::stream().call(0, "c1", FINISH, pieces).end("tool_calls").done();
+        let ran = asked(OutputMode::Tool, items(), [answer]).play_here();
+        let of_output = ran.turn().told.iter().filter(|told| told.name == "output_partial");
+        let longest = of_output.clone().map(|told| told.data.to_string().len()).max();
+        assert_eq!(ran.state().output.as_ref().unwrap()["items"][0].as_str().unwrap().len(), 16 * length);
+        (of_output.count(), longest.unwrap())
+    };
+    // 16 bytes are a 64th of 1 KiB.
+    assert_eq!(reply(32).0, 33);
+    let (told, longest) = reply(6_000);
+    assert!((200..600).contains(&told), "{told}");
+    assert!((62 * 1024..66 * 1024).contains(&longest), "{longest}");
+}
