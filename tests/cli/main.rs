@@ -23,6 +23,7 @@ mod secrets;
 mod show;
 mod steer;
 mod stop;
+mod structured;
 #[cfg(unix)]
 mod terminal;
 mod tools;

@@ -32,7 +32,7 @@ Environment:
 
 Exit codes:
     0  done; also if the step limit or a loop ended the turn, with an answer or an explanation
-    1  the run failed, or the output could not be written
+    1  the run failed, its reply does not fit its schema, or the output could not be written
     2  wrong command line, prompt or setting
     3  the model could not be asked
     4  the database, or the memory, cannot be opened, read or written

@@ -14,7 +14,7 @@ use superstep::{CheckpointError, RunError, chain};
 pub(crate) enum Exit {
     /// It is done.
     Ok = 0,
-    /// The run failed, or its output could not be written.
+    /// The run failed, its reply does not fit its schema, or its output could not be written.
     Failed = 1,
     /// The command line, the prompt or a setting makes no sense.
     Usage = 2,

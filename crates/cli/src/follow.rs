@@ -112,8 +112,23 @@ impl Setup<'_> {
             }
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => say(&format!("interrupted; {resume}")),
             (AgentOutcome::AwaitingApproval, _) => say(&self.waits(waiting)),
-            (_, Ok(())) => {
+            (outcome, Ok(())) => {
                 let more = self.command("run", &["--thread", self.thread().as_str()]);
+                if self.has_schema() && end.state.output.is_none() {
+                    let problem = match outcome {
+                        AgentOutcome::InvalidOutput => {
+                            format!("the reply does not fit its schema: {}", end.state.output_problem)
+                        }
+                        other => format!(
+                            "the turn ended without a reply that fits its schema ({})",
+                            other.as_str()
+                        ),
+                    };
+                    return Err(Failure::new(
+                        Exit::Failed,
+                        format!("{problem}\nask again with: {more} \"...\""),
+                    ));
+                }
                 output.note(&format!("ask more with: {more} \"...\""));
             }
             (_, Err(_)) => {}

@@ -366,6 +366,11 @@ impl<'a> Setup<'a> {
         &self.basis.thread
     }
 
+    /// Whether a reply is to have a value.
+    pub(crate) fn has_schema(&self) -> bool {
+        self.basis.config.finish.schema.is_some()
+    }
+
     pub(crate) fn choice(&self) -> &Choice {
         &self.basis.choice
     }

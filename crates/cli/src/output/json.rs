@@ -4,10 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep::{
-    NodeName,
-    agent::{AgentOutcome, Metadata},
-};
+use superstep::{NodeName, agent::Metadata};
 
 use super::{End, Output, printable};
 
@@ -28,7 +25,11 @@ struct Final<'a> {
     final_reply: &'a str,
     metadata: Metadata,
     thread: &'a str,
-    outcome: AgentOutcome,
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a Value>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    output_problem: &'a str,
 }
 
 #[derive(Serialize)]
@@ -71,9 +72,11 @@ impl<W: Write> Output for Json<W> {
     }
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {
-        let End { thread, state, outcome, .. } = *end;
-        let (final_reply, metadata) = (state.final_reply.as_str(), end.metadata());
-        self.line("final", Final { final_reply, metadata, thread, outcome })
+        let End { thread, state, .. } = *end;
+        let (outcome, metadata) = (end.outcome.as_str(), end.metadata());
+        let (final_reply, output_problem) = (state.final_reply.as_str(), state.output_problem.as_str());
+        let output = state.output.as_ref();
+        self.line("final", Final { final_reply, metadata, thread, outcome, output, output_problem })
     }
 }
 
@@ -82,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use superstep::agent::AgentState;
+    use superstep::agent::{AgentOutcome, AgentState};
 
     use super::*;
 
