@@ -121,6 +121,8 @@ async fn results_are_texts_and_errors_of_the_server_are_errors_of_the_tool() {
     assert_eq!(call(&server, "small_say", json!({"what": "hi"})).await.unwrap(), "hi no key no greeting");
     let failed = call(&server, "small_fail", json!({})).await.unwrap_err();
     assert_eq!(failed, ToolError::failed("it went wrong"));
+    let flood = call(&server, "small_fail", json!({"with": "a flood"})).await.unwrap_err().to_string();
+    assert!(flood.starts_with("00000") && flood.ends_with("0\n[truncated 51424 bytes]"), "{}", flood.len());
 }
 
 #[tokio::test]
@@ -218,6 +220,28 @@ async fn a_server_that_cannot_be_used_says_why() {
     assert!(silent.starts_with("MCP server `x`: it said nothing for 300 ms"), "{silent}");
     let error = McpServer::connect("x", McpConfig::http("http://127.0.0.1:1/mcp")).await.unwrap_err();
     assert!(matches!(error, McpError::Connect { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() {
+    let variable = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let refused = async |script: &str| {
+        let mut config = McpConfig::program("sh", ["-c", script]);
+        let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+        env.insert("TOKEN".into(), "ghp_5ecret".into());
+        env.insert("KEY".into(), "key ${CARGO_MANIFEST_DIR}".into());
+        McpServer::connect("x", config).await.unwrap_err().to_string()
+    };
+    let said = refused(r#"echo "bad $TOKEN, $KEY, ${KEY#key }" >&2; exit 3"#).await;
+    assert!(said.ends_with("; it said: bad $TOKEN, $KEY, $CARGO_MANIFEST_DIR"), "{said}");
+    // Also where only the end of it is among the last words.
+    let end = &variable[variable.len() - 4..];
+    for surplus in 1980..2020 {
+        let said = refused(&format!(r#"echo "$KEY$TOKEN" >&2; printf %0{surplus}d 0 >&2; exit 3"#)).await;
+        let (_, words) = said.split_once("; it said: ").unwrap();
+        let has_secret = words.contains("cret") || words.contains(end);
+        assert!(words.ends_with("0000") && !has_secret, "{surplus}: {words}");
+    }
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use rmcp::{
 use tokio::{io::AsyncReadExt, process::ChildStderr, task::JoinHandle, time::timeout};
 
 use crate::{
-    McpConfig, Place,
+    McpConfig, Place, content,
     heard::{Ears, Heard, Overheard},
 };
 
@@ -52,6 +52,12 @@ const HANDED_ON: [&str; 14] = [
 /// How much of what a program said on stderr is kept, in bytes.
 const LAST_WORDS: usize = 2_000;
 
+/// How much of what a server says is wrong is passed on, in bytes.
+pub(crate) const LONGEST_PROBLEM: usize = 2_000;
+
+/// Values that are shorter are no secrets, and would cut ordinary words.
+const SHORTEST_SECRET: usize = 4;
+
 /// How long a program that failed may take to close its stderr.
 const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -78,7 +84,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
     let ears = Arc::new(Ears::new(heard));
     match &config.place {
         Place::Program { command, args, env, cwd } => {
-            let env = looked_up(env)?;
+            let (env, secrets) = looked_up(env)?;
             if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
                 return Err(format!("there is no folder `{}` to work in", cwd.display()));
             }
@@ -87,17 +93,18 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 std::io::ErrorKind::NotFound => format!("there is no program `{command}`"),
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
-            let last_words = LastWords::of(stderr);
+            let last_words = LastWords::of(stderr, secrets.longest());
             let transport = Overheard { transport, ears: ears.clone() };
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
-                Err(problem) => Err(last_words.after(problem).await),
+                Err(problem) => Err(last_words.after(secrets.short(problem), &secrets).await),
             }
         }
         Place::Http { url, headers } => {
             let mut read = HashMap::new();
-            for (name, value) in looked_up(headers)? {
+            let (headers, secrets) = looked_up(headers)?;
+            for (name, value) in headers {
                 let bad = |_| format!("header `{name}` has a name or a value that HTTP does not allow");
                 let header: HeaderName = name.parse().map_err(|_| bad(()))?;
                 let mut value: HeaderValue = value.parse().map_err(|_| bad(()))?;
@@ -110,7 +117,8 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
             transport.retry_config = Arc::new(Reconnects);
             let transport = StreamableHttpClientTransport::from_config(transport);
             let transport = Overheard { transport, ears: ears.clone() };
-            in_time(config.start_timeout, serve_client(ears, transport)).await
+            let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
+            served.map_err(|problem| secrets.short(problem))
         }
     }
 }
@@ -125,14 +133,52 @@ async fn in_time<E: std::fmt::Display>(
     }
 }
 
-/// The values with the variables of this program's environment that they name.
-fn looked_up(values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, String> {
-    let look_up = |(name, value): (&String, &String)| {
-        let found = shellexpand::env(value)
+/// The values with the variables of this program's environment that they name, and what is secret about them.
+fn looked_up(values: &BTreeMap<String, String>) -> Result<(Vec<(String, String)>, Secrets), String> {
+    let mut secrets = Secrets::default();
+    let mut found = Vec::new();
+    for (name, value) in values {
+        let look_up = |variable: &str| {
+            let value = env::var(variable)?;
+            if !HANDED_ON.contains(&variable) {
+                secrets.add(&value, variable);
+            }
+            Ok::<_, env::VarError>(Some(value))
+        };
+        let whole = shellexpand::env_with_context(value, look_up)
             .map_err(|error| format!("`{name}` needs the environment variable `{}`", error.var_name))?;
-        Ok((name.clone(), found.into_owned()))
-    };
-    values.iter().map(look_up).collect()
+        secrets.add(&whole, name);
+        found.push((name.clone(), whole.into_owned()));
+    }
+    Ok((found, secrets))
+}
+
+/// What a configuration gives a server, which may be secret: each value, and the name that stands for it where a server says it.
+#[derive(Default)]
+struct Secrets(Vec<(String, String)>);
+
+impl Secrets {
+    fn add(&mut self, value: &str, name: &str) {
+        if value.len() >= SHORTEST_SECRET {
+            self.0.push((value.to_owned(), format!("${name}")));
+            // One may be a part of another one.
+            self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        }
+    }
+
+    /// How many bytes the longest has.
+    fn longest(&self) -> usize {
+        self.0.first().map_or(0, |(value, _)| value.len())
+    }
+
+    /// What a server says is wrong, cut when no secret is in it any more.
+    fn short(&self, problem: String) -> String {
+        content::cut(self.hide_in(problem), LONGEST_PROBLEM)
+    }
+
+    fn hide_in(&self, text: String) -> String {
+        self.0.iter().fold(text, |text, (value, name)| text.replace(value, name))
+    }
 }
 
 /// Starts a program in a group of processes of its own: what it starts itself is killed with it, and a Ctrl-C is not for it. If
@@ -160,11 +206,14 @@ fn spawn(
 struct LastWords {
     kept: Arc<Mutex<VecDeque<u8>>>,
     listening: Option<JoinHandle<()>>,
+    /// How many bytes are kept, so that no secret stands across the beginning of those that are told.
+    most: usize,
 }
 
 impl LastWords {
-    /// Listens until the program closes its stderr.
-    fn of(stderr: Option<ChildStderr>) -> Self {
+    /// Listens until the program closes its stderr, on which it may say secrets of at most this length.
+    fn of(stderr: Option<ChildStderr>, longest: usize) -> Self {
+        let most = LAST_WORDS + longest;
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let listen = |mut stderr: ChildStderr| {
             let kept = kept.clone();
@@ -173,23 +222,27 @@ impl LastWords {
                 while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
                     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                     kept.extend(&buffer[..read]);
-                    let surplus = kept.len().saturating_sub(LAST_WORDS);
+                    let surplus = kept.len().saturating_sub(most);
                     kept.drain(..surplus);
                 }
             })
         };
         let listening = stderr.map(listen);
-        Self { kept, listening }
+        Self { kept, listening, most }
     }
 
     /// The problem, and what the program said before it. By now it ended, or was ended.
-    async fn after(self, problem: String) -> String {
+    async fn after(self, problem: String, secrets: &Secrets) -> String {
         if let Some(listening) = self.listening {
             let _ = timeout(WORDS_TIMEOUT, listening).await;
         }
         let words: Vec<u8> =
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        match String::from_utf8_lossy(&words).trim() {
+        let shown = secrets.hide_in(String::from_utf8_lossy(&words).into_owned());
+        // What is kept may begin in the middle of a secret.
+        let surplus = if words.len() < self.most { 0 } else { secrets.longest() };
+        let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(LAST_WORDS)));
+        match shown[surplus..].trim() {
             "" => problem,
             words => format!("{problem}; it said: {words}"),
         }

@@ -4,7 +4,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use superstep_llm::ToolError;
 
 /// The most bytes of one result; what an agent does about shorter ones is its own choice.
-const MOST: usize = 1 << 20;
+pub(crate) const MOST: usize = 1 << 20;
 
 /// The result as text: texts as they are, and a note in the place of everything else.
 ///
@@ -15,7 +15,7 @@ pub(crate) fn text(result: CallToolResult) -> Result<String, ToolError> {
     if let (true, Some(structured)) = (parts.is_empty(), &result.structured_content) {
         parts.push(structured.to_string());
     }
-    let text = cut(parts.join("\n"));
+    let text = cut(parts.join("\n"), MOST);
     match result.is_error {
         Some(true) => Err(ToolError::failed(text)),
         _ => Ok(text),
@@ -49,10 +49,11 @@ fn bytes(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > MOST {
-        let omitted = text.len() - text.floor_char_boundary(MOST);
-        text.truncate(text.floor_char_boundary(MOST));
+/// So many bytes of a text of the server at the most.
+pub(crate) fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let omitted = text.len() - text.floor_char_boundary(most);
+        text.truncate(text.floor_char_boundary(most));
         text.push_str(&format!("\n[truncated {omitted} bytes]"));
     }
     text

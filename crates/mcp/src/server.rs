@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use crate::{
     McpConfig,
-    connection::{Connection, connect},
+    connection::{Connection, LONGEST_PROBLEM, connect},
+    content,
     heard::Heard,
     names::names,
     tool::McpTool,
@@ -279,7 +280,8 @@ async fn list(connection: &Connection) -> Result<Vec<RemoteTool>, String> {
     let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
     loop {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = connection.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
+        let page = connection.list_tools(Some(page)).await;
+        let page = page.map_err(|error| content::cut(error.to_string(), LONGEST_PROBLEM))?;
         tools.extend(page.tools);
         if tools.len() > MOST_TOOLS {
             return Err(format!("it has more than {MOST_TOOLS}"));

@@ -50,7 +50,7 @@ impl McpTool {
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<String, ToolError> {
         let server = &self.link.name;
-        let failed = |why: String| Err(ToolError::failed(why));
+        let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
         let connection = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
