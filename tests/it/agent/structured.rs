@@ -266,6 +266,43 @@ fn a_value_of_a_type_that_has_itself_in_it_and_is_no_object() {
 }
 
 #[test]
+fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
+    struct Named {
+        name: String,
+        #[serde(flatten)]
+        rest: BTreeMap<String, u32>,
+    }
+    let counts = BTreeMap::from([("request".to_owned(), 1), ("response".to_owned(), 2)]);
+    paused(async {
+        for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
+            let config = || {
+                let preset = super::preset();
+                ReactConfig { finish: Finish { output, ..preset.finish }, ..preset }
+            };
+            let answer = |given: &str| match output {
+                OutputMode::Tool => finish("c1", given),
+                _ => txt(given),
+            };
+            let (agent, _) = agent(config(), [answer(r#"{"result":{"request":1,"response":2}}"#)]);
+            let given: BTreeMap<String, u32> =
+                agent.extract("count the words", RunConfig::thread("t")).await.unwrap();
+            assert_eq!(given, counts, "{output:?}");
+
+            let entries = r#"{"result":{"name":"n","request":1,"response":2}}"#;
+            let (agent, _) = self::agent(config(), [answer(entries)]);
+            let given: Named = agent.extract("count the words", RunConfig::thread("t")).await.unwrap();
+            assert_eq!(given, Named { name: "n".into(), rest: counts.clone() }, "{output:?}");
+        }
+    });
+    // Where more fields are not forbidden, a text may have one of this name, too.
+    let ran = asked(OutputMode::Native, [txt(r#"{"answer":42,"response":2}"#)]).play();
+    assert_eq!(ran.state().output, Some(json!({"answer": 42, "response": 2})));
+}
+
+#[test]
 fn g39_a_value_of_a_type_that_is_no_object() {
     paused(async {
         let (agent, _) = agent(super::preset(), [finish("c1", r#"{"result":[1,2]}"#)]);

@@ -110,17 +110,18 @@ impl<'a> Finishing<'a> {
         self.schema.is_some()
     }
 
-    /// What a reply that is not whole yet gives.
-    pub(super) fn output(&self, given: Value) -> Option<Value> {
+    /// What a reply that is not whole yet gives: a call's, or a text's.
+    pub(super) fn output(&self, given: Value, is_text: bool) -> Option<Value> {
         let is_there = !self.schema.is_some_and(wraps) || given.get(RESULT).is_some();
-        if is_there { self.finished(given, None).output } else { None }
+        if is_there { self.finished(given, is_text.then_some("")).output } else { None }
     }
 
     fn finished(&self, given: Value, text: Option<&str>) -> Finished {
         let Value::Object(mut fields) = given else { return Finished { reply: String::new(), output: None } };
         let own_response = self.schema.is_some_and(|schema| !wraps(schema) && has_field(schema, RESPONSE));
         let response = fields.get(RESPONSE).and_then(Value::as_str).map(str::to_owned);
-        if !own_response {
+        // In a text nobody puts it beside the fields.
+        if !own_response && text.is_none() {
             fields.remove(RESPONSE);
         }
         let output = self.schema.map(|schema| match wraps(schema) {
@@ -191,14 +192,10 @@ fn parameters(schema: Option<&Value>) -> Value {
     schema
 }
 
-/// The schema as one of fields: what is none becomes the field `result`.
+/// The schema as one of named fields: what is none becomes the field `result`.
 fn text_schema(schema: &Value) -> Value {
     if !wraps(schema) {
-        let mut schema = schema.clone();
-        if let Some(schema) = schema.as_object_mut() {
-            schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-        }
-        return schema;
+        return schema.clone();
     }
     let mut inner = schema.clone();
     let mut definitions = Map::new();
@@ -272,9 +269,13 @@ fn is_own(path: &str) -> bool {
     path.is_empty() || (path.starts_with('/') && !is_definition)
 }
 
-/// Whether what the schema describes is no object with fields.
+/// Whether what the schema describes is something else than an object of the fields that it names. A map is: it may have an entry
+/// of any name, so that nothing can stand beside them.
 fn wraps(schema: &Value) -> bool {
-    schema.get("type").and_then(Value::as_str) != Some("object")
+    let names = schema.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
+    let is_open = schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
+    let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
+    !is_object || !names || is_open || schema.get("patternProperties").is_some()
 }
 
 fn has_field(schema: &Value, name: &str) -> bool {

@@ -85,7 +85,8 @@ impl<'a> Progress<'a> {
             return;
         }
         self.read = length;
-        let output = partial_json(&[begun, rest].concat()).and_then(|given| self.finishing.output(given));
+        let output = partial_json(&[begun, rest].concat())
+            .and_then(|given| self.finishing.output(given, self.finish_tool.is_none()));
         if let Some(output) = output.filter(|output| self.output.as_ref() != Some(output)) {
             events::output_partial(cx, &output);
             self.output = Some(output);
