@@ -153,6 +153,31 @@ fn g39_the_call_at_the_step_limit_carries_the_schema() {
 }
 
 #[test]
+fn g39_however_a_turn_ends_at_its_limit_it_is_asked_for_json() {
+    use superstep::agent::{AtLimit, LimitUnit};
+    let fixed = AtLimit::Fixed("Max iterations reached.".into());
+    let reminder = AtLimit::Reminder("last call".into());
+    for (at, unit, max) in [
+        (fixed, LimitUnit::ToolRounds, 1),
+        (AtLimit::LastMessage, LimitUnit::ToolRounds, 1),
+        (AtLimit::NoToolsCall { hint: None }, LimitUnit::ToolRounds, 1),
+        (reminder, LimitUnit::ModelCalls, 2),
+    ] {
+        let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
+        let limit = Limit { max, unit, at: at.clone() };
+        let ran = asked(OutputMode::Tool, script).config(|config| ReactConfig { limit, ..config }).play();
+        for request in &ran.requests[1..] {
+            let messages = request["messages"].to_string();
+            assert_eq!(request.get("tools"), None, "{at:?}");
+            assert_eq!(messages.contains("last call"), matches!(at, AtLimit::Reminder(_)), "{at:?}");
+            assert!(messages.contains("JSON Schema"), "{at:?}: {messages}");
+        }
+        assert_eq!(ran.state().output, Some(json!({"answer": 42})), "{at:?}");
+        assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::Limit, r#"{"answer":42}"#));
+    }
+}
+
+#[test]
 fn g39_a_summary_at_the_limit_carries_the_schema_and_its_hint() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
     let ran = Scenario::new(script).config(|_| {

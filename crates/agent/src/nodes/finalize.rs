@@ -4,7 +4,7 @@ use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role};
 
 use super::{
-    finish::{INVALID, response},
+    finish::{Finishing, INVALID, response},
     memory_trigger::make_sure,
 };
 use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, texts};
@@ -16,10 +16,11 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     let config = &deps.config;
     let outcome = outcome(&state.stop_reason);
     let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
-    let reply = match (outcome, &config.limit.at, halt) {
+    let at_limit = (!Finishing::of(config, &state).has_schema()).then_some(&config.limit.at);
+    let reply = match (outcome, at_limit, halt) {
         (_, _, Some(halt)) => halt.clone(),
-        (AgentOutcome::Limit, AtLimit::Fixed(reply), _) => reply.clone(),
-        (AgentOutcome::Limit, AtLimit::LastMessage, _) => {
+        (AgentOutcome::Limit, Some(AtLimit::Fixed(reply)), _) => reply.clone(),
+        (AgentOutcome::Limit, Some(AtLimit::LastMessage), _) => {
             // Without any step the last message is the user's own.
             let last = state.messages.last().filter(|last| last.role != Role::User);
             last.map(|last| last.content.clone()).unwrap_or_default()

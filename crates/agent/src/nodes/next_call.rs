@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::budget::Spent;
+use super::{budget::Spent, finish::Finishing};
 use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig};
 
 /// What the agent node does next.
@@ -58,11 +58,16 @@ impl<'a> NextCall<'a> {
             return Plan::Call(call);
         }
         let left = config.limit.left(state.current_step, state.llm_calls);
+        let mut without_tools = |hint: Option<&'a str>| {
+            (call.tools, call.reason) = (false, "max_steps");
+            call.hints.extend(hint.map(Cow::from));
+        };
+        let has_schema = Finishing::of(config, state).has_schema();
         match &config.limit.at {
-            AtLimit::NoToolsCall { hint } if left == 0 => {
-                (call.tools, call.reason) = (false, "max_steps");
-                call.hints.extend(hint.as_deref().map(Cow::from));
-            }
+            AtLimit::NoToolsCall { hint } if left == 0 => without_tools(hint.as_deref()),
+            // No other text would be a reply: the model is asked for one.
+            AtLimit::Reminder(reminder) if has_schema && left <= 1 => without_tools(Some(reminder)),
+            AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
             AtLimit::Reminder(reminder) if left == 1 => {
                 (call.last, call.reason) = (true, "max_steps");
                 call.hints.push(reminder.into());
