@@ -272,6 +272,41 @@ fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
 }
 
+#[test]
+fn g39_an_integer_that_its_type_does_not_have_is_told() {
+    paused(async {
+        let script =
+            [finish("c1", r#"{"name":"a","inhabitants":5000000000}"#), finish("c2", r#"{"name":"a"}"#)];
+        let (agent, _) = agent(super::preset(), script);
+        agent.extract::<City>("the second city?", RunConfig::thread("t")).await.unwrap();
+        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let told = &state.messages.iter().find(|message| message.tool_call_id == "c1").unwrap().content;
+        assert!(told.starts_with("Arguments Validation Error: `inhabitants`: "), "{told}");
+        assert!(told.contains("4294967295"), "{told}");
+    });
+}
+
+#[test]
+fn g39_a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
+    #[derive(Debug, Deserialize, schemars::JsonSchema)]
+    struct Server {
+        #[allow(dead_code, reason = "only its reading counts")]
+        #[schemars(with = "String")]
+        address: std::net::IpAddr,
+    }
+    paused(async {
+        let (agent, _) = agent(super::preset(), [finish("c1", r#"{"address":"here"}"#)]);
+        let error = agent.extract::<Server>("where?", RunConfig::thread("t")).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the reply fits the schema of its type and is no such value: invalid IP address syntax"
+        );
+        let ExtractError::Type { reply, .. } = error else { panic!("{error}") };
+        assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+        assert_eq!(reply.output, Some(json!({"address": "here"})));
+    });
+}
+
 #[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
 enum Expr {
     Num(i64),
