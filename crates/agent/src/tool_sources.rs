@@ -8,6 +8,9 @@ use std::{
 use futures::future::join_all;
 use superstep_llm::{RefreshFuture, ToolRegistry, ToolSource};
 
+/// The most names that a source can make its own: one that goes on making up others gains no more of them.
+const MOST_NAMES: usize = 10_000;
+
 /// The sources of an agent. What is permitted for good is permitted by name, so that no other source may take one over, not
 /// even while its owner is without it.
 pub(crate) struct ToolSources {
@@ -31,8 +34,13 @@ impl ToolSource for ToolSources {
         for (at, source) in self.sources.iter().enumerate() {
             let mut own = ToolRegistry::clone(&source.tools());
             let names: Vec<String> = own.names().map(str::to_owned).collect();
+            let mut room = MOST_NAMES.saturating_sub(owners.values().filter(|owner| **owner == at).count());
             for name in names {
-                if *owners.entry(name.clone()).or_insert(at) != at {
+                let owner = owners.get(&name).copied();
+                if owner.is_none() && room > 0 {
+                    room -= 1;
+                    owners.insert(name, at);
+                } else if owner != Some(at) {
                     own.remove(&name);
                 }
             }
@@ -45,5 +53,75 @@ impl ToolSource for ToolSources {
         Box::pin(async {
             join_all(self.sources.iter().map(|source| source.refresh())).await;
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+    use superstep_llm::{Tool, ToolCx, ToolFuture, ToolSpec};
+
+    use super::*;
+
+    struct Named(ToolSpec);
+
+    impl Tool for Named {
+        fn spec(&self) -> &ToolSpec {
+            &self.0
+        }
+
+        fn call(&self, _: serde_json::Value, _: ToolCx) -> ToolFuture<'_> {
+            Box::pin(async { Ok(String::new().into()) })
+        }
+    }
+
+    fn named(name: &str) -> Arc<dyn Tool> {
+        let parameters = json!({"type": "object"});
+        Arc::new(Named(ToolSpec { name: name.into(), description: String::new(), parameters }))
+    }
+
+    /// Has `kept`, and a thousand tools of other names each time it is asked.
+    #[derive(Default)]
+    struct Renames(AtomicUsize);
+
+    impl ToolSource for Renames {
+        fn tools(&self) -> Arc<ToolRegistry> {
+            let round = self.0.fetch_add(1, Ordering::Relaxed);
+            let mut tools = ToolRegistry::new();
+            tools.insert(named("kept")).unwrap();
+            for n in 0..1_000 {
+                tools.insert(named(&format!("t{round}_{n}"))).unwrap();
+            }
+            Arc::new(tools)
+        }
+
+        fn refresh(&self) -> RefreshFuture<'_> {
+            Box::pin(async {})
+        }
+    }
+
+    struct One;
+
+    impl ToolSource for One {
+        fn tools(&self) -> Arc<ToolRegistry> {
+            let mut tools = ToolRegistry::new();
+            tools.insert(named("one")).unwrap();
+            Arc::new(tools)
+        }
+
+        fn refresh(&self) -> RefreshFuture<'_> {
+            Box::pin(async {})
+        }
+    }
+
+    #[test]
+    fn a_source_that_goes_on_renaming_its_tools_gains_no_more_of_them() {
+        let all = ToolSources::new(vec![Arc::new(Renames::default()), Arc::new(One)]);
+        let counts: Vec<usize> = (0..11).map(|_| all.tools().len()).collect();
+        // `kept`, and `one` of the other source, stay.
+        assert_eq!(counts, [[1_002; 8].as_slice(), &[1_001, 2, 2]].concat());
+        assert_eq!(all.owners.lock().unwrap().len(), MOST_NAMES + 1);
     }
 }
