@@ -133,6 +133,8 @@ async fn a_program_gets_the_variables_that_are_handed_to_it_and_no_others() {
     let home = std::env::var("HOME").unwrap();
     let said = call(&server, "small_say", json!({"what": "hi"})).await.unwrap();
     assert_eq!(said, format!("hi no key home is {home}"));
+    let server = McpServer::connect("small", small.with("GREETING", "pa$$word")).await.unwrap();
+    assert_eq!(call(&server, "small_say", json!({"what": "hi"})).await.unwrap(), "hi no key pa$word");
     let error = McpServer::connect("small", small.with("GREETING", "$SUPERSTEP_NO_SUCH")).await.unwrap_err();
     let wanted = "MCP server `small`: `GREETING` needs the environment variable `SUPERSTEP_NO_SUCH`";
     assert_eq!(error.to_string(), wanted);

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 /// # Units
 /// Times are milliseconds.
 /// # Secrets
-/// The values of `env` and `headers` may name variables of this program's environment, as `$NAME` or `${NAME}`; they are looked
-/// up when the server is connected, so that what is stored of a configuration has the name and not the secret.
+/// The values of `env` and `headers` may name variables of this program's environment, as `$NAME` or `${NAME}`, and have `$$` for
+/// a `$`; they are looked up when the server is connected, so that what is stored of a configuration has the name and not the
+/// secret.
 /// # Errors
 /// Read by [`Deserialize`], it is refused if it has both places or none, or fields that are not its own.
 /// # Example
