@@ -14,7 +14,7 @@ use super::{
     question::{changes, safe},
     read::{binary, is_binary},
     root::{Found, Workspace},
-    store::{Next, replace},
+    store::{NOTED_PREFIX, Next, replace},
 };
 use crate::locks::keep_names;
 
@@ -139,7 +139,7 @@ fn edit_once(
     }
     let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
     journal.check(metadata.len(), &content)?;
-    let next = Next::new(&found, &metadata, &content)?;
+    let next = Next::new(NOTED_PREFIX, &found, &metadata, &content)?;
     journal.note(call, next.path(), &said)?;
     match next.take_place(workspace, &metadata, stop) {
         Ok(()) => {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use superstep_llm::ToolError;
 use tokio_util::sync::CancellationToken;
 
-use super::{grouped, store::PREFIX};
+use super::{grouped, store::NOTED_PREFIX};
 use crate::{
     history::patiently,
     locks::{self, keep_names},
@@ -128,7 +128,7 @@ impl EditJournal {
         }
         for entry in fs::read_dir(self.beside())? {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            if entry.file_name().as_encoded_bytes().starts_with(NOTED_PREFIX.as_bytes()) {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -157,7 +157,7 @@ mod tests {
     use superstep_llm::{Tool, ToolCx};
 
     use super::*;
-    use crate::workspace::{edit::edit_file_once, testing::Place};
+    use crate::workspace::{edit::edit_file_once, store::PREFIX, testing::Place};
 
     /// An edit that could be made twice: what it looks for is still there afterwards.
     fn args() -> Value {
@@ -214,7 +214,7 @@ mod tests {
     async fn a_process_that_stopped_between_note_and_change_has_changed_nothing() {
         let desk = Desk::new();
         let call = EditJournal::name(&["k", "a", "- tea", "- tea\n- milk"]);
-        let next = desk.place.at(&format!("{PREFIX}x"));
+        let next = desk.place.at(&format!("{NOTED_PREFIX}x"));
         fs::write(&next, AFTER).unwrap();
         desk.journal.note(&call, &next, "made").unwrap();
         desk.call("k", args()).await.unwrap();
@@ -279,14 +279,14 @@ mod tests {
     async fn notes_are_understood_where_the_folder_was_moved_to() {
         let desk = Desk::new();
         let call = EditJournal::name(&["k", "a", "- tea", "- tea\n- milk"]);
-        let next = desk.place.at(&format!("{PREFIX}x"));
+        let next = desk.place.at(&format!("{NOTED_PREFIX}x"));
         desk.journal.note(&call, &next, "made").unwrap();
         let note = fs::read_to_string(desk.journal.path(&call)).unwrap();
-        assert_eq!(note, format!(r#"{{"next":"{PREFIX}x","said":"made"}}"#));
+        assert_eq!(note, format!(r#"{{"next":"{NOTED_PREFIX}x","said":"made"}}"#));
         let moved = Desk::new();
         fs::create_dir_all(&moved.journal.folder).unwrap();
         fs::write(moved.journal.path(&call), note).unwrap();
-        fs::write(moved.place.at(&format!("{PREFIX}x")), AFTER).unwrap();
+        fs::write(moved.place.at(&format!("{NOTED_PREFIX}x")), AFTER).unwrap();
         moved.call("k", args()).await.unwrap();
         assert_eq!((moved.read().as_str(), moved.names()), (AFTER, 2));
     }
@@ -295,9 +295,11 @@ mod tests {
     async fn what_was_left_behind_is_cleared_away() {
         let desk = Desk::new();
         desk.call("k", args()).await.unwrap();
-        desk.place.file(&format!("{PREFIX}x"), "half");
+        desk.place.file(&format!("{NOTED_PREFIX}x"), "half");
+        desk.place.file(&format!("{PREFIX}x"), "of an agent that edits a file here");
         desk.journal.clear().unwrap();
         desk.journal.clear().unwrap();
+        fs::remove_file(desk.place.at(&format!("{PREFIX}x"))).unwrap();
         assert_eq!((desk.read().as_str(), desk.names()), (AFTER, 2));
         assert!(!desk.place.dir.path().join("notes").exists());
     }

@@ -18,6 +18,10 @@ use super::{
 /// How the names of files begin that are about to take the place of others.
 pub(super) const PREFIX: &str = ".superstep-edit-";
 
+/// The same of files that a note tells of: whoever clears the notes away removes these, and none of an edit that is being made
+/// without one.
+pub(super) const NOTED_PREFIX: &str = ".superstep-noted-";
+
 /// Puts `content` in the place of a file, if that still is the one whose metadata was read. Permissions are kept.
 pub(super) fn replace(
     workspace: &Workspace,
@@ -26,7 +30,7 @@ pub(super) fn replace(
     content: &str,
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
-    Next::new(found, read, content)?.take_place(workspace, read, stop).map_err(|(_, error)| error)
+    Next::new(PREFIX, found, read, content)?.take_place(workspace, read, stop).map_err(|(_, error)| error)
 }
 
 /// A new content that stands beside the file whose place it is to take; removed if it does not.
@@ -36,9 +40,14 @@ pub(super) struct Next<'a> {
 }
 
 impl<'a> Next<'a> {
-    pub(super) fn new(found: &'a Found, read: &Metadata, content: &str) -> Result<Self, ToolError> {
+    pub(super) fn new(
+        prefix: &str,
+        found: &'a Found,
+        read: &Metadata,
+        content: &str,
+    ) -> Result<Self, ToolError> {
         let mut file =
-            tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory(found)).map_err(failed(found))?;
+            tempfile::Builder::new().prefix(prefix).tempfile_in(directory(found)).map_err(failed(found))?;
         fill(&mut file, content).map_err(failed(found))?;
         file.as_file().set_permissions(read.permissions()).map_err(failed(found))?;
         Ok(Self { file, found })
