@@ -39,9 +39,17 @@ const FOLDER: &str = ".superstep/files";
 const MAX_FILES: usize = 20_000;
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The tools of a workspace that change no files.
-const HARMLESS: [&str; 7] =
-    ["list_files", "read_file", "search_files", "fetch_url", "todo", "calculate", "current_time"];
+/// The tools of a workspace and of a memory that change no files. `record_to_memory` may: a memory may be files in the folder.
+const HARMLESS: [&str; 8] = [
+    "list_files",
+    "read_file",
+    "search_files",
+    "fetch_url",
+    "todo",
+    "calculate",
+    "current_time",
+    "retrieve_from_memory",
+];
 
 /// Keeps the files of a workspace in `.superstep/files` under its root, each thread's apart.
 ///

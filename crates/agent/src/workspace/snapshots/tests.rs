@@ -559,9 +559,9 @@ async fn it_stops_when_nobody_waits_any_more() {
     let before = at.keep();
     at.place.file("a", "2");
     assert!(at.files.compared("t", before, at.keep(), &stop).is_err());
-    assert!(
-        at.files.concerns("shell") && at.files.concerns("some_mcp_tool") && !at.files.concerns("read_file")
-    );
+    let concerns = ["shell", "some_mcp_tool", "record_to_memory", "read_file", "retrieve_from_memory"]
+        .map(|tool| at.files.concerns(tool));
+    assert_eq!(concerns, [true, true, true, false, false]);
 }
 
 #[test]
