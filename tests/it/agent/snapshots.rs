@@ -294,6 +294,7 @@ fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_
 fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_another() {
     for level in LEVELS {
         real(async {
+            let mut cancelled = 0;
             for n in 1.. {
                 let place = Place::new();
                 let store = Arc::new(MemoryCheckpointer::new());
@@ -306,12 +307,14 @@ fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followe
                     matches!(outcome, AgentOutcome::Cancelled | AgentOutcome::Completed),
                     "{n}: {outcome:?}"
                 );
+                cancelled += usize::from(outcome == AgentOutcome::Cancelled);
                 is_undone(&place, &agent).await;
                 let (next, _server) = model(level, [txt("more")]).await;
                 let agent = place.on(place.files.clone(), next, store);
                 assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "more", "{n}");
                 state(&agent).await;
                 if last.is_none() {
+                    assert!(n > 10 && cancelled > 5, "{n} events, {cancelled} cancelled");
                     break;
                 }
             }
