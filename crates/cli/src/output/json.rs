@@ -90,6 +90,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_lists_the_outcomes() {
+        use AgentOutcome::*;
+        let all = [
+            Completed,
+            Limit,
+            LoopDetected,
+            Budget,
+            Length,
+            Empty,
+            InvalidOutput,
+            Denied,
+            HookFailed,
+            Cancelled,
+            LlmError,
+            AwaitingApproval,
+        ];
+        let page = include_str!("../../../../docs/cli.md");
+        let (_, listed) = page.split_once("`outcome` is ").unwrap();
+        let (listed, _) = listed.split_once(". ").unwrap();
+        let listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
+        assert_eq!(listed, all.map(AgentOutcome::as_str));
+    }
+
+    #[test]
     fn lines_have_the_promised_form() {
         let mut out = Vec::new();
         let mut output = Json::new(&mut out);
