@@ -11,7 +11,7 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
-    Answers, Event, MemoryCheckpointer, RunConfig, StreamMode, Streaming,
+    Answers, Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode, Streaming,
     agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent},
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
 };
@@ -318,7 +318,9 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
     for n in 1.. {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
-        let (tells, now) = watched(Arc::new(MemoryCheckpointer::new()), At::Tells, n);
+        let store = Arc::new(MemoryCheckpointer::new());
+        let reader = sub("digger", agent(&digger, &kit, &["echo"]));
+        let (tells, now) = watched(store.clone(), At::Tells, n);
         let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
         let config = t();
         let token = config.cancel.clone();
@@ -347,6 +349,16 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
         valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
         let next = agent.process_message("more", t()).await.unwrap();
         assert_eq!(next.outcome, Some(AgentOutcome::Completed), "{n}");
+        let children = store.children(&"t".into()).await.unwrap();
+        assert!(!children.is_empty(), "{n}: the digger was called");
+        for child in children {
+            let graph = reader.graph().clone().with_checkpointer(store.clone());
+            let state = graph.get_state(&child, None).await.unwrap();
+            // That of a call which was given up stays as it was then.
+            if state.next.is_empty() {
+                valid(&state.values);
+            }
+        }
     }
 }
 
