@@ -65,7 +65,7 @@ async fn result(agent: &Agent, call: &str) -> String {
 async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Reply) {
     let (agent, _) = program(&sending(), kit, backend, vec![two()]);
     let asked = agent.process_message("go", t()).await.unwrap();
-    assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!((asked.outcome, asked.metadata.llm_calls), (Some(AgentOutcome::AwaitingApproval), 1));
     assert_eq!((asked.interrupts[0].key.as_str(), asked.interrupts.len()), ("c1", 1));
     assert_eq!(asked.interrupts[0].question["question"], json!("Send to a?"));
     assert!(asked.interrupts[0].schema.is_some());
