@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use superstep_graph::{
     Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, NodeError, NodeRef,
     OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
-    ThreadId,
+    ThreadId, chain,
 };
 use superstep_llm::{Tool, Usage};
 
@@ -461,12 +461,7 @@ impl From<Outcome<DreamState>> for Dreamt {
 
 /// An error with its causes, short enough to be kept.
 fn reason(error: &(dyn Error + 'static)) -> String {
-    let mut reason = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
+    let mut reason = chain(error);
     reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
     reason
 }

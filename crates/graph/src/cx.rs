@@ -21,7 +21,7 @@ use crate::{
     Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question, RunConfig, Store,
     StreamMode, ThreadId,
     background::Background,
-    call::Calls,
+    call::{Calls, mix},
     durability::Settling,
     fingerprint,
     interrupt::{Asked, Desk},
@@ -206,11 +206,10 @@ impl Cx {
         self.needs_records();
         let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
         // An error handler has the task of the node that failed, and is to throw other dice.
-        let handler = self
-            .handler()
-            .bytes()
-            .fold(0_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
-        let task = task ^ handler;
+        let task = match self.handler().as_str() {
+            "" => task,
+            handler => mix(task, handler.bytes()),
+        };
         StdRng::seed_from_u64(self.seed() ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
