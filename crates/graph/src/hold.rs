@@ -165,18 +165,29 @@ impl Hold {
         Ok(stored)
     }
 
-    /// Stores how a task of the present checkpoint ended.
-    pub(crate) async fn record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+    /// Stores how a task of the present checkpoint ended. Returns the checkpoints that are stored now, if they are to be
+    /// described.
+    pub(crate) async fn record(
+        &mut self,
+        slot: u32,
+        record: TaskRecord,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let mut stored = Vec::new();
         let checkpoint = self.at().expect("tasks run only after the input is committed");
         let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
         match &mut self.writes {
             Writes::Now => self.checkpointer.record(&key, record).await?,
-            Writes::Queued(queue) => queue.push(Write::Record(key, record)),
+            Writes::Queued(queue) => {
+                queue.push(Write::Record(key, record));
+                while queue.is_full() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+            }
             Writes::Held(held) => {
                 held.records.insert(slot, record);
             }
         }
-        Ok(())
+        Ok(stored)
     }
 
     /// Goes on with what is written while the run goes on. Ready whenever something is stored, with the checkpoint if it

@@ -274,6 +274,27 @@ async fn a_run_in_async_mode_waits_for_a_store_that_is_far_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wide_superstep_in_async_mode_waits_for_a_store_that_is_far_behind() {
+    let (calls, open) = (Calls::default(), Arc::new(Semaphore::new(0)));
+    let mut graph = StateGraph::<Plain>::new("wide");
+    let counted = calls.clone();
+    let w = graph.add_worker("w", move |_: i64, _: Plain, cx: Cx| {
+        counted.add(&cx);
+        async { say("x") }
+    });
+    graph.add_fan_out(START, |_| 0..300_i64, w);
+    let store = Arc::new(Wrapped(Gate { store: MemoryCheckpointer::new(), open: open.clone() }));
+    let graph = graph.compile().unwrap().with_checkpointer(store);
+    let config = RunConfig { max_concurrency: Some(1), ..at(Durability::Async) };
+    let mut run = Box::pin(graph.invoke(Plain::update(), config));
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
+    let ahead = calls.named("w");
+    assert!((10..100).contains(&ahead), "{ahead}");
+    open.add_permits(1_000);
+    assert_eq!((run.await.unwrap().state.log.len(), calls.named("w")), (300, 300));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_checkpoint_is_told_when_it_is_stored() {
     for (durability, expected) in [
         (Durability::Exit, &["checkpoint input -1 -> [__start__]", "checkpoint loop 1 -> []"][..]),

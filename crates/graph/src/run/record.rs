@@ -140,7 +140,8 @@ impl<S: State> Driver<S> {
 
     pub(super) async fn store_record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
         if let Some(hold) = &mut self.hold {
-            hold.record(slot, record).await?;
+            let stored = hold.record(slot, record).await?;
+            self.tell(stored);
         }
         Ok(())
     }
