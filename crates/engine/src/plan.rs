@@ -38,19 +38,13 @@ impl Topology {
     ///
     /// The tasks that `before` has to run and that are not done stay to be run, except those of nodes that the topology does
     /// not have any more, and what has reached joins which it does not have: this is the way to go on without them. The tasks of `also` are to be run in any case; those that
-    /// are sent come after the ones that stay.
-    ///
-    /// # Errors
-    /// [`EngineError`] if targets are not among their node's conditional edges and fan-outs.
+    /// are sent come after the ones that stay. Where the finished ones lead is for the caller to [check](Self::check).
     pub fn after(
         &self,
         before: Option<Before<'_>>,
         also: &[Target],
         finished: &[(NodeIndex, Vec<Target>)],
-    ) -> Result<Control, EngineError> {
-        for (node, targets) in finished {
-            check_targets(self, *node, targets)?;
-        }
+    ) -> Control {
         let (mut waiting, mut still, mut sent) = (Waiting::default(), Still::default(), Vec::new());
         if let Some(Before { control, done, begun }) = before {
             waiting = Waiting::restore(self, control);
@@ -70,7 +64,39 @@ impl Topology {
         still.tasks.extend(sent.iter().chain(also));
         let finished = finished.iter().map(|(node, targets)| (*node, targets.as_slice()));
         plan_with(self, &still, finished, &mut waiting, &mut next);
-        Ok(waiting.control(self, before.map_or(0, |before| before.control.step + 1), &next))
+        waiting.control(self, before.map_or(0, |before| before.control.step + 1), &next)
+    }
+
+    /// Whether a conditional edge or fan-out of `node` leads there.
+    pub fn leads(&self, node: NodeIndex, target: Target) -> bool {
+        let TopologyNode { routes, gotos, fan_outs, .. } = &self.nodes[node.position()];
+        let routed = |to: Option<NodeIndex>| routes.iter().chain(gotos).any(|(_, route)| *route == to);
+        match target {
+            Target::Node(to) => routed(Some(to)),
+            Target::End => routed(None),
+            Target::Send(to) => fan_outs.contains(&to),
+        }
+    }
+
+    /// Whether `node` may lead to these targets, and to no others.
+    ///
+    /// # Errors
+    /// [`EngineError`] if they are not among its conditional edges and fan-outs, or one is missing.
+    pub fn check(&self, node: NodeIndex, targets: &[Target]) -> Result<(), EngineError> {
+        let TopologyNode { name, routes, gotos, edges, ends, joins, .. } = &self.nodes[node.position()];
+        if targets.is_empty() && !gotos.is_empty() && edges.is_empty() && !ends && joins.is_empty() {
+            return Err(EngineError::NoGoto(name.clone()));
+        }
+        if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
+            return Err(EngineError::NoRoute(name.clone()));
+        }
+        let Some(unknown) = targets.iter().find(|target| !self.leads(node, **target)) else { return Ok(()) };
+        let node = name.clone();
+        Err(match *unknown {
+            Target::Node(to) => EngineError::UnknownRoute { node, to: self.name(to).to_string() },
+            Target::End => EngineError::UnknownRoute { node, to: crate::END.into() },
+            Target::Send(to) => EngineError::UnknownSend { node, to: format!("`{}`", self.name(to)) },
+        })
     }
 }
 
@@ -209,35 +235,4 @@ fn plan_with<'a>(
         // The thread is finished: what waits at a join now would wait for another turn's nodes.
         waiting.arrived.clear();
     }
-}
-
-pub(crate) fn check_targets(
-    topology: &Topology,
-    node: NodeIndex,
-    targets: &[Target],
-) -> Result<(), EngineError> {
-    let TopologyNode { name, routes, gotos, fan_outs, edges, ends, joins, .. } =
-        &topology.nodes[node.position()];
-    if targets.is_empty() && !gotos.is_empty() && edges.is_empty() && !ends && joins.is_empty() {
-        return Err(EngineError::NoGoto(name.clone()));
-    }
-    if !routes.is_empty() && !targets.iter().any(|target| !matches!(target, Target::Send(_))) {
-        return Err(EngineError::NoRoute(name.clone()));
-    }
-    let leads = |to: Option<NodeIndex>| routes.iter().chain(gotos).any(|(_, route)| *route == to);
-    for &target in targets {
-        let (known, to) = match target {
-            Target::Node(to) => (leads(Some(to)), topology.name(to).as_str()),
-            Target::End => (leads(None), crate::END),
-            Target::Send(to) if fan_outs.contains(&to) => continue,
-            Target::Send(to) => {
-                let to = format!("`{}`", topology.name(to));
-                return Err(EngineError::UnknownSend { node: name.clone(), to });
-            }
-        };
-        if !known {
-            return Err(EngineError::UnknownRoute { node: name.clone(), to: to.into() });
-        }
-    }
-    Ok(())
 }

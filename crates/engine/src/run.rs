@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use crate::{
     ChannelSet, Control, NodeIndex, OnCancel, RestoreError, RetryPolicy, TaskId, Topology,
-    plan::{Waiting, check_targets, plan},
+    plan::{Waiting, plan},
 };
 
 /// One execution on a thread.
@@ -130,8 +130,7 @@ impl Run {
         let mut unfinished = slots.len();
         for (slot, report) in finished {
             let entry = slots.get_mut(slot as usize).ok_or_else(|| bad(slot, "there is no such task"))?;
-            check_targets(&topology, entry.node, &report.targets)
-                .map_err(|error| bad(slot, &error.to_string()))?;
+            topology.check(entry.node, &report.targets).map_err(|error| bad(slot, &error.to_string()))?;
             unfinished -= usize::from(entry.report.is_none());
             entry.report = Some(report);
         }
@@ -286,7 +285,7 @@ impl Run {
 
     fn finish(&mut self, task: TaskId, report: Report) -> Result<(), EngineError> {
         let slot = self.running(task)?;
-        check_targets(&self.topology, self.slots[slot].node, &report.targets)?;
+        self.topology.check(self.slots[slot].node, &report.targets)?;
         self.slots[slot].report = Some(report);
         self.unfinished -= 1;
         if self.unfinished == 0 {

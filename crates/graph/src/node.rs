@@ -180,6 +180,19 @@ impl Targets {
         self.items.extend(others.items);
         self
     }
+
+    /// Those of them that are to stay.
+    pub(crate) fn only(self, stays: impl Fn(Target) -> bool) -> Self {
+        let (mut only, mut items) = (Self::default(), self.items.into_iter());
+        for end in self.ends {
+            let item = if let Target::Send(_) = end { items.next() } else { None };
+            if stays(end) {
+                only.ends.push(end);
+                only.items.extend(item);
+            }
+        }
+        only
+    }
 }
 
 impl<S: State> CompiledNode<S> {

@@ -106,7 +106,7 @@ pub(crate) async fn update_states<S: State>(
         }
         last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
         change.add(graph, named)?;
-        let (commit, next) = change.into_commit(graph, parent, config)?;
+        let (commit, next) = change.into_commit(graph, parent, config);
         commits.push(commit);
         change = next;
         parent = Some(CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64));
@@ -293,7 +293,9 @@ impl<S: State> Change<S> {
             if !live && node != graph.topology.start() {
                 continue;
             }
-            let targets = run::recorded_targets(&graph.topology, targets);
+            // What the graph lost is left out, as its tasks are.
+            let (targets, _) = run::recorded_targets(&graph.topology, targets);
+            let targets = targets.only(|target| graph.topology.leads(node, target));
             let name = graph.topology.name(node);
             change.fold(name, update)?;
             let (node_name, update) = (name.clone(), json.into_bytes());
@@ -340,6 +342,8 @@ impl<S: State> Change<S> {
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
             let targets = run::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
+            let led = graph.topology.check(node, &targets.ends);
+            led.map_err(|error| RunError::Route { step: self.step, error })?;
             let pending = self.before.iter().flat_map(|before| &before.next);
             self.done
                 .extend((0..).zip(pending).filter(|(_, pending)| **pending == name).map(|(slot, _)| slot));
@@ -370,8 +374,8 @@ impl<S: State> Change<S> {
         graph: &Inner<S>,
         parent: Option<CheckpointId>,
         config: &RunConfig,
-    ) -> Result<(Commit, Self), RunError> {
-        let changed = self.into_changed(graph, Targets::default())?;
+    ) -> (Commit, Self) {
+        let changed = self.into_changed(graph, Targets::default());
         let records = changed.records();
         let Changed { state, control, applied, carried } = changed;
         let mut next = Self::new(state, Some(control.clone()));
@@ -387,21 +391,20 @@ impl<S: State> Change<S> {
             snapshot: None,
             records,
         };
-        Ok((commit, next))
+        (commit, next)
     }
 
     /// What the thread is afterwards, with the tasks of `also` to run as well.
-    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Result<Changed<S>, RunError> {
+    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Changed<S> {
         let Self { state, step, before, done, pending, applied, finished, items, ends } = self;
         if ends {
             let control = Control::new(step, Vec::new());
-            return Ok(Changed { state, control, applied, carried: Vec::new() });
+            return Changed { state, control, applied, carried: Vec::new() };
         }
         // Those that waited for nothing else to be left have seen that, and would lose what is known of them.
         let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
         let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
-        let control = graph.topology.after(stood, &also.ends, &finished);
-        let mut control = control.map_err(|error| RunError::Route { step, error })?;
+        let mut control = graph.topology.after(stood, &also.ends, &finished);
         let still = before.iter().flat_map(|before| &before.items);
         let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.clone());
         let sent = still.chain(also.items).chain(items).collect();
@@ -412,7 +415,7 @@ impl<S: State> Change<S> {
             Some((task.slot, RestoredTask { slot, ..task }))
         };
         let carried = pending.into_iter().filter_map(carry).collect();
-        Ok(Changed { state, control, applied, carried })
+        Changed { state, control, applied, carried }
     }
 }
 

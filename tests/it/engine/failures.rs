@@ -4,13 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep::{
-    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, RunConfig, RunError, START, State,
+    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, RunError, START, State,
     StateGraph,
 };
 
 use crate::support::{
     Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, task,
 };
+
+#[derive(Route, Clone, Copy)]
+enum Only {
+    Way,
+}
 
 /// `START → (ok, bad) → j`, a join; bad is slower than ok, and fails unless it is repaired.
 pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> {
@@ -178,6 +183,42 @@ on_every_store! {
         // The advice of the error holds.
         graph(true).update_state(t(), say("A"), "a").await.unwrap();
         assert_eq!(graph(true).resume(t()).await.unwrap().state.said(), "a b A c d j");
+    }
+
+    /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no way to it from `a`.
+    async fn c28_a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
+        let graph = |x: bool, leads: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let [a, next] = ["a", "next"].map(|name| sayer(&mut graph, name));
+            let bad = graph.add_node("bad", move |_: Plain, _: Cx| async move {
+                if leads { Err(NodeError::new("no luck").fatal()) } else { Ok(say("bad")) }
+            });
+            let x = if x { sayer(&mut graph, "x") } else { next };
+            for node in [a, bad] {
+                graph.add_edge(START, node);
+            }
+            graph.add_edge(bad, next);
+            if leads {
+                graph.add_conditional_edges(a, |_| Only::Way, move |_| x);
+            } else {
+                graph.add_conditional_edges(a, |_| Only::Way, move |_| next);
+            }
+            backend.keep(graph.compile().unwrap())
+        };
+        let gone = "SS114: graph `g` cannot go on from here: the checkpoint of superstep 0 still has to run `x`, which the \
+                    graph does not have; add the nodes again, or update the thread as another node";
+        let no_way = "SS114: graph `g` cannot go on from here: the record of task 0 does not fit the checkpoint of \
+                      superstep 0: node `a` was routed to `x`, to which it has no conditional edge";
+        for (thread, x, refused) in [("gone", false, gone), ("no way", true, no_way)] {
+            let on = || RunConfig::thread(thread);
+            failed(graph(true, true).invoke(Plain::update(), on()).await);
+            let graph = graph(x, false);
+            assert_eq!(failed(graph.resume(on()).await).to_string(), refused);
+            assert_eq!(failed(graph.resume_with(Command::update(say("U")), on()).await).to_string(), refused);
+            // The advice of the error holds.
+            graph.update_state(on(), say("B"), "bad").await.unwrap();
+            assert_eq!(graph.resume(on()).await.unwrap().state.said(), "a B next");
+        }
     }
 
     async fn c28_new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{ChannelSet, Control, END, NodeName, Report, START, Target, TaskId, Topology};
+use superstep_engine::{
+    ChannelSet, Control, END, NodeName, Report, RestoreError, START, Target, TaskId, Topology,
+};
 
 use super::{
     Begin, Done, Driver, Given,
@@ -85,7 +87,7 @@ impl<S: State> Driver<S> {
         let json = self.encode(&input, node, step)?;
         // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
-        let led = self.graph.topology.after(None, &[], &[(node, report.targets.clone())]);
+        let led = self.graph.topology.check(node, &report.targets);
         led.map_err(|error| RunError::Route { step, error })?;
         let mut begin = fresh(control);
         begin.records.finished.push((0, report));
@@ -151,7 +153,7 @@ impl<S: State> Driver<S> {
     ) -> Result<Begin, RunError> {
         self.items.clone_from(&control.items);
         let mut begin = fresh(control);
-        let mut waiting = Vec::new();
+        let (mut waiting, mut lost) = (Vec::new(), Vec::new());
         for RestoredTask { slot, record, update } in tasks {
             let Some(name) = begin.control.next.get(slot as usize).cloned() else { continue };
             let id = TaskId { step: begin.control.step + 1, slot };
@@ -175,7 +177,8 @@ impl<S: State> Driver<S> {
                 (TaskRecord::Finished { update: json, targets, .. }, Some(update)) => {
                     // The engine reports nodes that the graph lost.
                     let Some(node) = node else { continue };
-                    let Targets { ends, items } = recorded_targets(&self.graph.topology, targets);
+                    let (Targets { ends, items }, gone) = recorded_targets(&self.graph.topology, targets);
+                    lost.extend(gone);
                     let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
                     self.written = self.written.union(written);
                     begin.records.finished.push((slot, Report { written, exclusive, targets: ends }));
@@ -196,24 +199,47 @@ impl<S: State> Driver<S> {
                 (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}
             }
         }
+        if !lost.is_empty() {
+            return Err(self.lost(begin.control.step, lost));
+        }
         self.answer(&mut begin, waiting, answers)?;
         Ok(begin)
     }
+
+    /// The error for finished tasks that led to nodes which the graph does not have.
+    pub(super) fn lost(&self, step: i64, nodes: Vec<NodeName>) -> RunError {
+        RunError::Restore {
+            graph: self.graph.name.clone(),
+            error: RestoreError::UnknownNodes { step, nodes },
+        }
+    }
 }
 
-/// Stored targets as the graph has them now; a node it lost is none of its routes, which the engine reports.
-pub(crate) fn recorded_targets(topology: &Topology, recorded: Vec<RecordedTarget>) -> Targets {
-    let find = |name: &NodeName| topology.find(name.as_str()).unwrap_or_else(|| topology.start());
-    let mut targets = Targets::default();
+/// Stored targets as the graph has them now, and the nodes that it lost.
+pub(crate) fn recorded_targets(
+    topology: &Topology,
+    recorded: Vec<RecordedTarget>,
+) -> (Targets, Vec<NodeName>) {
+    let (mut targets, mut lost) = (Targets::default(), Vec::new());
     for target in recorded {
-        targets.ends.push(match target {
-            RecordedTarget::Node(name) if name.as_str() == END => Target::End,
-            RecordedTarget::Node(name) => Target::Node(find(&name)),
-            RecordedTarget::Send { node, item } => {
-                targets.items.push(item);
-                Target::Send(find(&node))
+        let (name, item) = match target {
+            RecordedTarget::Node(name) if name.as_str() == END => {
+                targets.ends.push(Target::End);
+                continue;
             }
-        });
+            RecordedTarget::Node(name) => (name, None),
+            RecordedTarget::Send { node, item } => (node, Some(item)),
+        };
+        match topology.find(name.as_str()) {
+            Some(node) => {
+                targets.ends.push(if item.is_some() { Target::Send(node) } else { Target::Node(node) })
+            }
+            None => {
+                lost.push(name);
+                continue;
+            }
+        }
+        targets.items.extend(item);
     }
-    targets
+    (targets, lost)
 }

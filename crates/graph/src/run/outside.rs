@@ -1,10 +1,10 @@
 //! Commands from outside: an update and where to go, beside what the thread has still to run.
 
-use superstep_engine::{Control, END, NodeName, Target, Topology};
+use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
-use super::{Begin, Driver};
+use super::{Begin, Driver, recorded_targets};
 use crate::{
-    Answers, Command, Question, RunConfig, RunError, Source, State,
+    Answers, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
     command::Goto,
     hold::NewCheckpoint,
     interrupt::Asking,
@@ -25,15 +25,16 @@ impl<S: State> Driver<S> {
         let graph = self.graph.clone();
         let fits = graph.topology.fits(&control);
         fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
-        let also = self.destinations(command.goto)?;
         let live = config.checkpoint.is_none();
+        self.check_led(&control, tasks.iter().filter(|_| live))?;
+        let also = self.destinations(command.goto)?;
         let mut answers = config.answers.resolve(&questions(&graph.topology, &control, &tasks, live))?;
         let before = (control.clone(), self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
         if let Some(update) = command.update {
             change.add_from_outside(&graph, update)?;
         }
-        let changed = change.into_changed(&graph, also)?;
+        let changed = change.into_changed(&graph, also);
         let records = changed.records();
         let Changed { state, control: after, applied, carried } = changed;
         self.state = state;
@@ -54,6 +55,30 @@ impl<S: State> Driver<S> {
         let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
         let begin = self.restore_tasks(after, carried, &translated)?;
         Ok(Begin { first: Some(checkpoint), ..begin })
+    }
+
+    /// Whether the graph has what finished tasks led to, which a command does not leave out.
+    fn check_led<'a>(
+        &self,
+        control: &Control,
+        tasks: impl Iterator<Item = &'a RestoredTask<S>>,
+    ) -> Result<(), RunError> {
+        let (topology, step) = (&self.graph.topology, control.step);
+        for task in tasks {
+            let TaskRecord::Finished { targets, failure, .. } = &task.record else { continue };
+            let Some(name) = control.next.get(task.slot as usize) else { continue };
+            let handler = failure.as_ref().map(|failure| failure.handler(topology));
+            let Some(node) = handler.unwrap_or_else(|| topology.find(name.as_str())) else { continue };
+            let (targets, lost) = recorded_targets(topology, targets.clone());
+            if !lost.is_empty() {
+                return Err(self.lost(step, lost));
+            }
+            topology.check(node, &targets.ends).map_err(|error| {
+                let error = RestoreError::BadRecord { step, slot: task.slot, detail: error.to_string() };
+                RunError::Restore { graph: self.graph.name.clone(), error }
+            })?;
+        }
+        Ok(())
     }
 
     /// The nodes that a command from outside names, and the items that it sends.
