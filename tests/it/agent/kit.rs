@@ -176,6 +176,8 @@ impl Tool for Scripted {
             let said = match name {
                 "echo" => Ok(format!("r:{}", text("x"))),
                 "again" if kit.n("again") > 1 => Ok("done at last".to_owned()),
+                "tell" if text("x") == "fail" => Err(ToolError::failed("no luck")),
+                "tell" if text("x") == "hang" => std::future::pending().await,
                 "tell" => Ok(text("x")),
                 "poll" => Ok("pending".to_owned()),
                 "slow" | "solo" => {

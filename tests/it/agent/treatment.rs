@@ -3,7 +3,7 @@
 use superstep::agent::{AgentOutcome, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode};
 use superstep_testing::script::{Answer, call, calls, txt};
 
-use super::Scenario;
+use super::{Cancel, Scenario};
 
 fn repairing(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     Scenario::new(answers).config(|config| ReactConfig { repair: true, ..config })
@@ -41,6 +41,17 @@ fn k6_a_tool_may_be_the_answer() {
     assert_eq!((ran.requests.len(), ran.reply()), (2, "ok"));
     let ran = Scenario::new([call("c1", "tell", "{}"), txt("ok")]).tools(&["tell"]).play();
     assert_eq!(ran.reply(), "ok");
+}
+
+#[test]
+fn k6_a_tool_that_fails_is_no_answer_and_a_cancelled_turn_is_cancelled() {
+    let scenario = Scenario::new([call("c1", "tell", r#"{"x":"fail"}"#), txt("ok")]).tools(&["tell"]);
+    let ran = scenario.play();
+    assert_eq!((ran.result("c1"), ran.reply()), ("Error executing 'tell': no luck", "ok"));
+
+    let scenario = Scenario::new([call("c1", "tell", r#"{"x":"hang"}"#)]).tools(&["tell"]);
+    let ran = Scenario { cancel: Cancel::At(50), ..scenario }.play_here();
+    assert_eq!((ran.state().stop_reason.as_str(), ran.outcome()), ("cancelled", AgentOutcome::Cancelled));
 }
 
 #[test]

@@ -128,8 +128,8 @@ async fn ended(
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
         return Ok(update.stop(true).stop_reason("denied"));
     }
-    let answered =
-        answers.iter().all(|answer| answer.done.executed && answer.is_final) && !answers.is_empty();
+    let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
+    let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let update = match (loops, answered) {
         (true, _) => update.stop(true).stop_reason("loop_detected"),
         (false, true) => update.stop(true),
