@@ -77,7 +77,7 @@ pub enum Jitter {
 pub enum RetryClass {
     /// Those that may pass: see [`ModelErrorKind::is_transient`].
     Transient,
-    /// Too many requests, no answer in time, and errors of the server, but no broken connections and streams.
+    /// Too many requests, no answer in time, errors of the server, and broken connections and streams.
     Overload,
     /// All of them, a wrong key included, but not a request that is too long, which has to become another one.
     Any,
@@ -88,9 +88,14 @@ impl RetryClass {
     pub fn has(self, kind: ModelErrorKind) -> bool {
         match self {
             Self::Transient => kind.is_transient(),
-            Self::Overload => {
-                matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Timeout | ModelErrorKind::Server)
-            }
+            Self::Overload => matches!(
+                kind,
+                ModelErrorKind::RateLimited
+                    | ModelErrorKind::Timeout
+                    | ModelErrorKind::Server
+                    | ModelErrorKind::Connect
+                    | ModelErrorKind::TruncatedStream
+            ),
             Self::Any => kind != ModelErrorKind::ContextOverflow,
         }
     }

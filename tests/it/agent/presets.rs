@@ -114,6 +114,16 @@ fn c20_cococat_says_the_error_as_its_reply() {
 }
 
 #[test]
+fn c18_and_c21_opencode_asks_again_after_a_broken_connection() {
+    let broken = Answer::stream().text(["Hel", "lo wor"]).cut();
+    for first in [Answer::NoConnection, broken] {
+        let ran = of("opencode", None, [first, txt("Hello world")]).play_here();
+        assert_eq!((ran.reply(), ran.state().model_requests), ("Hello world", 2));
+        assert!(ran.events().contains("+retry{2,1000,null}"), "{}", ran.events());
+    }
+}
+
+#[test]
 fn c23_an_answer_that_was_cut_off_is_continued() {
     let cut = |text: &str| Answer::stream().text([text]).end("length").done();
     let ran = of("cococat", None, [cut("The answer "), txt("is 42.")]).play();

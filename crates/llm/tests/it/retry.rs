@@ -175,7 +175,8 @@ async fn the_policy_says_what_is_retried() {
     assert_eq!(times(any, no_jitter(), vec![http(404, &[], ""), txt("ok")]).await, [0, 1000]);
     let overload = ModelRetry { retries: RetryClass::Overload, ..cococat() };
     assert_eq!(times(overload, no_jitter(), vec![http(500, &[], ""), txt("ok")]).await, [0, 1000]);
-    assert_eq!(times(overload, no_jitter(), vec![Answer::NoConnection]).await, [0]);
+    assert_eq!(times(overload, no_jitter(), vec![Answer::NoConnection, txt("ok")]).await, [0, 1000]);
+    assert_eq!(times(overload, no_jitter(), vec![http(404, &[], "")]).await, [0]);
     assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 
