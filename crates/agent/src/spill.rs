@@ -37,22 +37,27 @@ pub type SpillFuture<'a> = Pin<Box<dyn Future<Output = Result<String, SpillError
 #[error("{0}")]
 pub struct SpillError(pub String);
 
-/// A tool result as the model reads it: cut if it is too long, and then kept as a whole if the configuration says so.
-pub(crate) async fn shorten(deps: &AgentDeps, cx: &Cx, call_id: &str, result: String) -> String {
-    let Some(truncate) = &deps.config.truncate else { return result };
-    let Some(cut) = truncate.cut(&result) else { return result };
+/// A tool result as the model reads it: cut if it is too long, and then kept as a whole if the configuration says so; and where.
+pub(crate) async fn shorten(
+    deps: &AgentDeps,
+    cx: &Cx,
+    call_id: &str,
+    result: String,
+) -> (String, Option<String>) {
+    let Some(truncate) = &deps.config.truncate else { return (result, None) };
+    let Some(cut) = truncate.cut(&result) else { return (result, None) };
     let (Some(spill), Some(marker)) = (&deps.spill, &truncate.spill) else {
-        return cut.apply(&result, &truncate.marker);
+        return (cut.apply(&result, &truncate.marker), None);
     };
     let thread = cx.thread().map(|thread| thread.as_str());
     match spill.keep(SpillText { thread, call_id, text: &result }).await {
         Ok(path) => {
             events::spilled(cx, call_id, &path, result.chars().count());
-            cut.apply(&result, &marker.replace("{path}", &path))
+            (cut.apply(&result, &marker.replace("{path}", &path)), Some(path))
         }
         Err(error) => {
             events::spill_failed(cx, call_id, &error.to_string());
-            cut.apply(&result, &truncate.marker)
+            (cut.apply(&result, &truncate.marker), None)
         }
     }
 }

@@ -73,7 +73,7 @@ pub struct AgentState {
     /// Every tool call of this turn that was answered, in call order.
     #[channel(append)]
     pub tool_call_history: Log<ToolCallRecord>,
-    /// Their results, in the same order.
+    /// Their results, in the same order, without the paths where the whole of cut ones is kept.
     #[channel(append)]
     pub tool_result_history: Log<String>,
     /// The tools that were executed in this turn, in call order, each as often as it was.

@@ -31,7 +31,7 @@ fn agent(dir: &Path, store: &Backend, answers: Vec<Answer>, spill: Option<Arc<dy
     let tools =
         Kit::default().tools(&["big", "accents"]).into_iter().chain([Arc::new(read) as Arc<dyn Tool>]);
     let config = ReactConfig {
-        limit: superstep::agent::Limit { max: 5, ..ReactConfig::default().limit },
+        limit: superstep::agent::Limit { max: 6, ..ReactConfig::default().limit },
         ..ReactConfig::default()
     };
     let mut agent = Agent::builder(model).tools(tools).config(config).checkpointer(store.open());
@@ -98,6 +98,17 @@ fn b15_a_call_id_that_comes_again_does_not_write_over_what_was_kept() {
     for (path, n) in paths.iter().zip([20_000, 20_001]) {
         assert_eq!(std::fs::metadata(dir.path().join(path)).unwrap().len(), n);
     }
+}
+
+#[test]
+fn n2_equal_results_are_equal_wherever_the_whole_of_them_is_kept() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
+    let same = (0..5).map(|n| call(&format!("c{n}"), "big", r#"{"n":20000}"#));
+    let agent = agent(dir.path(), &store, same.collect(), files(dir.path()));
+    let (told, messages) = paused(async { turn(&agent).await });
+    let found: Vec<_> = told.iter().filter(|told| told.name == "loop").map(|told| &told.data["n"]).collect();
+    assert_eq!(found, [3, 4, 5]);
+    assert!(result(&messages, "c4").contains("/c4.txt]"), "what the model reads still says where it is");
 }
 
 /// Refuses everything, and counts.

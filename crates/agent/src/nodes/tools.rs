@@ -71,7 +71,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     }
     let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
     let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
-    let results = answers.iter().map(|answer| answer.done.result.clone());
+    let results = answers.iter().map(|answer| answer.done.compared());
     let mut update = AgentState::update()
         .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())

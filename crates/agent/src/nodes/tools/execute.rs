@@ -45,6 +45,9 @@ impl Answer {
 pub(super) struct Done {
     pub(super) result: String,
     pub(super) executed: bool,
+    /// Where the whole of it is kept, as the result says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kept_at: Option<String>,
     /// Whether that is a result, and not why there is none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) returned: bool,
@@ -74,6 +77,14 @@ impl Done {
     /// What a call came to that no tool ran for.
     pub(super) fn said(result: String) -> Self {
         Self { result, ..Self::default() }
+    }
+
+    /// The result as it is compared with others, which are kept elsewhere.
+    pub(super) fn compared(&self) -> String {
+        match &self.kept_at {
+            Some(path) => self.result.replace(path.as_str(), ""),
+            None => self.result.clone(),
+        }
     }
 }
 
@@ -172,9 +183,9 @@ impl Executor {
         };
         let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
         drop((alone.take(), together.take()));
-        let result = shorten(&self.deps, &self.cx, &call_id, result).await;
+        let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
-        Ok(Done { result, hook_error, ..done })
+        Ok(Done { result, kept_at, hook_error, ..done })
     }
 
     async fn process(
