@@ -146,6 +146,27 @@ fn c23_an_answer_that_was_cut_off_is_continued() {
 }
 
 #[test]
+fn c23_an_answer_at_the_limit_is_continued_by_the_same_word_only() {
+    let cut = Answer::stream().text(["The answer "]).end("length").done();
+    let ran = of("default", Some(1), [echo("c1", "1"), cut, txt("is 42.")]).play();
+    assert_eq!((ran.reply(), ran.requests.len()), ("The answer is 42.", 3));
+    let told = |request: &Value| messages(request).last().unwrap().1.to_owned();
+    assert!(told(&ran.requests[1]).starts_with("You have failed to generate"), "{}", told(&ran.requests[1]));
+    let third = messages(&ran.requests[2]);
+    assert_eq!(third[third.len() - 2..], [("assistant", "The answer "), ("user", "continue")]);
+}
+
+#[test]
+fn d26_what_is_said_at_the_limit_is_the_last_word() {
+    let same = (0..3).map(|n| echo(&format!("c{n}"), "1")).chain([txt("partial")]);
+    let ran = of("default", Some(3), same).play();
+    let told = messages(&ran.requests[3]);
+    let [(_, loops), (_, limit)] = told[told.len() - 2..] else { panic!("{told:?}") };
+    assert!(loops.starts_with("You repeated 'echo' 3 times"), "{loops}");
+    assert!(limit.starts_with("You have failed to generate"), "{limit}");
+}
+
+#[test]
 fn c23_a_turn_goes_on_after_a_continued_answer() {
     let cut = Answer::stream().text(["Let me "]).end("length").done();
     let looks =

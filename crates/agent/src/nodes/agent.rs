@@ -72,7 +72,8 @@ fn check<'a>(
     }
     if let Some(found) = loops::warns(deps, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
-        call.hints.push(texts::loop_warning(&found.tool, found.n).into());
+        // What is said at the limit stays the last word.
+        call.hints.insert(0, texts::loop_warning(&found.tool, found.n).into());
     }
     Ok(Continue(call))
 }

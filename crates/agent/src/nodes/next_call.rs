@@ -42,7 +42,7 @@ impl<'a> NextCall<'a> {
         if let EmptyPolicy::Retry { max, nudge, .. } = &config.empty
             && state.answer.empty > 0
         {
-            call.hints.extend(nudge.as_deref().filter(|_| !state.answer.continuing).map(Cow::from));
+            call.hint(state, nudge.as_deref().map(Cow::from));
             if state.answer.empty > *max {
                 (call.tools, call.reason) = (false, "empty_response");
             }
@@ -60,7 +60,7 @@ impl<'a> NextCall<'a> {
         let left = config.limit.left(state.current_step, state.llm_calls);
         let mut without_tools = |hint: Option<&'a str>| {
             (call.tools, call.reason) = (false, "max_steps");
-            call.hints.extend(hint.map(Cow::from));
+            call.hint(state, hint.map(Cow::from));
         };
         let has_schema = Finishing::of(config, state).has_schema();
         match &config.limit.at {
@@ -70,16 +70,21 @@ impl<'a> NextCall<'a> {
             AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
             AtLimit::Reminder(reminder) if left == 1 => {
                 (call.last, call.reason) = (true, "max_steps");
-                call.hints.push(reminder.into());
+                call.hint(state, Some(reminder.into()));
             }
             AtLimit::Fail if left == 0 => return Plan::Fail,
             _ if left == 0 => return Plan::Stop("max_steps"),
             _ => {
                 let hint = config.remaining_hint.as_ref().filter(|_| call.tools);
-                call.hints.extend(hint.map(|hint| Cow::from(remaining(hint, left, config.limit.max))));
+                call.hint(state, hint.map(|hint| Cow::from(remaining(hint, left, config.limit.max))));
             }
         }
         Plan::Call(call)
+    }
+
+    /// Adds a hint, unless an answer is being continued: another word would begin another one.
+    fn hint(&mut self, state: &AgentState, hint: Option<Cow<'a, str>>) {
+        self.hints.extend(hint.filter(|_| !state.answer.continuing));
     }
 }
 
