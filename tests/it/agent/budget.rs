@@ -63,6 +63,17 @@ fn calls_beyond_the_budget_are_refused_one_by_one() {
 }
 
 #[test]
+fn calls_that_cannot_be_executed_take_nothing_of_the_budget() {
+    let budget = Budget { tool_calls: Some(1), reserve_final: true, ..Budget::default() };
+    let args = r#"{"x":"1"}"#;
+    let round =
+        calls([("c1", "nope", "{}"), ("c2", "echo", "{}"), ("c3", "echo", args), ("c4", "echo", args)]);
+    let ran = with(budget, [round, txt("one will do")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c3"), ran.result("c4")), (1, "r:1", NOT_EXECUTED));
+    assert_eq!((ran.state().stop_reason.as_str(), ran.reply()), ("budget_tool_calls", "one will do"));
+}
+
+#[test]
 fn d30_a_tool_is_stopped_when_the_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
     let ran = with(budget, [call("c1", "hang", "{}"), txt("too slow")]).tools(&["hang"]).play_here();

@@ -91,16 +91,19 @@ pub(super) fn refuse(
     if state.answer.cut_off || state.answer.refused.is_some() {
         return false;
     }
-    if let Some(most) = deps.config.budget.tool_calls {
-        let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
-        for call in pending.iter_mut().filter(|call| !finishes(call)).skip(left) {
-            call.refused = Some((texts::BUDGET.to_owned(), "budget"));
-        }
-    }
     let (loops, stop) = loops::refused(deps, state, records);
     for (position, found) in loops {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));
+    }
+    if let Some(most) = deps.config.budget.tool_calls {
+        let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
+        // Hooks may make a call that can be executed of one that cannot.
+        let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
+        let may_run = |call: &&mut Pending| call.refused.is_none() && !finishes(call) && is_usable(call);
+        for call in pending.iter_mut().filter(may_run).skip(left) {
+            call.refused = Some((texts::BUDGET.to_owned(), "budget"));
+        }
     }
     stop
 }
