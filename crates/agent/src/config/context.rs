@@ -19,6 +19,8 @@ pub struct ContextConfig {
     pub layers: Vec<ContextLayer>,
     /// When summaries are given up.
     pub breaker: Breaker,
+    /// Whether a request that the provider finds too long is sent once more, with less in it.
+    pub retry_overflow: bool,
 }
 
 /// How many tokens a request may have.
@@ -97,6 +99,7 @@ impl Default for ContextConfig {
             budget: ContextBudget::Ratio(0.70),
             layers: Vec::new(),
             breaker: Breaker::default(),
+            retry_overflow: true,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{AtLimit, ContextLayer, EmptyPolicy, LengthPolicy, Limit, LimitUnit, 
 impl ReactConfig {
     /// The same design for a single round: the model is asked once and may call tools, which run at the same time; then it is
     /// asked once more, without tools, for the answer. At most two requests are sent, so nothing is retried, asked for
-    /// again or summed up.
+    /// again or summed up; a [fallback](crate::AgentBuilder::fallback) is asked beside them.
     ///
     /// ```
     /// # use superstep_agent::ReactConfig;
@@ -18,6 +18,7 @@ impl ReactConfig {
     pub fn single_round(mut self) -> Self {
         self.finish.retries = 0;
         self.context.layers.retain(|layer| !matches!(layer, ContextLayer::Consolidate { .. }));
+        self.context.retry_overflow = false;
         let tool_mode = match self.tool_mode {
             ToolMode::Sequential => ToolMode::Parallel { max: 5 },
             parallel @ ToolMode::Parallel { .. } => parallel,

@@ -104,6 +104,7 @@ impl<'a> Room<'a> {
     pub(super) fn retries(&mut self, error: ModelErrorKind) -> bool {
         let retries = error == ModelErrorKind::ContextOverflow
             && self.view.overflows == 0
+            && self.deps.config.context.retry_overflow
             && !self.deps.config.context.layers.is_empty();
         if retries {
             let refused = self.size.unwrap_or_else(|| self.measure());

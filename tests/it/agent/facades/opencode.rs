@@ -136,6 +136,10 @@ fn s1_30_a_single_round_has_two_requests_at_the_most() {
     let (made, sent) =
         both(&[down()], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
     assert_eq!((made, sent.requests), (Err(Some(503)), 1));
+    let too_long = http(400, &[], r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#);
+    let (made, sent) =
+        both(&[too_long], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
+    assert_eq!((made, sent.requests), (Err(Some(400)), 1));
 }
 
 #[test]
