@@ -77,23 +77,28 @@ struct WireUsage {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkReader {
     finished: bool,
+    /// Finished, and not for an error: nothing that comes later takes the answer back.
+    complete: bool,
 }
 
 impl ChunkReader {
     /// Reads the text of one `data:` line.
     ///
-    /// # Errors    [`ModelErrorKind::Malformed`] if it is no chunk; the server's own error if it carries one.
+    /// # Errors    [`ModelErrorKind::Malformed`] if it is no chunk; the server's own error if it carries one. Neither after a
+    /// complete answer.
     pub fn read(&mut self, data: &str) -> Result<Vec<Delta>, ModelError> {
-        let chunk = serde_json::from_str(data).map_err(|cause| malformed(&cause.to_string(), data))?;
-        self.take(chunk)
+        match serde_json::from_str(data) {
+            Ok(chunk) => self.take(chunk),
+            Err(cause) => self.unless_complete(malformed(&cause.to_string(), data)),
+        }
     }
 
     /// Reads one chunk.
     ///
-    /// # Errors    The server's own error if the chunk carries one; after it the stream is over.
+    /// # Errors    The server's own error if the chunk carries one; after it the stream is over. Not after a complete answer.
     pub fn take(&mut self, chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
         if let Some(error) = chunk.error {
-            return Err(ModelError::from_stream(&error));
+            return self.unless_complete(ModelError::from_stream(&error));
         }
         let mut deltas = Vec::new();
         // One answer is asked for; a second choice would be mixed into the first.
@@ -103,6 +108,7 @@ impl ChunkReader {
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finished = true;
+                self.complete = reason != "error";
                 deltas.push(Delta::Finish(finish_reason(reason)));
             }
         }
@@ -113,6 +119,11 @@ impl ChunkReader {
             }));
         }
         Ok(deltas)
+    }
+
+    /// What is wrong with something in the stream, if that matters.
+    pub(crate) fn unless_complete(&self, error: ModelError) -> Result<Vec<Delta>, ModelError> {
+        if self.complete { Ok(Vec::new()) } else { Err(error) }
     }
 
     /// Ends the stream; `fault` is what broke the connection, if anything did.
@@ -223,7 +234,7 @@ mod tests {
         let fault = || Some(ModelError::new(ModelErrorKind::Timeout, "slow"));
         assert_eq!(ChunkReader::default().end(None).unwrap_err().kind, ModelErrorKind::TruncatedStream);
         assert_eq!(ChunkReader::default().end(fault()).unwrap_err().kind, ModelErrorKind::Timeout);
-        assert!(ChunkReader { finished: true }.end(fault()).is_ok());
+        assert!(ChunkReader { finished: true, complete: true }.end(fault()).is_ok());
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Answer {
                 return Some(self.reader.take(chunk));
             }
             Some(Err(OpenAIError::JSONDeserialize(cause, data))) => {
-                return Some(Err(malformed(&cause.to_string(), &data)));
+                return Some(self.reader.unless_complete(malformed(&cause.to_string(), &data)));
             }
             Some(Err(error)) => {
                 let unread = || ModelError::new(ModelErrorKind::Malformed, root_cause(&error));

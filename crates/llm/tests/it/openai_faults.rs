@@ -99,6 +99,22 @@ async fn a_stream_ends_with_its_first_broken_chunk() {
 }
 
 #[tokio::test]
+async fn nothing_behind_its_finish_reason_takes_an_answer_back() {
+    let error = r#"{"error":{"message":"overloaded","code":503}}"#;
+    for late in [error, "{broken"] {
+        let (_server, model) =
+            served([Answer::stream().text(["a"]).end("stop").data(late).usage(3, 1)]).await;
+        let response = complete(&model, hi()).await.unwrap();
+        assert_eq!((response.message.content.as_str(), response.usage.is_some()), ("a", true));
+    }
+    // Unless the reason is an error.
+    assert_eq!(
+        refused(Answer::stream().text(["a"]).end("error").data(error)).await.kind,
+        ModelErrorKind::Server
+    );
+}
+
+#[tokio::test]
 async fn a_stream_without_a_finish_reason_is_truncated() {
     for answer in [Answer::stream().text(["a"]), Answer::stream().text(["a"]).done(), Answer::stream()] {
         assert_eq!(refused(answer).await.kind, ModelErrorKind::TruncatedStream);
