@@ -118,8 +118,19 @@ impl Said {
 /// Whether a refusal says in words that the conversation is too long.
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    let subject =
-        ["context length", "context size", "context window", "prompt is too long", "input is too long"];
+    // The words of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen and Grok.
+    let subject = [
+        "context length",
+        "context size",
+        "context window",
+        "context limit",
+        "prompt is too long",
+        "input is too long",
+        "input token count",
+        "model token limit",
+        "input length",
+        "prompt length",
+    ];
     subject.iter().any(|word| message.contains(word)) || message.contains("too many tokens")
 }
 

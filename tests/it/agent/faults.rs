@@ -136,6 +136,11 @@ fn c19_a_request_that_is_too_long_is_no_plain_400() {
         r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#,
         r#"{"error":{"message":"This model's maximum context length is 8192 tokens","code":null}}"#,
         r#"{"error":{"code":400,"message":"no","type":"exceed_context_size_error","n_ctx":4096}}"#,
+        r#"{"error":{"message":"The input token count (134123) exceeds the maximum number of tokens allowed (131072)."}}"#,
+        r#"{"error":{"message":"Your request exceeded model token limit: 262144"}}"#,
+        r#"{"error":{"message":"Range of input length should be [1, 30720]"}}"#,
+        r#"{"error":{"message":"This model's maximum prompt length is 131072 but the request contains 140000 tokens."}}"#,
+        r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000"}}"#,
     ] {
         let ran = retrying(Scenario::new([http(400, &[], body)]), 1).play();
         let error = ran.state().error.as_ref().unwrap();
