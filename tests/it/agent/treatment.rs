@@ -70,14 +70,25 @@ fn an_exclusive_tool_runs_alone() {
 
 #[test]
 fn a_tool_that_polls_is_no_loop() {
-    let rules = vec![
-        LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse },
-        LoopRule { when: Repeat::NoProgress { n: 2 }, then: LoopAction::Stop },
-    ];
+    let rules = || {
+        vec![
+            LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse },
+            LoopRule { when: Repeat::NoProgress { n: 2 }, then: LoopAction::Stop },
+            LoopRule { when: Repeat::Period { max_period: 4, repeats: 2 }, then: LoopAction::Stop },
+        ]
+    };
     let polls = (0..4).map(|n| call(&format!("c{n}"), "poll", r#"{"id":"job"}"#)).chain([txt("done")]);
     let scenario = Scenario::new(polls).tools(&["poll"]);
-    let ran = scenario.config(|config| ReactConfig { loops: rules, ..config }).play();
+    let ran = scenario.config(|config| ReactConfig { loops: rules(), ..config }).play();
     assert_eq!((ran.kit.n("poll"), ran.reply()), (4, "done"));
+
+    // Nor is what it was asked in between, and its name may be repaired.
+    let look = |n: usize| call(&format!("l{n}"), "echo", r#"{"x":"log"}"#);
+    let poll = |n: usize| call(&format!("p{n}"), "Poll", r#"{"id":"job"}"#);
+    let answers = (0..2).flat_map(|n| [look(n), poll(n)]).chain([txt("done")]);
+    let ran = repairing(answers).tools(&["echo", "poll"]);
+    let ran = ran.config(|config| ReactConfig { loops: rules(), ..config }).play();
+    assert_eq!((ran.kit.n("poll"), ran.kit.n("echo"), ran.reply()), (2, 2, "done"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use superstep_llm::Role;
 
+use super::repaired_call;
 use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
 
 /// A loop that a rule found.
@@ -23,17 +24,16 @@ const LONGEST_COMPARED: usize = 2_000;
 struct Calls<'a> {
     calls: Vec<&'a ToolCallRecord>,
     results: Vec<&'a str>,
+    /// Which of them are of tools that poll: they equal no other, and what comes after one is not in a row with what came before.
+    polls: Vec<bool>,
 }
 
 impl<'a> Calls<'a> {
-    /// Without those of tools that poll.
     fn of(state: &'a AgentState, deps: &AgentDeps) -> Self {
         let both = state.tool_call_history.iter().zip(state.tool_result_history.iter());
-        let (calls, results) = both
-            .filter(|(call, _)| !polls(deps, &call.name))
-            .map(|(call, result)| (call, result.as_str()))
-            .unzip();
-        Self { calls, results }
+        let (calls, results): (Vec<_>, _) = both.map(|(call, result)| (call, result.as_str())).unzip();
+        let polls = calls.iter().map(|call| polls(deps, &call.name)).collect();
+        Self { calls, results, polls }
     }
 
     fn find(&self, when: Repeat) -> Option<Found> {
@@ -50,9 +50,9 @@ impl<'a> Calls<'a> {
 
     /// The newest calls to one tool that are `equal` to the newest, if they are at least `n`.
     fn run(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
-        let last = self.calls.len().checked_sub(1)?;
+        let last = self.calls.len().checked_sub(1).filter(|last| !self.polls[*last])?;
         let tool = &self.calls[last].name;
-        let like = |at: &usize| self.calls[*at].name == *tool && equal(*at, last);
+        let like = |at: &usize| !self.polls[*at] && self.calls[*at].name == *tool && equal(*at, last);
         let length = 1 + (0..last).rev().take_while(like).count();
         (length >= n.max(2)).then(|| Found { rule: when.name(), tool: tool.clone(), n: length })
     }
@@ -73,7 +73,8 @@ impl<'a> Calls<'a> {
 
     fn same(&self, a: usize, b: usize) -> bool {
         let (one, other) = (self.calls[a], self.calls[b]);
-        one.name == other.name && one.args == other.args && self.result(a) == self.result(b)
+        let polls = self.polls[a] || self.polls[b];
+        !polls && one.name == other.name && one.args == other.args && self.result(a) == self.result(b)
     }
 
     fn result(&self, at: usize) -> &str {
@@ -83,7 +84,9 @@ impl<'a> Calls<'a> {
 
 /// Whether calling it again is no loop: it polls, or gives the reply, which has a bound of its own.
 fn polls(deps: &AgentDeps, name: &str) -> bool {
-    name == deps.config.finish.tool || deps.tools.get(name).is_some_and(|tool| tool.behaviour().poll)
+    let meant = || repaired_call::name(&deps.tools, name).filter(|_| deps.config.repair);
+    let tool = deps.tools.get(name).or_else(|| deps.tools.get(meant()?));
+    name == deps.config.finish.tool || tool.is_some_and(|tool| tool.behaviour().poll)
 }
 
 /// A loop that is to end the turn before the model is asked again.
@@ -120,8 +123,9 @@ pub(super) fn refused(
     let identical =
         |rule: &&LoopRule| matches!(rule.when, Repeat::Identical { .. }) && rule.then != LoopAction::Warn;
     let mut seen = Calls::of(state, deps);
-    for (position, call) in calls.iter().enumerate().filter(|(_, call)| !polls(deps, &call.name)) {
+    for (position, call) in calls.iter().enumerate() {
         seen.calls.push(call);
+        seen.polls.push(polls(deps, &call.name));
         for rule in deps.config.loops.iter().filter(identical) {
             if let Some(found) = seen.find(rule.when) {
                 stop |= rule.then == LoopAction::Stop;
