@@ -1,16 +1,21 @@
 //! F36 at its edges: summaries that gain just enough, or are just too long, and what is done when nobody writes any.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use superstep::{
-    agent::{AgentOutcome, ContextLayer, ReactConfig},
+    RunConfig, State,
+    agent::{AgentOutcome, AgentState, Budget, ContextLayer, ReactConfig},
     llm::{Jitter, Message, ModelErrorKind, ModelRetry},
 };
-use superstep_testing::script::{http, txt};
+use superstep_testing::{
+    script::{http, txt},
+    scripted::ScriptedModel,
+};
 
 use super::{
-    Ran, Scenario,
+    Kit, Ran, Scenario,
     context::{compacted, context, count, echo, f36, sent},
+    paused,
 };
 
 /// Every message has 100 tokens, but a summary has as many as it says.
@@ -27,6 +32,27 @@ fn summed_up(summaries: &[&str]) -> Ran {
     let last = sent(ran.requests.last().unwrap());
     assert!(last.contains("user:u2") && last.ends_with("assistant:[c3] tool:r:c3"), "{last}");
     ran
+}
+
+#[test]
+fn f36_a_summary_counts_for_a_budget_that_was_granted() {
+    paused(async {
+        let most = Budget { tokens: Some(1_000_000), ..Budget::default() };
+        let mut spent = Vec::new();
+        for granted in [None, Some(most.clone())] {
+            let own = if granted.is_some() { Budget::default() } else { most.clone() };
+            let scenario = f36([echo("c3"), txt("200"), txt("done")]);
+            let scenario = scenario.config(|config| ReactConfig { budget: own, ..config });
+            let model = Arc::new(ScriptedModel::new(scenario.script.clone()));
+            let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
+            let said = scenario.history.iter().cloned().chain([Message::user("u2")]).collect::<Vec<_>>();
+            let input = AgentState::update().messages(said).granted(granted);
+            let state = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+            assert_eq!((state.final_reply.as_str(), state.model_requests), ("done", 3));
+            spent.push(state.usage);
+        }
+        assert_eq!(spent[0], spent[1]);
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tokio::task::coop::consume_budget;
 
 use super::{
     asked::by_model,
+    budget::of_turn,
     heard::Print,
     make_room::{may_summarise, newest},
 };
@@ -21,7 +22,7 @@ use crate::{
 /// Makes room for the next request. A model that cannot be asked, or that does not sum up, is no failure: then the layers
 /// behind the summary have to do.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let deps = deps.of_now(&cx).await;
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps }.of_now(&cx).await;
     let meter = Meter::new(&deps, &state);
     let mut room = Room { state: state.clone(), changed: None };
     room.state.context.due = false;
