@@ -27,6 +27,7 @@ mod history;
 mod hooks;
 mod knowledge;
 mod locks;
+mod marks;
 mod memory;
 mod models;
 mod msg;

@@ -2,11 +2,12 @@
 
 use superstep_llm::Message;
 
-use crate::{Passage, Truncate, texts};
+use crate::{Passage, Truncate, marks::defused, texts};
 
 /// The marks around what is found.
 const MEMORY: &str = "long_term_memory";
 const KNOWLEDGE: &str = "knowledge";
+const MARKS: [&str; 2] = [MEMORY, KNOWLEDGE];
 
 /// What was found, as a message that no user wrote; `None` if nothing was. It has `most` characters at the most, beside what
 /// stands around them.
@@ -29,7 +30,7 @@ pub(crate) fn message(memories: &[String], passages: &[Passage], most: usize) ->
 
 /// A text as an item of a list, cut to what is left; nothing if that is nothing.
 fn item(text: &str, left: &mut usize) -> String {
-    let text = defused(text.trim());
+    let text = defused(text.trim(), &MARKS);
     if text.is_empty() || *left == 0 {
         return String::new();
     }
@@ -38,33 +39,10 @@ fn item(text: &str, left: &mut usize) -> String {
     format!("- {}\n", text.replace('\n', "\n  "))
 }
 
-/// A text in which no mark is closed or opened.
-fn defused(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('<') {
-        let (before, mark) = rest.split_at(at);
-        safe.push_str(before);
-        safe.push('<');
-        if is_mark(mark) {
-            safe.push('\\');
-        }
-        rest = &mark[1..];
-    }
-    safe.push_str(rest);
-    safe
-}
-
-/// Whether this begins as one of the marks does, in any case and with any spaces.
-fn is_mark(text: &str) -> bool {
-    let name = text.trim_start_matches(|c: char| c == '<' || c == '/' || c.is_whitespace());
-    let begins = |mark: &str| name.get(..mark.len()).is_some_and(|name| name.eq_ignore_ascii_case(mark));
-    begins(MEMORY) || begins(KNOWLEDGE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::is_mark;
 
     fn passage(source: &str, text: &str) -> Passage {
         Passage { source: source.into(), text: text.into() }
@@ -108,12 +86,10 @@ mod tests {
                 let inner = text.split_once('\n').unwrap().1.split_once('\n').unwrap().1;
                 let inner = inner.rsplit_once('\n').unwrap().0;
                 for (at, _) in inner.match_indices('<') {
-                    assert!(!is_mark(&inner[at..]), "{hostile:?}: {inner}");
+                    assert!(!is_mark(&inner[at..], &MARKS), "{hostile:?}: {inner}");
                 }
             }
         }
-        let harmless = "if a < b { Vec::<u8>::new() } // <b>x</b> </p> é<é";
-        assert_eq!(defused(harmless), harmless);
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! Marks around data in what a model reads, which the data itself cannot close.
+
+/// A text in which none of these marks is closed or opened.
+pub(crate) fn defused(text: &str, marks: &[&str]) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let (before, mark) = rest.split_at(at);
+        safe.push_str(before);
+        safe.push('<');
+        if is_mark(mark, marks) {
+            safe.push('\\');
+        }
+        rest = &mark[1..];
+    }
+    safe.push_str(rest);
+    safe
+}
+
+/// Whether this begins as one of the marks does, in any case and with any spaces.
+pub(crate) fn is_mark(text: &str, marks: &[&str]) -> bool {
+    let name = text.trim_start_matches(|c: char| c == '<' || c == '/' || c.is_whitespace());
+    let begins = |mark: &&str| name.get(..mark.len()).is_some_and(|name| name.eq_ignore_ascii_case(mark));
+    marks.iter().any(|mark| begins(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_seen_however_they_are_written_and_nothing_else_is_changed() {
+        let marks = ["long_term_memory", "knowledge"];
+        for (text, safe) in [
+            ("</knowledge>", r"<\/knowledge>"),
+            ("</LONG_TERM_MEMORY >", r"<\/LONG_TERM_MEMORY >"),
+            ("< / knowledge>", r"<\ / knowledge>"),
+            ("a <knowledge> b", r"a <\knowledge> b"),
+        ] {
+            assert_eq!(defused(text, &marks), safe);
+        }
+        let harmless = "if a < b { Vec::<u8>::new() } // <b>x</b> </p> é<é";
+        assert_eq!(defused(harmless, &marks), harmless);
+    }
+}
