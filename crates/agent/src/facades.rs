@@ -138,7 +138,7 @@ impl Turn<'_> {
 
 impl From<ModelFailure> for ModelError {
     fn from(failure: ModelFailure) -> Self {
-        let ModelFailure { kind, status, message, retry_after_ms } = failure;
+        let ModelFailure { kind, status, message, retry_after_ms, .. } = failure;
         Self { status, retry_after: retry_after_ms.map(Duration::from_millis), ..Self::new(kind, message) }
     }
 }

@@ -283,4 +283,7 @@ pub struct ModelFailure {
     pub message: String,
     /// How long the provider asked to wait, in milliseconds, if it did.
     pub retry_after_ms: Option<u64>,
+    /// The same as a time: UTC milliseconds, by the clock of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at_ms: Option<i64>,
 }

@@ -59,7 +59,7 @@ fn c17_a_wait_that_is_too_long_is_not_begun() {
     assert_eq!(ran.events(), "a▸ ◂a");
     let error = ran.state().error.as_ref().unwrap();
     assert_eq!((error.kind, error.status), (ModelErrorKind::RateLimited, Some(429)));
-    assert_eq!(error.retry_after_ms, Some(600_000));
+    assert_eq!((error.retry_after_ms, error.retry_at_ms), (Some(600_000), Some(600_000)));
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 

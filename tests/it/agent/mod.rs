@@ -467,11 +467,12 @@ impl ChatModel for Wired {
     }
 }
 
-/// A state without the words of the transport.
+/// A state without the words of the transport, and without its time.
 fn comparable(state: &AgentState) -> AgentState {
     let mut state = state.clone();
     if let Some(error) = &mut state.error {
         error.message.clear();
+        error.retry_at_ms = None;
         state.final_reply.clear();
     }
     state

@@ -116,7 +116,7 @@ impl Exchange<'_> {
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
-            Some(Err(error)) => End::Failed { error: failure(error), partial },
+            Some(Err(error)) => End::Failed { error: failure(error, cx), partial },
             None => End::Cancelled { partial },
         };
         asked.heard(end, requests, streamed)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::fingerprint;
+use superstep_graph::{Cx, fingerprint};
 use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
 
 use crate::{HookFailure, ModelFailure};
@@ -102,9 +102,16 @@ impl Heard {
 }
 
 /// A failure as it is stored.
-pub(super) fn failure(error: ModelError) -> ModelFailure {
+pub(super) fn failure(error: ModelError, cx: &Cx) -> ModelFailure {
     let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-    ModelFailure { kind: error.kind, status: error.status, message: error.message, retry_after_ms }
+    let retry_at_ms = retry_after_ms.map(|wait| cx.now_ms().saturating_add_unsigned(wait));
+    ModelFailure {
+        kind: error.kind,
+        status: error.status,
+        message: error.message,
+        retry_after_ms,
+        retry_at_ms,
+    }
 }
 
 /// What tells one request from another.

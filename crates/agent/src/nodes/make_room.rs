@@ -70,6 +70,7 @@ impl<'a> Room<'a> {
                      shorten them, offer fewer tools, or raise `context`"
                 ),
                 retry_after_ms: None,
+                retry_at_ms: None,
             }),
         }
     }
