@@ -1,12 +1,12 @@
 //! What the agent says itself, to the model and to the user.
 
-use std::any::Any;
+use std::{any::Any, collections::BTreeSet};
 
 use serde_json::Value;
 
-/// A call of a tool that is not there. `names` stands in the order of the names.
+/// A call of a tool that is not there; `names` are.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let names = names.collect::<Vec<_>>().join(", ");
+    let names = names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
     format!("Error: unknown tool '{name}'. Available tools: {names}")
 }
 

@@ -51,6 +51,13 @@ fn s4_11_the_finish_tool_is_offered_without_anybody_having_registered_it() {
 }
 
 #[test]
+fn b10_the_finish_tool_is_one_of_the_tools_that_are_there() {
+    let ran = agentscope([call("c1", "finish", "{}"), finish("c2", r#"{"response":"hi"}"#)]).play();
+    let known = "Error: unknown tool 'finish'. Available tools: add, echo, generate_response";
+    assert_eq!((ran.result("c1"), ran.reply()), (known, "hi"));
+}
+
+#[test]
 fn s4_07_a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
     let ran = agentscope([txt("hi"), txt("bye")]).turns(&["hello", "so long"]).play();
     assert_eq!(

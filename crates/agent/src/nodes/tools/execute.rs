@@ -19,8 +19,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Pending, finish::Finish, output::Output, permit::Permission, writes::Outer};
 use crate::{
-    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, events, nodes::parts,
-    spill::shorten, texts,
+    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, events,
+    nodes::{finish::Finishing, parts},
+    spill::shorten,
+    texts,
 };
 
 /// What the model reads about a call.
@@ -196,7 +198,9 @@ impl Executor {
     ) -> Result<Done, NodeError> {
         let (call, name) = (&pending.call, pending.name.as_str());
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
-            return Ok(Done::said(texts::unknown_tool(name, self.deps.tools.names())));
+            let finish = Finishing::of(&self.deps.config, &self.state).tool();
+            let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
+            return Ok(Done::said(texts::unknown_tool(name, names)));
         };
         let args = match checked {
             Ok(args) => args.clone(),
