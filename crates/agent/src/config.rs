@@ -100,7 +100,8 @@ pub struct ReactConfig {
     /// What the model is told with each request that offers tools, as if the user said it: `{left}` is how many steps are left,
     /// this one included, and `{max}` how many there were. Part of requests, not of the conversation.
     pub remaining_hint: Option<String>,
-    /// What the model reads, as if the user said it, after each round of tools. Part of requests, not of the conversation.
+    /// What the model reads, as if the user said it, after each round of tools. Stored as part of the
+    /// conversation, as a message that is `synthetic`.
     pub synthetic_after_tools: Option<String>,
     /// What the assistant says when a turn is cancelled; `None` for nothing.
     pub halt: Option<String>,

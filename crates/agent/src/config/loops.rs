@@ -61,7 +61,7 @@ impl Repeat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopAction {
-    /// The result of the last call says so.
+    /// The model is told so in its next request.
     Warn,
     /// The call is not executed, its result says why. For [`Repeat::Identical`]; after a call there is nothing to refuse, so
     /// the others warn.
