@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use superstep::{
     Checkpointer, Event, History, MemoryCheckpointer, RunConfig, StreamMode,
     agent::{
-        Agent, AgentOutcome, AgentState, FileChangeKind, FileChanges, PermissionRule, Permit, ReactConfig,
-        SnapshotError, SnapshotFuture, Snapshots,
+        Acting, Agent, AgentOutcome, AgentState, FileChangeKind, FileChanges, Hooks, PermissionRule, Permit,
+        ReactConfig, SnapshotError, SnapshotFuture, Snapshots,
         workspace::{self, FileSnapshots, Workspace},
     },
     llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel},
@@ -104,6 +104,26 @@ async fn state(agent: &Agent) -> AgentState {
     let state = head(agent.graph()).await.values;
     check::calls_are_answered(&state.messages.iter().cloned().collect::<Vec<_>>());
     state
+}
+
+#[test]
+fn what_a_hook_makes_of_a_call_is_watched() {
+    real(async {
+        let (place, backend) = (Place::new(), Backend::memory());
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| async move {
+            acting.tool = "write_file".to_owned();
+            acting.args = json!({ "path": "b", "content": "2\n" });
+            Ok(Some(acting))
+        });
+        let model = scripted([call("c1", "read_file", r#"{"path":"a"}"#), txt("ok")]);
+        let permissions = vec![PermissionRule::new("*", Permit::Allow)];
+        let agent = Agent::builder(model).tools(workspace::tools(place.at(), || 0).unwrap()).hooks(hooks);
+        let agent = agent.config(ReactConfig { permissions, ..preset() }).snapshots(place.files.clone());
+        let agent = agent.checkpointer(backend.open()).build().unwrap();
+        agent.process_message("go", t()).await.unwrap();
+        assert_eq!(shown(&state(&agent).await.files.unwrap()), [("b", FileChangeKind::Made)]);
+    });
 }
 
 fn a_turn() -> [Answer; 4] {

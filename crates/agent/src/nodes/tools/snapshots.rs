@@ -8,9 +8,10 @@ use crate::{FileChanges, events};
 /// Has the files kept before anything runs, once: a round that goes on compares with what was there when it began.
 pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
     let Some(snapshots) = &run.deps.snapshots else { return Ok(None) };
-    let may_change = |call: &Pending| {
-        call.refused.is_none() && matches!(call.checked, Some(Ok(_))) && snapshots.concerns(&call.name)
-    };
+    // A hook may make any call of a call.
+    let hooked = !run.deps.hooks.acting.is_empty();
+    let concerns = |call: &Pending| matches!(call.checked, Some(Ok(_))) && snapshots.concerns(&call.name);
+    let may_change = |call: &Pending| call.refused.is_none() && (hooked || concerns(call));
     if !calls.iter().any(may_change) {
         return Ok(None);
     }
