@@ -250,6 +250,12 @@ async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
     assert_eq!(state.usage.input_tokens + state.usage.output_tokens, 350);
     assert_eq!(state.outcome, Some(AgentOutcome::Completed));
 
+    // A call that does not run takes no share.
+    let (kit, boss, digger) =
+        (Kit::default(), caller("boss", &[&[DIG, ("digger", r#"{"work":1}"#)]]), caller("digger", rounds));
+    thrifty(&kit, &boss, &digger, 450, 0.5).process_message("go", RunConfig::default()).await.unwrap();
+    assert_eq!((kit.n("echo"), digger.asked()), (3, 5));
+
     // What it spends is spent for the caller.
     let (kit, boss, digger) =
         (Kit::default(), caller("boss", &[&[DIG], &[DIG]]), caller("digger", &[&[ECHO]]));

@@ -50,7 +50,11 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         alone: RwLock::new(()),
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
-        sub_calls: pending.iter().filter(|call| deps.sub_agents.contains_key(&call.name)).count(),
+        sub_calls: pending
+            .iter()
+            .filter(|call| call.refused.is_none() && matches!(call.checked, Some(Ok(_))))
+            .filter(|call| deps.sub_agents.contains_key(&call.name))
+            .count(),
         state: state.clone(),
         outer: Box::new(outer.clone()),
         deps,
