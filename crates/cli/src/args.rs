@@ -31,7 +31,7 @@ Environment:
   NO_COLOR                        no colours
 
 Exit codes:
-    0  done; also if a limit, a budget, a loop or a denial ended the turn, with an answer or an explanation
+    0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
     1  the run failed, its reply does not fit its schema, or the output could not be written
     2  wrong command line, prompt or setting
     3  the model could not be asked
