@@ -225,7 +225,7 @@ async fn what_is_piped_in_stands_under_the_prompt_if_that_is_said_and_is_not_los
     let ran = place.run_with_stdin(&[&run[..], &["-"]].concat(), b"-a\n+b\n").await.ok();
     assert!(!ran.stderr.contains("piped"), "{}", ran.stderr);
     let told = "what is piped in is not read; to put it under the prompt, write `-` behind that\n";
-    let ran = place.run_with_stdin(&run, b"-a\n+b\n").await.ok();
+    let ran = place.run_with_stdin(&[&run[..], &["-q"]].concat(), b"-a\n+b\n").await.ok();
     assert_eq!(ran.stderr.contains(told), cfg!(unix), "{}", ran.stderr);
     assert!(!place.run(&run).await.ok().stderr.contains("piped"));
     let asked = |request: &Value| request["messages"].as_array().unwrap().last().unwrap()["content"].clone();

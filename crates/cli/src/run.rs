@@ -1,7 +1,7 @@
 //! `superstep run` and `superstep resume`.
 
 use std::{
-    io::{self, IsTerminal, Read},
+    io::{self, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -57,9 +57,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         input = input.user_id(user.as_str());
     }
     if is_unread && is_piped() {
-        setup
-            .output()
-            .note("what is piped in is not read; to put it under the prompt, write `-` behind that");
+        // Also to those who want to hear nothing but the reply: it may be one to half a question.
+        let what = "what is piped in is not read; to put it under the prompt, write `-` behind that";
+        let _ = writeln!(anstream::stderr(), "{what}");
     }
     let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
     setup.close(exit).await
