@@ -127,7 +127,8 @@ impl Pruning<'_> {
         for (child, name) in
             ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?
         {
-            if name.caller_under(self.thread).is_some_and(|caller| !keep.contains(&caller)) {
+            let goes = |caller| !keep.contains(&caller) && !prune.callers.contains(&caller);
+            if name.caller_under(self.thread).is_some_and(goes) {
                 child.delete(self.transaction).map_err(|cause| self.refused(cause))?;
             }
         }

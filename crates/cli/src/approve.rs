@@ -330,7 +330,7 @@ mod tests {
 
     fn waiting(ids: &[&str]) -> Vec<Waiting> {
         let interrupt = |id: &&str| Interrupt {
-            id: format!("tools:0:{id}"),
+            id: format!("tools:4.0:{id}"),
             node: "tools".into(),
             key: (*id).to_owned(),
             question: json!({"call_id": id, "tool": "shell", "args": {}, "question": "run"}),
@@ -352,7 +352,7 @@ mod tests {
 
     fn to(decided: &[(&str, Value)]) -> Result<Answers, String> {
         let all = decided.iter().cloned();
-        Ok(all.fold(Answers::new(), |answers, (id, value)| answers.answer(format!("tools:0:{id}"), value)))
+        Ok(all.fold(Answers::new(), |answers, (id, value)| answers.answer(format!("tools:4.0:{id}"), value)))
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(answers(&["--approve"], &two), to(&[("c1", json!("approve")), ("c2", json!("approve"))]));
         assert_eq!(answers(&["--approve", "c2"], &two), to(&[("c2", json!("approve"))]));
         assert_eq!(
-            answers(&["--deny", "a=b", "--always", "tools:0:c2"], &two),
+            answers(&["--deny", "a=b", "--always", "tools:4.0:c2"], &two),
             to(&[("c1", json!({"deny": "a=b"})), ("c2", json!("always"))])
         );
         assert_eq!(

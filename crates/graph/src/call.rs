@@ -29,6 +29,7 @@ use crate::{
     checkpoint::own::{SEEDED, TASK},
     cx::Standing,
     interrupt::{Asked, Within},
+    origin::Origin,
     replay,
     run::{self, Above, Along, Call, Called},
     tape::{Astray, in_effect},
@@ -375,12 +376,8 @@ impl Cx {
         seed: Option<T>,
     ) -> Result<Call<T>, CallError> {
         let run = &*self.run;
-        let checkpoint = CheckpointId(run.checkpoint.load(Ordering::Relaxed));
-        let task = Segment {
-            node: self.node().clone(),
-            task: Some((self.task.slot, checkpoint)),
-            key: key.to_owned(),
-        };
+        let Origin { checkpoint, slot, .. } = self.origin();
+        let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
         let own = graph.persistence() == Persistence::Own;
         let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
         let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::None);
@@ -458,6 +455,10 @@ impl Cx {
         let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
         if call.own && along.script.is_any_live() {
             along.script.refuse(self.node());
+            return Ok(Some(Astray::Unknown));
+        }
+        if self.origin.is_some() {
+            // What it did before the update, it did with another state.
             return Ok(Some(Astray::Unknown));
         }
         let caller = self.run.standing.along.as_ref();

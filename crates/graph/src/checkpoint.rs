@@ -109,8 +109,8 @@ pub trait Checkpointer: Send + Sync + 'static {
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
     /// Forgets the checkpoints of a thread that are not to be kept, in one transaction, and returns how many those were.
-    /// The threads of subgraphs that their tasks called go along; those that kept ones called stay, and so do those that
-    /// are there for all ([`ThreadId::caller_under`]).
+    /// The threads of subgraphs that their tasks called go along; those that kept ones called stay, and so do those of
+    /// [`Prune::callers`], and those that are there for all ([`ThreadId::caller_under`]).
     ///
     /// What is kept is loaded as before, with what is known of its tasks. Only the way to its state is another one where
     /// [`Prune::snapshots`] gave it a snapshot, and [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
@@ -237,12 +237,15 @@ pub(crate) mod own {
     pub(crate) const SEEDED: &str = "$seeded";
     /// Of a superstep whose tasks' effects are recorded: the fingerprints of the channels that it wrote.
     pub(crate) const STATE: &str = "$state";
+    /// Of an update from outside: where the tasks began that it left to be run, see [`Origins`](crate::origin::Origins).
+    pub(crate) const ORIGINS: &str = "$origins";
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
     pub(crate) fn shown(mut self) -> Self {
-        self.metadata.retain(|name, _| ![own::TASK, own::SEEDED, own::STATE].contains(&name.as_str()));
+        let own = [own::TASK, own::SEEDED, own::STATE, own::ORIGINS];
+        self.metadata.retain(|name, _| !own.contains(&name.as_str()));
         self
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     cache::NodeCache,
     load::{Restored, load},
     node::CompiledNode,
+    origin::Origins,
     run::{self, Given},
     state::fold,
     update::{fork, update_states},
@@ -258,8 +259,9 @@ impl<S: State> CompiledGraph<S> {
         self.refuse_seeded(thread).await?;
         match load(&self.inner.initial, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
+                let origins = Origins::of(&restored.meta);
                 let snapshot = restored.into_snapshot(at.is_none(), &self.inner.topology)?;
-                snapshot.with_subgraphs(&**checkpointer, thread).await
+                snapshot.with_subgraphs(&**checkpointer, thread, &origins).await
             }
             None => Ok(StateSnapshot {
                 values: self.inner.initial.clone(),
@@ -372,6 +374,7 @@ impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
     pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: records, kept, .. } = self;
+        let origins = Origins::of(&meta);
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control
             .next
@@ -403,7 +406,8 @@ impl<S: State> Restored<S> {
             }
             task.result = record.update;
             let (asks, questions) = record.record.questions(&task.node, topology);
-            let ask = |asked: &Question| asked.clone().into_interrupt(record.slot, asks.clone());
+            let origin = origins.get(record.slot).task();
+            let ask = |asked: &Question| asked.clone().into_interrupt(origin, asks.clone());
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();
             task.error = match end {

@@ -18,14 +18,15 @@ use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question, RunConfig, Store,
-    StreamMode, ThreadId,
+    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question,
+    RunConfig, Store, StreamMode, ThreadId,
     background::Background,
     call::{Calls, mix},
     durability::Settling,
     fingerprint,
     interrupt::{Asked, Desk},
     once::Ledger,
+    origin::Origin,
     run::{Above, Along},
     stream::NodeEvents,
     tape::{Astray, Given, Tape, in_effect},
@@ -49,6 +50,8 @@ pub struct Cx {
     pub(crate) failure: Option<Arc<NodeFailure>>,
     /// `None` if nobody minds its silence.
     pub(crate) pulse: Option<Arc<Pulse>>,
+    /// Where the task began, if it was at an earlier checkpoint.
+    pub(crate) origin: Option<Origin>,
     /// Wakes its task, which looks at the desk then.
     pub(crate) bell: Arc<AtomicWaker>,
 }
@@ -252,13 +255,23 @@ impl Cx {
     /// [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
     pub fn key(&self) -> String {
         let handler = self.handler();
+        let Origin { checkpoint, since_ms, step, slot } = self.origin();
         if let Some(caller) = &self.run.standing.keys {
-            return format!("{caller}/{}.{}{handler}", self.task.step, self.task.slot);
+            return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
-        let checkpoint = self.run.checkpoint.load(Ordering::Relaxed);
-        let since_ms = self.run.since_ms.load(Ordering::Relaxed);
-        format!("{thread}/{checkpoint}@{since_ms}/{}.{}{handler}", self.task.step, self.task.slot)
+        format!("{thread}/{checkpoint}@{since_ms}/{step}.{slot}{handler}")
+    }
+
+    /// Where the task began.
+    pub(crate) fn origin(&self) -> Origin {
+        let TaskId { step, slot } = self.task;
+        self.origin.unwrap_or_else(|| Origin {
+            checkpoint: CheckpointId(self.run.checkpoint.load(Ordering::Relaxed)),
+            since_ms: self.run.since_ms.load(Ordering::Relaxed),
+            step,
+            slot,
+        })
     }
 
     /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.

@@ -83,4 +83,7 @@ pub struct Prune {
     pub keep: BTreeSet<CheckpointId>,
     /// Snapshots for checkpoints that have none, by id. A checkpoint needs one if its parent is not kept.
     pub snapshots: BTreeMap<CheckpointId, Vec<ChannelValue>>,
+    /// Checkpoints whose subgraphs stay, kept themselves or not: an update from outside left their tasks to be run by one
+    /// that is.
+    pub callers: BTreeSet<CheckpointId>,
 }

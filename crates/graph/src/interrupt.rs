@@ -21,7 +21,7 @@ use crate::{RunError, namespace::SEPARATOR, tape::Astray};
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
-    /// Names the question among all that wait on the thread; the same when it is asked again.
+    /// Names the question among all that were ever asked on this branch of the thread; the same when it is asked again.
     pub id: String,
     /// The node that asks.
     pub node: NodeName,
@@ -153,25 +153,26 @@ impl Question {
         }
     }
 
-    /// The question as it is shown.
-    pub(crate) fn into_asking(self, slot: u32, node: NodeName) -> Asking {
+    /// The question as it is shown: of a task that began in this superstep and slot.
+    pub(crate) fn into_asking(self, task: TaskId, node: NodeName) -> Asking {
         let answer_key = self.answer_key();
         let Self { key, question, schema, within } = self;
         let read = |json: String| serde_json::from_str(&json).unwrap_or(Value::String(json));
         let (question, schema) = (read(question), schema.map(read));
+        let TaskId { step, slot } = task;
         let (id, node) = match within {
-            None => (format!("{node}:{slot}:{key}"), node),
+            None => (format!("{node}:{step}.{slot}:{key}"), node),
             Some(Within { call, id, node: asks, .. }) => {
                 let colon = if call.is_empty() { "" } else { ":" };
-                (format!("{node}:{slot}{colon}{call}/{id}"), asks)
+                (format!("{node}:{step}.{slot}{colon}{call}/{id}"), asks)
             }
         };
         Asking { key: answer_key, interrupt: Interrupt { id, node, key, question, schema } }
     }
 
     /// The question as it is shown.
-    pub(crate) fn into_interrupt(self, slot: u32, node: NodeName) -> Interrupt {
-        self.into_asking(slot, node).interrupt
+    pub(crate) fn into_interrupt(self, task: TaskId, node: NodeName) -> Interrupt {
+        self.into_asking(task, node).interrupt
     }
 }
 

@@ -23,6 +23,7 @@ mod inbox;
 mod interrupt;
 mod node;
 mod once;
+mod origin;
 mod packed;
 mod retries;
 mod route;

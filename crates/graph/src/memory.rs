@@ -242,11 +242,12 @@ impl Family {
         if stored.head() != Some(head) {
             return Err(conflict(thread, Some(head)));
         }
+        let callers = prune.callers.clone();
         let pruned = stored.prune(thread, head, prune)?;
         let kept = stored.ids();
         self.children.retain(|child, _| {
             let caller = child.caller_under(thread);
-            caller.is_none_or(|checkpoint| kept.contains(&checkpoint))
+            caller.is_none_or(|checkpoint| kept.contains(&checkpoint) || callers.contains(&checkpoint))
         });
         Ok(pruned)
     }

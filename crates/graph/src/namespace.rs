@@ -25,7 +25,8 @@ pub(crate) const SEPARATOR: char = '\u{1f}';
 pub struct Segment {
     /// The node whose task called it.
     pub node: NodeName,
-    /// The task: its slot, and the checkpoint that has it to run, 0 if nothing is stored. `None` for a subgraph whose
+    /// The task: its slot, and the checkpoint that has it to run, the first one if updates from outside left it to later
+    /// ones; 0 if nothing is stored. `None` for a subgraph whose
     /// thread lives on over the tasks that call it.
     pub task: Option<(u32, CheckpointId)>,
     /// What tells apart the graphs that one task calls; empty for a subgraph that is a node.

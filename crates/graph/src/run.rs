@@ -56,6 +56,7 @@ use crate::{
     hold::{Hold, NewCheckpoint},
     interrupt::{Asking, Desk},
     once::{Ledger, Request},
+    origin::Carried,
     stream::{Events, NodeEvents},
     tape::Tape,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
@@ -162,6 +163,8 @@ struct Driver<S: State> {
     last_step: i64,
     /// What is different if another graph called this one.
     inside: Option<Inside<S>>,
+    /// Where those tasks of this superstep began that an update from outside left to be run.
+    origins: Carried,
     /// The items of this superstep's workers, by slot, as JSON.
     items: BTreeMap<u32, String>,
     /// The channels that this superstep wrote.
@@ -245,6 +248,7 @@ impl<S: State> Driver<S> {
             fatal: false,
             last_step: 0,
             inside: None,
+            origins: Carried::new(),
             items: BTreeMap::new(),
             written: ChannelSet::EMPTY,
             replaying: Replaying::default(),
@@ -457,8 +461,10 @@ impl<S: State> Driver<S> {
         let (attempt, steps_left) = given.counts().unwrap_or((task.attempt, steps_left));
         self.cx.tape.begin(task.id, given);
         let failure = self.failures.get(&task.id.slot).cloned();
+        let origin = self.origins.get(&task.id.slot).copied();
         let bell = Arc::default();
-        let cx = Cx { run, node: task.node, task: task.id, attempt, steps_left, item, failure, pulse, bell };
+        let (node, task_id) = (task.node, task.id);
+        let cx = Cx { run, node, task: task_id, attempt, steps_left, item, failure, pulse, origin, bell };
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     checkpoint::own::SEEDED,
     compiled::Inner,
     load::{Restored, load, load_seeded},
+    origin::Origins,
     update::update_states,
 };
 
@@ -99,7 +100,8 @@ async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + 
         Persistence::Inherited => {
             let slot = meta.control.next.iter().position(|next| next.as_str() == name);
             let slot = slot.and_then(|slot| u32::try_from(slot).ok());
-            Some((slot.ok_or_else(|| refuse("the node is not what runs next"))?, meta.id))
+            let slot = slot.ok_or_else(|| refuse("the node is not what runs next"))?;
+            Some(Origins::of(&meta).caller(slot))
         }
     };
     let segment = Segment { node: inner.topology.name(node).clone(), task, key: String::new() };
@@ -135,13 +137,11 @@ impl<S: State> CompiledGraph<S> {
     ) -> Result<StateSnapshot<T>, RunError> {
         let found = self.find_subgraph::<T>(thread, path).await?;
         let checkpointer = self.checkpointer()?;
-        let snapshot = match found.load(checkpointer).await? {
-            Some(restored) => restored.into_snapshot(true, &found.graph.inner().topology)?,
-            None => {
-                return Err(self.no_subgraph(path, "nothing of it is stored yet"));
-            }
-        };
-        snapshot.with_subgraphs(&**checkpointer, &found.thread).await
+        let restored = found.load(checkpointer).await?;
+        let restored = restored.ok_or_else(|| self.no_subgraph(path, "nothing of it is stored yet"))?;
+        let origins = Origins::of(&restored.meta);
+        let snapshot = restored.into_snapshot(true, &found.graph.inner().topology)?;
+        snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins).await
     }
 
     /// Changes the state of a subgraph from outside, as [`update_state`](Self::update_state) does that of this graph. Its
@@ -206,12 +206,15 @@ impl<S: State> StateSnapshot<S> {
         mut self,
         checkpointer: &dyn Checkpointer,
         thread: &ThreadId,
+        origins: &Origins,
     ) -> Result<Self, RunError> {
-        let Some(meta) = self.checkpoint.as_ref().filter(|_| !self.next.is_empty()) else { return Ok(self) };
+        if self.next.is_empty() {
+            return Ok(self);
+        }
         for child in checkpointer.children(thread).await? {
             let Some((_, segment)) = child.parent().filter(|(parent, _)| parent == thread) else { continue };
             for (slot, task) in (0u32..).zip(&mut self.tasks) {
-                let calls = segment.task.is_none_or(|called| called == (slot, meta.id));
+                let calls = segment.task.is_none_or(|called| called == origins.caller(slot));
                 if calls && segment.node == task.node && task.result.is_none() {
                     task.subgraphs.push(child.clone());
                 }
@@ -226,8 +229,9 @@ async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId)
     while let Some((parent, segment)) = thread.parent() {
         thread = parent;
         let Some(loaded) = checkpointer.load(&thread, None).await? else { break };
+        let origins = Origins::of(&loaded.meta);
         let is_caller = |slot: u32| match segment.task {
-            Some(task) => task == (slot, loaded.meta.id),
+            Some(task) => task == origins.caller(slot),
             None => loaded.meta.control.next.get(slot as usize) == Some(&segment.node),
         };
         for (slot, record) in loaded.tasks.iter().filter(|(slot, _)| is_caller(*slot)) {

@@ -8,6 +8,7 @@ use crate::{
     CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
     json::snapshot,
     load::{Restored, load},
+    origin::Origins,
 };
 
 impl<S: State> CompiledGraph<S> {
@@ -70,6 +71,10 @@ impl<S: State> CompiledGraph<S> {
                 snapshots.insert(meta.id, channels.into_iter().chain(kept.entry()).collect());
             }
         }
-        Ok(checkpointer.prune(thread, head.id, Prune { keep: kept, snapshots }).await?)
+        let origins = history.iter().filter(|meta| kept.contains(&meta.id)).map(Origins::of);
+        let callers =
+            origins.flat_map(|origins| origins.carried.into_values().map(|origin| origin.checkpoint));
+        let callers = callers.collect();
+        Ok(checkpointer.prune(thread, head.id, Prune { keep: kept, snapshots, callers }).await?)
     }
 }

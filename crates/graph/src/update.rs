@@ -7,12 +7,13 @@ use std::sync::Arc;
 use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
 
 use crate::{
-    AppliedTask, CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId,
+    AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, RunConfig, RunError, Source, State,
+    TaskRecord, ThreadId,
     compiled::Inner,
     json,
     load::{Restored, RestoredTask, load, load_seeded, require},
     node::Targets,
+    origin::{Carried, Origins, with_origins},
     run,
     state::fold,
 };
@@ -96,7 +97,7 @@ pub(crate) async fn update_states<S: State>(
         None => vec![START.into()],
     };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
-    let before = restored.map(|Restored { meta, state, tasks, .. }| (meta.control, state, tasks));
+    let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
     let mut change = Change::after(graph, before, config.checkpoint.is_none())?;
     let mut commits = Vec::with_capacity(supersteps.len());
     for updates in supersteps {
@@ -106,10 +107,11 @@ pub(crate) async fn update_states<S: State>(
         }
         last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
         change.add(graph, named)?;
-        let (commit, next) = change.into_commit(graph, parent, config);
+        let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
+        let (commit, next) = change.into_commit(graph, (parent, id), config);
         commits.push(commit);
         change = next;
-        parent = Some(CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64));
+        parent = Some(id);
     }
     checkpointer.commit_all(thread, head, commits).await?;
     Ok(parent.expect("there is at least one superstep"))
@@ -236,6 +238,8 @@ pub(crate) struct Change<S: State> {
     step: i64,
     /// What the parent has to run.
     before: Option<Control>,
+    /// Where its tasks began; `None` if they are to begin anew.
+    origins: Option<Origins>,
     /// The tasks of it that need not run any more, by slot.
     done: Vec<u32>,
     /// Tasks that are not finished and of which something is known.
@@ -252,22 +256,23 @@ impl<S: State> Change<S> {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
         let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
         let (finished, items) = (Vec::new(), Vec::new());
-        Self { state, step, before, done, pending, applied, finished, items, ends: false }
+        Self { state, step, before, origins: None, done, pending, applied, finished, items, ends: false }
     }
 
     /// `live` takes along what tasks of the head wrote that were done before their superstep was, and what is known of
     /// the others, so that it is not lost; a fork from an older checkpoint leaves it to the other branch.
     pub(crate) fn after(
         graph: &Inner<S>,
-        before: Option<(Control, S, Vec<RestoredTask<S>>)>,
+        before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
         live: bool,
     ) -> Result<Self, RunError> {
-        let Some((control, mut state, tasks)) = before else {
+        let Some((meta, mut state, tasks)) = before else {
             return Ok(Self::new(graph.initial.clone(), None));
         };
         state.clear_ephemeral();
-        let names = control.next.clone();
-        let mut change = Self::new(state, Some(control));
+        let names = meta.control.next.clone();
+        let origins = live.then(|| Origins::of(&meta));
+        let mut change = Self { origins, ..Self::new(state, Some(meta.control)) };
         let lost = (0..).zip(&names).filter(|(_, name)| graph.topology.find(name.as_str()).is_none());
         change.done.extend(lost.map(|(slot, _)| slot));
         for RestoredTask { slot, record, update } in tasks {
@@ -368,25 +373,27 @@ impl<S: State> Change<S> {
         fold(&mut self.state, update).map_err(refused)
     }
 
-    /// The checkpoint, and the change that may follow it.
+    /// The checkpoint `id`, and the change that may follow it.
     fn into_commit(
         self,
         graph: &Inner<S>,
-        parent: Option<CheckpointId>,
+        (parent, id): (Option<CheckpointId>, CheckpointId),
         config: &RunConfig,
     ) -> (Commit, Self) {
         let changed = self.into_changed(graph, Targets::default());
         let records = changed.records();
-        let Changed { state, control, applied, carried } = changed;
+        let Changed { state, control, applied, carried, origins } = changed;
+        let (created_ms, metadata) = (config.clock.now_ms(), with_origins(config.metadata.clone(), &origins));
         let mut next = Self::new(state, Some(control.clone()));
+        next.origins = Some(Origins::new(id, created_ms, control.step, origins));
         next.state.clear_ephemeral();
         next.pending = carried.into_iter().map(|(_, task)| task).collect();
         let commit = Commit {
             parent,
             source: Source::Update,
             control,
-            created_ms: config.clock.now_ms(),
-            metadata: config.metadata.clone(),
+            created_ms,
+            metadata,
             applied,
             snapshot: None,
             records,
@@ -396,10 +403,10 @@ impl<S: State> Change<S> {
 
     /// What the thread is afterwards, with the tasks of `also` to run as well.
     pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Changed<S> {
-        let Self { state, step, before, done, pending, applied, finished, items, ends } = self;
+        let Self { state, step, before, origins, done, pending, applied, finished, items, ends } = self;
         if ends {
             let control = Control::new(step, Vec::new());
-            return Changed { state, control, applied, carried: Vec::new() };
+            return Changed { state, control, applied, carried: Vec::new(), origins: Carried::new() };
         }
         // Those that waited for nothing else to be left have seen that, and would lose what is known of them.
         let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
@@ -415,7 +422,13 @@ impl<S: State> Change<S> {
             Some((task.slot, RestoredTask { slot, ..task }))
         };
         let carried = pending.into_iter().filter_map(carry).collect();
-        Changed { state, control, applied, carried }
+        let stay =
+            before.iter().flat_map(|before| (0..).zip(&before.next).map(move |(slot, _)| (before, slot)));
+        let began = stay.filter(|(_, slot)| !done.contains(slot)).filter_map(|(before, slot)| {
+            Some((moved(before, &done, &control, slot)?, origins.as_ref()?.get(slot)))
+        });
+        let origins = began.collect();
+        Changed { state, control, applied, carried, origins }
     }
 }
 
@@ -427,6 +440,8 @@ pub(crate) struct Changed<S: State> {
     pub(crate) applied: Vec<AppliedTask>,
     /// What is known of the tasks that stay to be run, each behind the slot that it had before.
     pub(crate) carried: Vec<(u32, RestoredTask<S>)>,
+    /// Where the tasks began that stay to be run, by the slot that they have now.
+    pub(crate) origins: Carried,
 }
 
 impl<S: State> Changed<S> {

@@ -144,7 +144,7 @@ on_every_store! {
         assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
         let interrupt = &asked.interrupts[0];
         assert_eq!((interrupt.key.as_str(), interrupt.question["tool"].as_str()), ("digger0.0", Some("send")));
-        assert!(interrupt.id.starts_with("tools:0:digger.0/tools:0:"), "{}", interrupt.id);
+        assert!(interrupt.id.starts_with("tools:4.0:digger.0/tools:4.0:"), "{}", interrupt.id);
         assert_eq!(kit.n("echo"), 2);
 
         let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
@@ -173,7 +173,7 @@ on_every_store! {
         // Whoever asked first.
         assert_eq!(
             ids,
-            ["tools:0:deep.1/tools:0:deep0.0", "tools:0:middle.0/tools:0:deep.0/tools:0:deep0.0"]
+            ["tools:4.0:deep.1/tools:4.0:deep0.0", "tools:4.0:middle.0/tools:4.0:deep.0/tools:4.0:deep0.0"]
         );
         // One after the other, each in its own process.
         let answer = |id: &str, approval| RunConfig { answers: Answers::new().answer(id, approval), ..t() };

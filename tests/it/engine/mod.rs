@@ -2,6 +2,7 @@
 
 mod cache;
 mod cancel;
+mod carried;
 mod channels;
 mod checkpoints;
 mod commands;

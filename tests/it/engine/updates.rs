@@ -167,14 +167,14 @@ on_every_store! {
         };
         let answer = |key: &str, answer: &str| RunConfig { answers: Answers::new().answer(key, answer), ..t() };
         assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
-        assert_eq!(graph().resume(answer("p:0:one", "1")).await.unwrap().status, Status::Interrupted);
+        assert_eq!(graph().resume(answer("p:1.0:one", "1")).await.unwrap().status, Status::Interrupted);
         graph().update_state(t(), say("U"), "a").await.unwrap();
         let updates = ["b", "c", "a"].map(|name| vec![(say(name), AsNode::from(name))]);
         graph().bulk_update_state(t(), updates.into()).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!(names(&found.next), "b c p");
         let asked: Vec<_> = found.tasks.iter().flat_map(|task| &task.interrupts).map(|asked| asked.id.as_str()).collect();
-        assert_eq!(asked, ["p:2:two"]);
+        assert_eq!(asked, ["p:1.0:two"]);
         let end = graph().resume(answer("two", "2")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
         assert_eq!((calls.all().as_str(), paid.all().as_str()), ("p p p", "p"));
@@ -244,7 +244,7 @@ on_every_store! {
                 graph().update_state(t(), say("mended"), "mend").await.unwrap();
                 graph().resume(t()).await.unwrap()
             } else {
-                let answers = Answers::new().answer("mend:0:q", "mended");
+                let answers = Answers::new().answer("mend:1.0:q", "mended");
                 graph().resume(RunConfig { answers, ..t() }).await.unwrap()
             };
             assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U mended y"));

@@ -49,7 +49,8 @@ async fn a_writer_that_saw_what_is_no_head_is_refused_where_the_next_id_was_prun
     line(&store, &thread, 5).await;
     let snapshot = || vec![ChannelValue { channel: "c".into(), json: b"0".to_vec() }];
     let keep = [2, 5].map(CheckpointId);
-    let prune = Prune { keep: keep.into(), snapshots: keep.map(|id| (id, snapshot())).into() };
+    let prune =
+        Prune { keep: keep.into(), snapshots: keep.map(|id| (id, snapshot())).into(), ..Prune::default() };
     store.prune(&thread, CheckpointId(5), prune).await.unwrap();
     for seen in [0, 1, 2, 4].map(CheckpointId) {
         let committed = store.commit(&thread, Some(seen), superstep(Some(seen), "6")).await;

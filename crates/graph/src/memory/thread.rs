@@ -106,7 +106,7 @@ impl Thread {
         head: CheckpointId,
         prune: Prune,
     ) -> Result<usize, CheckpointError> {
-        let Prune { mut keep, mut snapshots } = prune;
+        let Prune { mut keep, mut snapshots, .. } = prune;
         keep.insert(head);
         for id in &keep {
             let stored = self.get(*id).ok_or_else(|| CheckpointError::nothing_to_keep(thread, *id))?;

@@ -16,6 +16,7 @@ use crate::{
     hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
     node::Targets,
+    origin::Origins,
 };
 
 impl<S: State> Driver<S> {
@@ -65,9 +66,10 @@ impl<S: State> Driver<S> {
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
         if let Some(command) = command {
-            return self.follow(command, meta.control, tasks, config);
+            return self.follow(command, meta, tasks, config);
         }
         let Some(input) = input else {
+            self.origins = Origins::of(&meta).carried;
             return self.go_on(meta.control, tasks, config);
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
@@ -132,6 +134,7 @@ impl<S: State> Driver<S> {
     ) -> Result<Begin, RunError> {
         let fork = config.checkpoint.is_some().then(|| {
             // A fork runs its tasks afresh; only an input is no task that could run again.
+            self.origins.clear();
             tasks.retain(|task| {
                 control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
             });

@@ -15,6 +15,7 @@ use crate::{
     hold::Hold,
     interrupt::{Asking, Given, Resolved},
     load::{Made, Restored, load, load_seeded, require},
+    origin::Origins,
     stream::{Below, Events},
 };
 
@@ -136,6 +137,7 @@ impl<S: State> Driver<S> {
             inside.made = made;
         }
         self.show_state();
+        self.origins = Origins::of(&meta).carried;
         self.go_on(meta.control, tasks, config)
     }
 

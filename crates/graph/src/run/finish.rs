@@ -139,6 +139,9 @@ impl<S: State> Driver<S> {
         if !self.failures.is_empty() {
             self.failures.clear();
         }
+        if !self.origins.is_empty() {
+            self.origins.clear();
+        }
         if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
             self.items = items(plan.next as usize, sent);

@@ -28,7 +28,7 @@ impl<S: State> Driver<S> {
         task: Task,
         asked: Vec<Asked>,
     ) -> Result<(), Refused> {
-        let (step, slot) = (task.id.step, task.id.slot);
+        let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
         let node = self.graph.topology.name(task.node).clone();
         let mut answers = self.cx.desk.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
@@ -37,7 +37,8 @@ impl<S: State> Driver<S> {
                 Asked::Question(question) => question,
                 Asked::BadAnswer { question, error: source } => {
                     answers.remove(&question.answer_key());
-                    let Interrupt { id, node, key, .. } = question.clone().into_interrupt(slot, node.clone());
+                    let Interrupt { id, node, key, .. } =
+                        question.clone().into_interrupt(began, node.clone());
                     (self.refused, refused) =
                         (Some(id), Some(RunError::BadAnswer { node, step, key, source }));
                     question
@@ -75,7 +76,7 @@ impl<S: State> Driver<S> {
         let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
         let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error, once };
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
-        let ask = |question: Question| question.into_asking(slot, node.clone());
+        let ask = |question: Question| question.into_asking(began, node.clone());
         let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
         let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
         self.waiting.insert(slot, asked);
@@ -94,13 +95,13 @@ impl<S: State> Driver<S> {
         waiting: Vec<Waiting>,
         given: &Answers,
     ) -> Result<(), RunError> {
-        let mut asked = Vec::new();
+        let (step, mut asked) = (begin.control.step + 1, Vec::new());
         for task in &waiting {
+            let began = self.began(TaskId { step, slot: task.slot });
             let ask =
-                |question: &Question| (task.slot, question.clone().into_asking(task.slot, task.node.clone()));
+                |question: &Question| (task.slot, question.clone().into_asking(began, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));
         }
-        let step = begin.control.step + 1;
         let inside = self.given(step, &asked);
         let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
         let (answered, mut desk) = (!fresh.is_empty(), Resolved::new());
@@ -127,6 +128,11 @@ impl<S: State> Driver<S> {
         }
         self.cx.desk.put_answers(step, desk);
         Ok(())
+    }
+
+    /// The superstep and the slot in which a task began, after which its questions are named.
+    fn began(&self, task: TaskId) -> TaskId {
+        self.origins.get(&task.slot).map_or(task, |origin| origin.task())
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {

@@ -4,12 +4,13 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{Begin, Driver, recorded_targets};
 use crate::{
-    Answers, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
+    Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
     command::Goto,
     hold::NewCheckpoint,
     interrupt::Asking,
     load::RestoredTask,
     node::Targets,
+    origin::{Origins, with_origins},
     update::{Change, Changed},
 };
 
@@ -18,32 +19,34 @@ impl<S: State> Driver<S> {
     pub(super) fn follow(
         &mut self,
         command: Command<S, NodeName>,
-        control: Control,
+        meta: CheckpointMeta,
         tasks: Vec<RestoredTask<S>>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let graph = self.graph.clone();
-        let fits = graph.topology.fits(&control);
+        let fits = graph.topology.fits(&meta.control);
         fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
         let live = config.checkpoint.is_none();
-        self.check_led(&control, tasks.iter().filter(|_| live))?;
+        self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
         let also = self.destinations(command.goto)?;
-        let mut answers = config.answers.resolve(&questions(&graph.topology, &control, &tasks, live))?;
-        let before = (control.clone(), self.state.clone(), tasks);
+        let mut answers = config.answers.resolve(&questions(&graph.topology, &meta, &tasks, live))?;
+        let before = (meta, self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
         if let Some(update) = command.update {
             change.add_from_outside(&graph, update)?;
         }
         let changed = change.into_changed(&graph, also);
         let records = changed.records();
-        let Changed { state, control: after, applied, carried } = changed;
+        let Changed { state, control: after, applied, carried, origins } = changed;
         self.state = state;
-        // The tasks have other slots now, and with them their questions have other ids.
+        // The tasks have other slots now; their questions have the ids that they had.
         let mut translated = Answers::new();
         for (before, task) in &carried {
             let Some(given) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
-            for asked in questions.iter().map(|asked| asked.clone().into_asking(task.slot, asks.clone())) {
+            let Some(origin) = origins.get(&task.slot) else { continue };
+            for asked in questions.iter().map(|asked| asked.clone().into_asking(origin.task(), asks.clone()))
+            {
                 if let Some(answer) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, answer.clone());
                 }
@@ -51,7 +54,8 @@ impl<S: State> Driver<S> {
         }
         debug_assert!(answers.is_empty(), "whoever asks has begun, and stays to be run");
         let carried = carried.into_iter().map(|(_, task)| task).collect();
-        let (source, metadata) = (Source::Update, config.metadata.clone());
+        let (source, metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
+        self.origins = origins;
         let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
         let begin = self.restore_tasks(after, carried, &translated)?;
         Ok(Begin { first: Some(checkpoint), ..begin })
@@ -124,15 +128,16 @@ impl<S: State> Driver<S> {
 /// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
 fn questions<S: State>(
     topology: &Topology,
-    control: &Control,
+    meta: &CheckpointMeta,
     tasks: &[RestoredTask<S>],
     live: bool,
 ) -> Vec<(u32, Asking)> {
-    let mut asked = Vec::new();
+    let (mut asked, origins) = (Vec::new(), Origins::of(meta));
     for task in tasks.iter().filter(|_| live) {
-        let Some(node) = control.next.get(task.slot as usize) else { continue };
+        let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
         let (asks, questions) = task.record.questions(node, topology);
-        let ask = |question: &Question| (task.slot, question.clone().into_asking(task.slot, asks.clone()));
+        let origin = origins.get(task.slot).task();
+        let ask = |question: &Question| (task.slot, question.clone().into_asking(origin, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }
     asked

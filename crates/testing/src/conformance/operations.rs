@@ -290,7 +290,7 @@ impl Model {
             }
             left.push(checkpoint);
         }
-        let pruned = store.prune(thread, head, Prune { keep: named, snapshots }).await;
+        let pruned = store.prune(thread, head, Prune { keep: named, snapshots, ..Prune::default() }).await;
         assert_eq!(pruned.expect("all have a way to their state"), checkpoints.len() - left.len());
         self.threads.insert(thread.clone(), left);
     }

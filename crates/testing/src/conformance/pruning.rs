@@ -38,7 +38,7 @@ async fn branched(store: &Store, thread: &ThreadId) {
 
 fn keep(ids: &[CheckpointId], snapshots: &[(CheckpointId, &str)]) -> Prune {
     let snapshots = snapshots.iter().map(|(id, json)| (*id, vec![channel("n", json)]));
-    Prune { keep: ids.iter().copied().collect(), snapshots: snapshots.collect() }
+    Prune { keep: ids.iter().copied().collect(), snapshots: snapshots.collect(), ..Prune::default() }
 }
 
 fn called(of: &ThreadId, task: Option<(u32, CheckpointId)>) -> ThreadId {
@@ -217,6 +217,7 @@ async fn the_head_keeps_its_records_and_ids_go_on(store: Store) {
     assert!(matches!(orphan, Err(CheckpointError::Storage { .. })), "{orphan:?}");
 }
 
+/// And with those of which the caller says so.
 async fn subgraphs_stay_with_the_checkpoints_that_called_them(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
@@ -226,11 +227,14 @@ async fn subgraphs_stay_with_the_checkpoints_that_called_them(store: Store) {
     for child in [&two, &three, &own, &inner, &called(&two, None)] {
         line(&store, child, &["1", "2"]).await;
     }
-    store
-        .prune(&thread, FOUR, keep(&[THREE], &[(THREE, "3"), (FOUR, "4")]))
-        .await
-        .expect("both have snapshots");
-    assert_eq!(store.children(&thread).await.expect("children"), [own, three.clone(), inner.clone()]);
+    let carried = called(&thread, Some((7, ONE)));
+    line(&store, &carried, &["1"]).await;
+    let prune = keep(&[THREE], &[(THREE, "3"), (FOUR, "4")]);
+    let prune = Prune { callers: [ONE].into(), ..prune };
+    store.prune(&thread, FOUR, prune).await.expect("both have snapshots");
+    let mut stay = [own, three.clone(), inner.clone(), carried];
+    stay.sort();
+    assert_eq!(store.children(&thread).await.expect("children"), stay);
     // A subgraph is pruned like any thread, with what is under it.
     store.prune(&three, TWO, keep(&[], &[(TWO, "2")])).await.expect("2 has a snapshot");
     assert_eq!(store.load(&inner, None).await.expect("load"), None);

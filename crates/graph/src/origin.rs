@@ -1,0 +1,88 @@
+//! Where tasks began that an update from outside left to be run, on another checkpoint than the one that planned them.
+//!
+//! Start at [`Origins`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use superstep_engine::TaskId;
+
+use crate::{CheckpointId, CheckpointMeta, checkpoint::own::ORIGINS};
+
+/// What a task's key, its questions and the threads of the graphs that it calls are named after: its first place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// The checkpoint that planned it, and when that was made.
+    pub(crate) checkpoint: CheckpointId,
+    pub(crate) since_ms: i64,
+    /// The superstep and the slot that it had there.
+    pub(crate) step: i64,
+    pub(crate) slot: u32,
+}
+
+impl Origin {
+    pub(crate) fn task(self) -> TaskId {
+        TaskId { step: self.step, slot: self.slot }
+    }
+}
+
+/// Those of the tasks that began at an earlier checkpoint, by slot.
+pub(crate) type Carried = BTreeMap<u32, Origin>;
+
+/// Where the tasks of a checkpoint began: most of them there.
+#[derive(Clone)]
+pub(crate) struct Origins {
+    here: Origin,
+    pub(crate) carried: Carried,
+}
+
+impl Origins {
+    pub(crate) fn of(meta: &CheckpointMeta) -> Self {
+        let stored = meta.metadata.get(ORIGINS).map(Carried::deserialize);
+        // What cannot be read is nothing that this program wrote.
+        let carried = stored.and_then(Result::ok).unwrap_or_default();
+        Self::new(meta.id, meta.created_ms, meta.control.step, carried)
+    }
+
+    /// Of a checkpoint that is about to be stored, after superstep `step`.
+    pub(crate) fn new(checkpoint: CheckpointId, since_ms: i64, step: i64, carried: Carried) -> Self {
+        Self { here: Origin { checkpoint, since_ms, step: step + 1, slot: 0 }, carried }
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Origin {
+        self.carried.get(&slot).copied().unwrap_or(Origin { slot, ..self.here })
+    }
+
+    /// What a thread's name says of the task that called its graph.
+    pub(crate) fn caller(&self, slot: u32) -> (u32, CheckpointId) {
+        let Origin { slot, checkpoint, .. } = self.get(slot);
+        (slot, checkpoint)
+    }
+}
+
+/// The same metadata, with where tasks began.
+pub(crate) fn with_origins(mut metadata: Map<String, Value>, carried: &Carried) -> Map<String, Value> {
+    if !carried.is_empty() {
+        let carried = serde_json::to_value(carried).expect("numbers have a JSON form");
+        metadata.insert(ORIGINS.to_owned(), carried);
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn where_tasks_began_is_stored_by_slot() {
+        let origin = Origin { checkpoint: CheckpointId(3), since_ms: 1_700, step: 2, slot: 1 };
+        let stored = with_origins(Map::new(), &Carried::from([(0, origin)]));
+        let json = json!({"$origins": {"0": {"checkpoint": 3, "since_ms": 1_700, "step": 2, "slot": 1}}});
+        assert_eq!(Value::Object(stored.clone()), json);
+        let read = Carried::deserialize(&stored[ORIGINS]).unwrap();
+        assert_eq!(read, Carried::from([(0, origin)]));
+    }
+}

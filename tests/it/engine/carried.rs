@@ -1,0 +1,152 @@
+//! Tasks that an update from outside leaves to be run: they stay the tasks that they were.
+
+use serde_json::json;
+use superstep::{
+    Answers, Command, Cx, END, Interrupt, Keep, Persistence, Replay, Route, RunConfig, RunError, START,
+    State, StateGraph, Status,
+};
+
+use super::subgraphs::{answer, asking, parent};
+use crate::support::{Calls, Plain, failed, head, names, on_every_store, say, sayer, t};
+
+fn ids(asked: &[Interrupt]) -> Vec<&str> {
+    asked.iter().map(|asked| asked.id.as_str()).collect()
+}
+
+#[derive(Route, Clone, Copy)]
+enum Then {
+    Again,
+    End,
+}
+
+on_every_store! {
+    async fn a_subgraph_that_waits_goes_on_after_an_update_of_its_caller(backend: Backend) {
+        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+            for way in ["command", "update", "two updates", "prune"] {
+                let calls = Calls::default();
+                let make = || {
+                    let sub = asking(&calls).with_persistence(persistence);
+                    let mut graph = StateGraph::<Plain>::new("parent");
+                    let p = sayer(&mut graph, "p");
+                    let said = |sub: &Plain| say(&sub.said());
+                    let sub = graph.add_subgraph_with("sub", &sub, |_: &Plain| Plain::update(), said);
+                    graph.add_edge(START, p);
+                    graph.add_edge(p, sub);
+                    backend.keep(graph.compile().unwrap())
+                };
+                let t = || RunConfig::thread(format!("{nth} {way}"));
+                let thread = t().thread.unwrap();
+                let asked = make().invoke(say("in"), t()).await.unwrap();
+                let answered = || RunConfig { answers: Answers::new().answer(&asked.interrupts[0].id, "R"), ..t() };
+                let end = if way == "command" {
+                    make().resume_with(Command::update(say("U")), answered()).await.unwrap()
+                } else {
+                    make().update_state(t(), say("U"), "p").await.unwrap();
+                    if way == "two updates" {
+                        let twice = vec![vec![(say("V"), "p".into())], vec![(say("W"), "p".into())]];
+                        make().bulk_update_state(t(), twice).await.unwrap();
+                    }
+                    if way == "prune" {
+                        make().prune_thread(&thread, Keep::Last(1)).await.unwrap();
+                    }
+                    let waiting = make().get_state(&thread, None).await.unwrap();
+                    assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].subgraphs.len()), ("sub", 1));
+                    assert_eq!(waiting.tasks[0].interrupts, asked.interrupts);
+                    let inside = make().get_subgraph_state::<Plain>(&thread, &["sub"]).await.unwrap();
+                    assert_eq!(names(&inside.next), "s2");
+                    make().resume(answered()).await.unwrap()
+                };
+                let said = if way == "two updates" { "in p U V W s1 R" } else { "in p U s1 R" };
+                assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");
+                assert_eq!(calls.all(), "s1 s2 s2", "{way}");
+                if way != "prune" {
+                    let replayed = Replay::of(&make(), thread).run().await.unwrap();
+                    assert!(replayed.is_same(), "{way}: {replayed}");
+                }
+            }
+        }
+    }
+
+    async fn a_subgraph_that_was_changed_from_outside_goes_on_after_an_update_of_its_caller(backend: Backend) {
+        let calls = Calls::default();
+        let make = || backend.keep(parent(&calls, &asking(&calls)));
+        make().invoke(say("in"), t()).await.unwrap();
+        make().update_state(t(), say("U"), "p").await.unwrap();
+        make().update_subgraph_state::<Plain>(t(), &["sub"], say("V"), "s1").await.unwrap();
+        // What it asked before, it asks no more until it runs again.
+        let unasked = failed(make().resume(answer("q", "R")).await);
+        assert!(matches!(unasked, RunError::UnknownInterrupt { .. }), "{unasked}");
+        assert_eq!(ids(&make().resume(t()).await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
+        let end = make().resume(answer("q", "R")).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
+    }
+
+    async fn a_task_has_the_key_that_it_had_before_an_update(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let _: bool = cx.interrupt("q", cx.key()).await;
+                say(&cx.key())
+            });
+            let a = sayer(&mut graph, "a");
+            graph.add_edge(START, a);
+            graph.add_edge(START, ask);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        make().update_state(t(), say("U"), None).await.unwrap();
+        let again = make().resume_with(Command::update(say("V")), t()).await.unwrap();
+        assert_eq!(again.interrupts, asked.interrupts);
+        let end = make().resume(answer("q", true)).await.unwrap();
+        assert_eq!(json!(end.state.log.last()), asked.interrupts[0].question);
+        // On a branch of its own the task is another one.
+        let before = make().get_history(&"t".into(), Default::default()).await.unwrap()[3].id;
+        let fork = make().resume(RunConfig { checkpoint: Some(before), ..t() }).await.unwrap();
+        assert_ne!(fork.interrupts[0].question, asked.interrupts[0].question);
+    }
+
+    async fn d5_an_answer_is_for_the_question_of_one_superstep(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("ok", "?").await));
+            graph.add_edge(START, ask);
+            let then = |state: &Plain| if state.log.len() < 2 { Then::Again } else { Then::End };
+            graph.add_conditional_edges(ask, then, |then| match then {
+                Then::Again => ask,
+                Then::End => END,
+            });
+            backend.keep(graph.compile().unwrap())
+        };
+        make().invoke(Plain::update(), t()).await.unwrap();
+        let second = make().resume(answer("ask:1.0:ok", "one")).await.unwrap();
+        assert_eq!(ids(&second.interrupts), ["ask:2.0:ok"]);
+        let stale = failed(make().resume(answer("ask:1.0:ok", "one")).await);
+        assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
+        assert_eq!(make().resume(answer("ask:2.0:ok", "two")).await.unwrap().state.said(), "one two");
+    }
+
+    /// An update takes `a` along, and the tasks of the workers move up.
+    async fn d5_an_answer_is_for_the_item_that_asked_it(backend: Backend) {
+        let make = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = sayer(&mut graph, "a");
+            let worker = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| {
+                let answer: String = cx.interrupt("approve", item).await;
+                say(&format!("{item} {answer}"))
+            });
+            graph.add_edge(START, a);
+            graph.add_fan_out(START, |_: &Plain| [10, 9_999], worker);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        assert_eq!(ids(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
+        make().update_state(t(), say("U"), None).await.unwrap();
+        let moved = head(&make()).await;
+        let waiting: Vec<_> = moved.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
+        assert_eq!(waiting, asked.interrupts);
+        let half = make().resume(answer("w:1.1:approve", "yes")).await.unwrap();
+        assert_eq!(half.interrupts, asked.interrupts[1..]);
+        let end = make().resume(answer("w:1.2:approve", "no")).await.unwrap();
+        assert_eq!(end.state.said(), "a U 10 yes 9999 no");
+    }
+}
