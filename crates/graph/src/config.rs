@@ -69,7 +69,7 @@ pub enum OnUnfinished {
 /// Nodes at which a run stops, by name; `*` is every node. A run that begins at a breakpoint passes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
-    /// Stop before any of these runs.
+    /// Stop before any of these runs. An error handler is in no plan, so it cannot be among them.
     pub before: Vec<String>,
     /// Stop after any of these has run.
     pub after: Vec<String>,

@@ -226,6 +226,17 @@ pub enum RunError {
         /// The name asked for.
         node: String,
     },
+    /// A breakpoint before an error handler.
+    #[error(
+        "SS123: no run of graph `{graph}` can stop before node `{node}`, which takes over in the middle of a superstep when \
+         another node fails; stop after it"
+    )]
+    NoStop {
+        /// The graph.
+        graph: String,
+        /// The error handler.
+        node: String,
+    },
     /// A command from outside names a node that cannot be entered so.
     #[error("SS140: a command cannot lead to node `{node}` of graph `{graph}`: {why}")]
     NoWayIn {

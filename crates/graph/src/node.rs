@@ -97,7 +97,7 @@ pub struct NodeOptions {
     pub max_concurrency: Option<usize>,
     /// What happens to it when the run is cancelled.
     pub on_cancel: OnCancel,
-    /// Whether it waits, once it is reached, until nothing else is left to run.
+    /// Whether it waits, once it is reached, until nothing else is left to run. A worker or an error handler cannot.
     pub deferred: bool,
 }
 

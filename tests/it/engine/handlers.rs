@@ -497,6 +497,48 @@ async fn a_run_stops_after_a_handler_and_after_the_node_it_stands_for() {
     }
 }
 
+#[tokio::test]
+async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
+    let graph = |stops: bool| {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = sayer(&mut graph, "a");
+        let handler = graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
+        let w = graph.add_worker("w", async |_: i64, _: Plain, _: Cx| ());
+        graph.add_edge(START, a);
+        graph.add_fan_out(a, |_| Vec::<i64>::new(), w);
+        if stops {
+            graph.configure(w, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.configure(handler, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.stop_before(handler);
+        }
+        graph.stop_after(handler);
+        graph.compile()
+    };
+    let problems = graph(true).err().unwrap().problems;
+    let problems: Vec<_> = problems.iter().map(|problem| problem.kind.to_string()).collect();
+    let expected = [
+        "SS017: no run can stop before node `h`, which takes over in the middle of a superstep when another node fails; stop \
+         after it, or ask in it with an interrupt",
+        "SS016: node `h` cannot be deferred, because it handles the failures of another, and runs when that fails; remove \
+         `deferred`, or defer the node that comes after it",
+        "SS016: node `w` cannot be deferred, because it takes an item, and runs once it is sent one; remove `deferred`, or \
+         defer the node that comes after it",
+    ];
+    assert_eq!(problems, expected);
+    let graph = crate::support::Backend::memory().keep(graph(false).unwrap());
+    let breakpoints = |before: &str| Breakpoints { before: vec![before.to_owned()], after: Vec::new() };
+    let error =
+        failed(graph.invoke(Plain::update(), RunConfig { breakpoints: breakpoints("h"), ..t() }).await);
+    assert_eq!(
+        error.to_string(),
+        "SS123: no run of graph `g` can stop before node `h`, which takes over in the middle of a superstep when another \
+         node fails; stop after it"
+    );
+    let stopped =
+        graph.invoke(Plain::update(), RunConfig { breakpoints: breakpoints("*"), ..t() }).await.unwrap();
+    assert_eq!(stopped.status, Status::Interrupted);
+}
+
 #[test]
 fn only_a_failure_leads_to_a_handler_and_a_node_has_one() {
     let handler = async |_: NodeFailure, _: Plain, _: Cx| ();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use petgraph::{graph::DiGraph, visit::Dfs};
 
-use super::{EdgeKind, Endpoint, JoinSpec, Place, Problem, ProblemKind, Topology, TopologyBuilder};
+use super::{EdgeKind, Endpoint, JoinSpec, NodeSpec, Place, Problem, ProblemKind, Topology, TopologyBuilder};
 use crate::{END, Level, START, lint};
 
 impl TopologyBuilder {
@@ -19,6 +19,7 @@ impl TopologyBuilder {
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.problems.clone();
         problems.extend(self.name_problems());
+        problems.extend(self.deferral_problems());
         problems.extend(self.handler_problems());
         problems.extend(self.route_problems());
         problems.extend(self.edge_problems(place));
@@ -76,6 +77,22 @@ impl TopologyBuilder {
             }
         }
         problems
+    }
+
+    /// Nodes that are deferred although no plan ever has them wait.
+    fn deferral_problems(&self) -> Vec<Problem> {
+        let deferred = self.nodes.iter().filter(|node| node.deferred);
+        let problem = |node: &NodeSpec| {
+            let why = match node {
+                NodeSpec { worker: true, .. } => "takes an item, and runs once it is sent one",
+                NodeSpec { handles: Some(_), .. } => {
+                    "handles the failures of another, and runs when that fails"
+                }
+                _ => return None,
+            };
+            Some(Problem { kind: ProblemKind::NeverDeferred(node.name.clone(), why), place: node.place })
+        };
+        deferred.filter_map(problem).collect()
     }
 
     /// What is wrong with error handlers, but for the edges that lead to them.

@@ -79,6 +79,17 @@ pub enum ProblemKind {
          use `add_subgraph_with`, or another `Persistence`"
     )]
     OwnSameState(NodeName),
+    /// A node that is to wait until nothing else is left to run, and that nothing could make wait.
+    #[error(
+        "SS016: node `{0}` cannot be deferred, because it {1}; remove `deferred`, or defer the node that comes after it"
+    )]
+    NeverDeferred(NodeName, &'static str),
+    /// Runs are to stop before an error handler.
+    #[error(
+        "SS017: no run can stop before node `{0}`, which takes over in the middle of a superstep when another node fails; \
+         stop after it, or ask in it with an interrupt"
+    )]
+    StopBeforeHandler(NodeName),
     /// Nothing leads to a node. A warning.
     #[error(
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
@@ -176,6 +187,8 @@ impl ProblemKind {
             | Self::UnknownChannel { .. }
             | Self::OwnSameState(_)
             | Self::EdgeIntoHandler(_)
+            | Self::NeverDeferred(..)
+            | Self::StopBeforeHandler(_)
             | Self::TwoHandlers(..)
             | Self::NothingToHandle(..)
             | Self::IntoStart => None,

@@ -1,6 +1,8 @@
 //! Breakpoints of every run of a graph.
 
-use superstep_engine::Endpoint;
+use std::panic::Location;
+
+use superstep_engine::{Endpoint, Problem, ProblemKind};
 
 use super::{NodeRef, StateGraph};
 use crate::State;
@@ -14,7 +16,7 @@ pub(super) struct Stops {
 
 impl<S: State> StateGraph<S> {
     /// Every run stops before this node runs, beside where its own [`Breakpoints`](crate::Breakpoints) say. A run that begins
-    /// there passes it.
+    /// there passes it. Before an error handler nothing can stop: it is in no plan.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -40,6 +42,11 @@ impl<S: State> StateGraph<S> {
     #[track_caller]
     pub fn stop_before(&mut self, node: impl Into<NodeRef>) {
         let declared = self.stop(node.into());
+        let spec = &self.topology.nodes[declared];
+        if spec.handles.is_some() {
+            let kind = ProblemKind::StopBeforeHandler(spec.name.clone());
+            self.topology.problems.push(Problem { kind, place: Location::caller() });
+        }
         self.stops.before.push(declared);
     }
 

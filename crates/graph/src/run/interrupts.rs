@@ -158,6 +158,10 @@ pub(super) fn breakpoints<S: State>(
         here.map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
     };
     let Breakpoints { mut before, mut after } = graph.breakpoints.clone();
+    let is_handler = |name: &&String| topology.find(name).is_some_and(|node| topology.is_handler(node));
+    if let Some(handler) = wanted.before.iter().find(is_handler) {
+        return Err(RunError::NoStop { graph: graph.name.clone(), node: handler.clone() });
+    }
     before.extend(find(&wanted.before)?);
     after.extend(find(&wanted.after)?);
     Ok(Breakpoints { before, after })
