@@ -138,7 +138,8 @@ pub enum Event<S: State> {
         /// The event, in its JSON form: the types of that graph are its own.
         event: Value,
     },
-    /// A new input took the place of unfinished tasks. Sent in every mode, and never lost.
+    /// A new input took the place of unfinished tasks. Sent in every mode, and never lost; that of a subgraph comes as
+    /// [`Event::Subgraph`], if those are asked for.
     Discarded {
         /// The tasks that will not run.
         nodes: Vec<NodeName>,

@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, Event, MemoryCheckpointer,
-    OnUnfinished, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
-    ThreadId,
+    OnUnfinished, Persistence, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
+    Streaming, ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::{
@@ -138,6 +139,42 @@ on_every_store! {
         let config = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let told: Vec<_> = graph.stream(say("again"), config, streaming()).collect().await;
         assert!(told.iter().any(|event| matches!(event, Event::Discarded { nodes } if nodes.len() == 3)), "{told:?}");
+    }
+
+    /// A graph with one thread, whose task of the first turn asks when the second turn calls it.
+    async fn discards_in_a_subgraph_are_never_lost(backend: Backend) {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let ask = inner.add_node("ask", async |_: Plain, cx: Cx| {
+            (0..9).for_each(|noise| cx.emit("noise", noise));
+            cx.interrupt::<bool>("ok", "?").await;
+        });
+        inner.add_edge(START, ask);
+        let inner = inner.compile().unwrap().with_persistence(Persistence::Own);
+        let mut graph = StateGraph::<Plain>::new("g");
+        let call = graph.add_node_with("call", inner, async |inner, _: Plain, cx: Cx| {
+            cx.call("", &inner, Plain::update()).await.map(|_| ())
+        });
+        graph.add_edge(START, call);
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.invoke(say("in"), t()).await.unwrap();
+        let first = head(&graph).await.checkpoint.unwrap().id;
+        let config = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let streaming = Streaming { buffer: 0, subgraphs: true, ..StreamMode::Custom.into() };
+        let mut stream = graph.stream(say("again"), config, streaming);
+        assert!(futures::poll!(stream.next()).is_pending());
+        let asks_again = async || {
+            let head = head(&graph).await;
+            head.checkpoint.unwrap().id > first && head.tasks.iter().any(|task| !task.interrupts.is_empty())
+        };
+        while !asks_again().await {
+            tokio::task::yield_now().await;
+        }
+        let told: Vec<_> = stream.collect().await;
+        let discarded = |event: &Event<Plain>| match event {
+            Event::Subgraph { event, .. } => event["event"] == "discarded" && event["data"]["nodes"] == json!(["ask"]),
+            _ => false,
+        };
+        assert!(told.iter().any(discarded), "{told:?}");
     }
 
     async fn f5_a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {

@@ -172,5 +172,10 @@ impl<S: State> Inner<S> {
 
 /// Whether the consumer can do without it. Questions would never be answered, and work be missed in silence.
 fn may_be_lost<S: State>(event: &Event<S>) -> bool {
-    !matches!(event, Event::Interrupt(_) | Event::Discarded { .. } | Event::Lagged { .. })
+    match event {
+        Event::Interrupt(_) | Event::Discarded { .. } | Event::Lagged { .. } => false,
+        // What a subgraph asks its caller asks too.
+        Event::Subgraph { event, .. } => event["event"] != "discarded",
+        _ => true,
+    }
 }
