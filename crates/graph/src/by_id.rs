@@ -45,7 +45,9 @@ impl<T: HasId> IdOf<T> for OwnId {
 
 /// A list of items with unique ids, in the order in which they came, with structural sharing.
 ///
-/// The usual type of a merge-by-id channel. `K` says where the ids are.
+/// The usual type of a merge-by-id channel. `K` says where the ids are. An item that comes without one gets one that no other
+/// item of the list has: `auto-0`, `auto-1`, .. Once an item is removed, its id may be given to another; who refers to items
+/// from outside gives them ids of their own.
 ///
 /// # Source
 /// The behaviour of langgraph's `add_messages`.
