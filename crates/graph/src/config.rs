@@ -21,7 +21,7 @@ pub struct RunConfig {
     pub checkpoint: Option<CheckpointId>,
     /// How many supersteps may run nodes, from 1.
     pub step_limit: u32,
-    /// How many tasks may run at the same time; `None` for all, and 0 counts as 1.
+    /// How many tasks may run at the same time; `None` for all, and 0 counts as 1. Each graph that a task calls counts its own.
     pub max_concurrency: Option<usize>,
     /// How long a superstep may take, the waits between attempts included; `None` for ever. The run fails with
     /// [`RunError::StepTimeout`](crate::RunError::StepTimeout) then, and what was at work runs again when it is resumed.
