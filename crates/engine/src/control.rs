@@ -61,7 +61,7 @@ pub enum RestoreError {
     /// The graph lost joins that some nodes have reached.
     #[error(
         "at the checkpoint of superstep {step} nodes have reached {}, which the graph does not have; add it again with the \
-         same sources, or update the thread as another node", .joins.iter().map(show_join).collect::<Vec<_>>().join(", ")
+         same sources, or update the thread as another node", .joins.iter().map(|join| show_join(join)).collect::<Vec<_>>().join(", ")
     )]
     UnknownJoins {
         /// The superstep of the checkpoint.
@@ -81,7 +81,7 @@ pub enum RestoreError {
     },
 }
 
-fn show_join(name: &String) -> String {
+fn show_join(name: &str) -> String {
     let (sources, to) = name.split_once(':').unwrap_or((name, "?"));
     let sources: Vec<NodeName> = sources.split('|').map(NodeName::from).collect();
     format!("the join of {} to `{to}`", list(&sources))
