@@ -236,6 +236,10 @@ async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() 
     };
     let said = refused(r#"echo "bad $TOKEN, $KEY, ${KEY#key }" >&2; exit 3"#).await;
     assert!(said.ends_with("; it said: bad $TOKEN, $KEY, $CARGO_MANIFEST_DIR"), "{said}");
+    let small = Small::new();
+    fs::write(small.seen_file().with_extension("unlisted"), "").unwrap();
+    let unlisted = McpServer::connect("x", small.with("GREETING", "ghp_5ecret")).await.unwrap_err();
+    assert!(unlisted.to_string().ends_with("not now, $GREETING"), "{unlisted}");
     // Also where only the end of it is among the last words.
     let end = &variable[variable.len() - 4..];
     for surplus in 1980..2020 {

@@ -53,7 +53,7 @@ const HANDED_ON: [&str; 14] = [
 const LAST_WORDS: usize = 2_000;
 
 /// How much of what a server says is wrong is passed on, in bytes.
-pub(crate) const LONGEST_PROBLEM: usize = 2_000;
+const LONGEST_PROBLEM: usize = 2_000;
 
 /// Values that are shorter are no secrets, and would cut ordinary words.
 const SHORTEST_SECRET: usize = 4;
@@ -120,6 +120,16 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             served.map_err(|problem| secrets.short(problem))
         }
+    }
+}
+
+/// What a server says is wrong, without what its configuration gives it.
+pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
+    let (Place::Program { env: given, .. } | Place::Http { headers: given, .. }) = &config.place;
+    match looked_up(given) {
+        Ok((_, secrets)) => secrets.short(problem),
+        // It was connected with variables that are gone.
+        Err(gone) => gone,
     }
 }
 

@@ -11,8 +11,7 @@ use tokio::time::timeout;
 
 use crate::{
     McpConfig,
-    connection::{Connection, LONGEST_PROBLEM, connect},
-    content,
+    connection::{Connection, connect, without_secrets},
     heard::Heard,
     names::names,
     tool::McpTool,
@@ -78,7 +77,7 @@ pub enum McpError {
     List {
         /// The server.
         server: String,
-        /// What went wrong.
+        /// What went wrong. Never has a secret of the configuration.
         problem: String,
     },
     /// A tool that is wanted is not there.
@@ -247,7 +246,8 @@ impl Link {
 
     async fn list(&self, connection: &Connection) -> Result<Vec<RemoteTool>, String> {
         let late = |_| Err(format!("it said nothing for {} ms", self.config.start_timeout.as_millis()));
-        timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late)
+        let listed = timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late);
+        listed.map_err(|problem| without_secrets(&self.config, problem))
     }
 
     /// Those of the server's tools that the configuration wants, in its order.
@@ -281,7 +281,7 @@ async fn list(connection: &Connection) -> Result<Vec<RemoteTool>, String> {
     loop {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
         let page = connection.list_tools(Some(page)).await;
-        let page = page.map_err(|error| content::cut(error.to_string(), LONGEST_PROBLEM))?;
+        let page = page.map_err(|error| error.to_string())?;
         tools.extend(page.tools);
         if tools.len() > MOST_TOOLS {
             return Err(format!("it has more than {MOST_TOOLS}"));

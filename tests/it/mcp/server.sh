@@ -6,7 +6,7 @@ echo "listening with ${GREETING:-nothing}" >&2
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 tell() { printf '{"jsonrpc":"2.0","method":"notifications/%s","params":%s}\n' "$1" "$2"; }
 log() { tell message "{\"level\":\"$1\",\"data\":\"$2\"}"; }
-unlisted() { printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now"}}\n' "$id"; }
+unlisted() { printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"not now, %s"}}\n' "$id" "$GREETING"; }
 text() { reply "{\"content\":[{\"type\":\"text\",\"text\":\"$1\"}],\"isError\":${2:-false}}"; }
 while read -r line; do
     id=${line#*\"id\":}; id=${id%%[,\}]*}
