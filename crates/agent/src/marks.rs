@@ -21,7 +21,7 @@ pub(crate) fn defused(text: &str, marks: &[&str]) -> String {
 pub(crate) fn is_mark(text: &str, marks: &[&str]) -> bool {
     let name = text.trim_start_matches(|c: char| c == '<' || c == '/' || c.is_whitespace());
     let begins = |mark: &&str| name.get(..mark.len()).is_some_and(|name| name.eq_ignore_ascii_case(mark));
-    marks.iter().any(|mark| begins(mark))
+    marks.iter().any(begins)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub struct Behaviour {
     pub exclusive: bool,
     /// It is asked the same again and again until something changes: repeating it is no loop.
     pub poll: bool,
-    /// Its result is the answer to the user: the model is not asked again.
+    /// Its result is the answer to the user: the model is not asked again, unless there is none.
     pub answers: bool,
     /// Calling it twice with one idempotency key does no harm, so that a call whose outcome is unknown may be repeated.
     pub idempotent: bool,
