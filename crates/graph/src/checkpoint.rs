@@ -239,12 +239,14 @@ pub(crate) mod own {
     pub(crate) const STATE: &str = "$state";
     /// Of an update from outside: where the tasks began that it left to be run, see [`Origins`](crate::origin::Origins).
     pub(crate) const ORIGINS: &str = "$origins";
+    /// Of a command from outside: whether it wrote anything, which nobody made.
+    pub(crate) const OUTSIDE: &str = "$outside";
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
     pub(crate) fn shown(mut self) -> Self {
-        let own = [own::TASK, own::SEEDED, own::STATE, own::ORIGINS];
+        let own = [own::TASK, own::SEEDED, own::STATE, own::ORIGINS, own::OUTSIDE];
         self.metadata.retain(|name, _| !own.contains(&name.as_str()));
         self
     }

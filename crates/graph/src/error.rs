@@ -317,10 +317,12 @@ pub enum RunError {
         /// The name under which it asked.
         key: String,
     },
-    /// An update from outside that does not say in whose name it is made, while several nodes ran last.
+    /// An update from outside that does not say in whose name it is made, while several nodes ran last, or nobody knows
+    /// who did.
     #[error(
-        "SS190: thread `{thread}`: {} ran last, so it is not clear in whose name to update the state; name one of them",
-        list(.nodes)
+        "SS190: thread `{thread}`: {}, so it is not clear in whose name to update the state; name {}",
+        if .nodes.is_empty() { "who ran last is not stored any more".to_owned() } else { format!("{} ran last", list(.nodes)) },
+        if .nodes.is_empty() { "a node" } else { "one of them" }
     )]
     AmbiguousUpdate {
         /// The thread.

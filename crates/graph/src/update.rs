@@ -9,6 +9,7 @@ use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, ST
 use crate::{
     AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, RunConfig, RunError, Source, State,
     TaskRecord, ThreadId,
+    checkpoint::own::OUTSIDE,
     compiled::Inner,
     json,
     load::{Restored, RestoredTask, load, load_seeded, require},
@@ -146,7 +147,7 @@ pub(crate) async fn fork<S: State>(
     Ok(checkpointer.commit(thread, Some(restored.head), commit).await?)
 }
 
-/// The nodes that ran last before a checkpoint, in fold order.
+/// The nodes that ran last before a checkpoint, in fold order; none if that is not stored any more.
 async fn last_run<S: State>(
     topology: &Topology,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -166,25 +167,33 @@ async fn last_run<S: State>(
     if !finished.is_empty() {
         return Ok(finished);
     }
-    let mut applied = restored.applied.clone();
-    let mut source = meta.source;
-    let mut parent = meta.parent;
-    // A fork stands where its parent stood.
-    while source == Source::Fork
-        && let Some(id) = parent
-        && let Some(loaded) = checkpointer.load(thread, Some(id)).await?
-    {
-        (applied, source, parent) = (loaded.applied, loaded.meta.source, loaded.meta.parent);
+    let (mut meta, mut applied) = (meta.clone(), restored.applied.clone());
+    loop {
+        match (meta.source, meta.metadata.get(OUTSIDE)) {
+            // A fork stands where its parent stood.
+            (Source::Fork, _) => applied.clear(),
+            // Nobody made what a command from outside wrote; but it took along who had finished.
+            (Source::Update, Some(wrote)) => {
+                if wrote.as_bool() == Some(true) {
+                    applied.pop();
+                }
+            }
+            // What was made by hand came after the tasks that it took along, and has one slot for all.
+            (Source::Update, None) => {
+                let by_hand = applied.last().map(|(slot, _)| *slot);
+                applied.retain(|(slot, _)| Some(*slot) == by_hand);
+            }
+            (Source::Input, _) => return Ok(vec![START.into()]),
+            (Source::Loop, _) => {}
+        }
+        if !applied.is_empty() {
+            return Ok(applied.into_iter().map(|(_, node)| node).collect());
+        }
+        // Nobody knows, if that is pruned.
+        let Some(id) = meta.parent else { return Ok(Vec::new()) };
+        let Some(parent) = checkpointer.load(thread, Some(id)).await? else { return Ok(Vec::new()) };
+        (meta, applied) = (parent.meta, parent.applied);
     }
-    if source == Source::Update {
-        // What was made by hand came after the tasks that it took along, and has one slot for all.
-        let by_hand = applied.last().map(|(slot, _)| *slot);
-        applied.retain(|(slot, _)| Some(*slot) == by_hand);
-    }
-    if applied.is_empty() {
-        return Ok(vec![START.into()]);
-    }
-    Ok(applied.into_iter().map(|(_, node)| node).collect())
 }
 
 /// A node, the end, or nobody, whom nothing follows.

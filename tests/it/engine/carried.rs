@@ -149,4 +149,39 @@ on_every_store! {
         let end = make().resume(answer("w:1.2:approve", "no")).await.unwrap();
         assert_eq!(end.state.said(), "a U 10 yes 9999 no");
     }
+
+    async fn an_update_after_a_command_is_made_in_the_name_of_who_ran_before_it(backend: Backend) {
+        for (nth, command) in [Command::update(say("U")), Command::new().goto("c")].into_iter().enumerate() {
+            let make = || {
+                let mut graph = StateGraph::<Plain>::new("g");
+                let a = sayer(&mut graph, "a");
+                let [b, c] = ["b", "c"].map(|name| {
+                    graph.add_node(name, async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await))
+                });
+                graph.add_edge(START, a);
+                graph.add_edge(a, b);
+                graph.add_edge(b, END);
+                graph.add_edge(c, END);
+                backend.keep(graph.compile().unwrap())
+            };
+            let (t, thread) = (|| RunConfig::thread(nth.to_string()), nth.to_string().into());
+            make().invoke(Plain::update(), t()).await.unwrap();
+            make().resume_with(command, t()).await.unwrap();
+            make().update_state(t(), say("V"), None).await.unwrap();
+            let state = make().get_state(&thread, None).await.unwrap();
+            let expected = [("a U V", "b"), ("a V", "b c")][nth];
+            assert_eq!((state.values.said().as_str(), names(&state.next).as_str()), expected);
+            // Of a fork whose parent is gone nobody knows.
+            make().fork(t()).await.unwrap();
+            make().prune_thread(&thread, Keep::Last(1)).await.unwrap();
+            let error = failed(make().update_state(t(), say("W"), None).await);
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "SS190: thread `{nth}`: who ran last is not stored any more, so it is not clear in whose name to update \
+                     the state; name a node"
+                )
+            );
+        }
+    }
 }

@@ -5,6 +5,7 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 use super::{Begin, Driver, recorded_targets};
 use crate::{
     Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
+    checkpoint::own::OUTSIDE,
     command::Goto,
     hold::NewCheckpoint,
     interrupt::Asking,
@@ -32,6 +33,7 @@ impl<S: State> Driver<S> {
         let mut answers = config.answers.resolve(&questions(&graph.topology, &meta, &tasks, live))?;
         let before = (meta, self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
+        let writes = command.update.is_some();
         if let Some(update) = command.update {
             change.add_from_outside(&graph, update)?;
         }
@@ -54,7 +56,8 @@ impl<S: State> Driver<S> {
         }
         debug_assert!(answers.is_empty(), "whoever asks has begun, and stays to be run");
         let carried = carried.into_iter().map(|(_, task)| task).collect();
-        let (source, metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
+        let (source, mut metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
+        metadata.insert(OUTSIDE.to_owned(), writes.into());
         self.origins = origins;
         let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
         let begin = self.restore_tasks(after, carried, &translated)?;
