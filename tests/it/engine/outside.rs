@@ -135,7 +135,11 @@ on_every_store! {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = sayer(&mut graph, "a");
             let d = graph.add_node_with("d", charges.clone(), async |charges: Calls, _: Plain, cx: Cx| {
-                cx.once("charge", async |_| Ok::<_, NodeError>(charges.add(&cx))).await?;
+                let charge = async |_| {
+                    charges.add(&cx);
+                    Ok::<_, NodeError>(())
+                };
+                cx.once("charge", charge).await?;
                 let answer: String = cx.interrupt("q", "?").await;
                 Ok::<_, NodeError>(say(&answer))
             });
