@@ -232,14 +232,18 @@ pub enum AgentOutcome {
     /// The model could not be asked.
     LlmError,
     /// A hook of the program failed.
+    #[serde(rename = "hook_error", alias = "hook_failed")]
     HookFailed,
     /// The model gave empty answers only.
+    #[serde(rename = "empty_response", alias = "empty")]
     Empty,
     /// The output limit cut the answers off.
+    #[serde(rename = "length_limit", alias = "length")]
     Length,
     /// The budget was exhausted.
     Budget,
     /// The reply does not have the shape it is to have.
+    #[serde(rename = "structured_output_invalid", alias = "invalid_output")]
     InvalidOutput,
     /// Somebody denied a tool call, and the turn was to end then.
     Denied,
@@ -286,4 +290,40 @@ pub struct ModelFailure {
     /// The same as a time: UTC milliseconds, by the clock of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at_ms: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_has_one_name_and_is_read_by_its_older_ones() {
+        use AgentOutcome::*;
+        let all = [
+            Completed,
+            Limit,
+            LoopDetected,
+            Cancelled,
+            LlmError,
+            HookFailed,
+            Empty,
+            Length,
+            Budget,
+            InvalidOutput,
+            Denied,
+            AwaitingApproval,
+        ];
+        for outcome in all {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+        }
+        let older = [
+            ("hook_failed", HookFailed),
+            ("empty", Empty),
+            ("length", Length),
+            ("invalid_output", InvalidOutput),
+        ];
+        for (name, outcome) in older {
+            assert_eq!(serde_json::from_value::<AgentOutcome>(name.into()).unwrap(), outcome);
+        }
+    }
 }
