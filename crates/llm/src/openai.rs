@@ -40,6 +40,15 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 ///
 /// Sends each request once. A `Retry-After` that is a date is measured against the system's clock; see
 /// [`OpenAiModel::with_clock`]. Needs a tokio runtime.
+///
+/// ```
+/// use superstep_llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel};
+///
+/// let key = ApiKey::new(std::env::var("OPENAI_API_KEY").unwrap_or_default());
+/// let model = OpenAiModel::new(OpenAiConfig::new("https://api.openai.com/v1", key, "gpt-4.1-mini"))?;
+/// assert_eq!(model.name(), "gpt-4.1-mini");
+/// # Ok::<(), superstep_llm::OpenAiConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct OpenAiModel {
     config: Arc<OpenAiConfig>,

@@ -1,5 +1,9 @@
 //! Guides to read. Their code is compiled and run with the tests.
 
+#[cfg(all(feature = "openai", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/start.md")]
+pub mod start {}
+
 #[doc = include_str!("../../../docs/streaming.md")]
 pub mod streaming {}
 

@@ -48,6 +48,7 @@ mod second_opinion;
 mod snapshots;
 mod spill;
 mod splits;
+mod start;
 mod steer;
 mod stream;
 mod structured;

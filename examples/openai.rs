@@ -1,0 +1,81 @@
+//! The ReAct agent around a real model, with a tool of its own and threads that outlive the program.
+//!
+//! See: what a program needs to ask a server of the chat-completions kind; the answer as it is written; a second question, which
+//! the agent answers knowing the first.
+//!
+//! `OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3 cargo run -p superstep --features openai --example openai`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{env, error::Error, io::Write, sync::Arc};
+
+use futures::StreamExt;
+use superstep::{
+    Event, StreamMode,
+    agent::{Agent, ReactConfig},
+    checkpoint::SqliteCheckpointer,
+    llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolError, tool},
+    prelude::*,
+};
+
+/// Tells the temperature in a city.
+#[tool(idempotent)]
+async fn weather(
+    /// The city, by its English name.
+    city: String,
+) -> Result<String, ToolError> {
+    match city.as_str() {
+        "Paris" => Ok("21 °C".to_owned()),
+        "Rome" => Ok("27 °C".to_owned()),
+        _ => Err(ToolError::failed(format!("there is no station in {city}"))),
+    }
+}
+
+/// An agent whose threads are in this file.
+pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dyn Error>> {
+    let config =
+        ReactConfig { system_prompt: "Answer in one sentence.".to_owned(), ..ReactConfig::default() };
+    let agent = Agent::builder(Arc::new(OpenAiModel::new(server)?))
+        .tools([weather()])
+        .checkpointer(Arc::new(SqliteCheckpointer::open(threads)?))
+        .config(config)
+        .build()?;
+    Ok(agent)
+}
+
+/// Asks, prints the answer as it is written, and returns it.
+pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn Error>> {
+    println!("> {question}");
+    let mut run = agent.process_message_stream(question, RunConfig::thread("travel"), [StreamMode::Custom]);
+    while let Some(event) = run.next().await {
+        match event {
+            Event::Custom { name, data, .. } if name == "llm_token" => {
+                print!("{}", data["token"].as_str().unwrap_or_default());
+                std::io::stdout().flush()?;
+            }
+            Event::Custom { name, data, .. } if name == "tool_start" => println!("{name} {data}"),
+            _ => {}
+        }
+    }
+    println!();
+    // If the model could not be asked, this says why, and `Agent::resume` asks it again.
+    Ok(run.outcome().await?.state.final_reply)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let Ok(model) = env::var("OPENAI_MODEL") else {
+        println!(
+            "set OPENAI_MODEL, OPENAI_BASE_URL for a server of your own, and OPENAI_API_KEY if it wants one"
+        );
+        return Ok(());
+    };
+    let url = env::var("OPENAI_BASE_URL").unwrap_or_else(|_| "https://api.openai.com/v1".to_owned());
+    let key = ApiKey::new(env::var("OPENAI_API_KEY").unwrap_or_default());
+    let agent = agent(OpenAiConfig::new(url, key, model), "travel.db")?;
+
+    ask(&agent, "How warm is it in Paris?").await?;
+    // The thread remembers, in the next run of this program too.
+    ask(&agent, "And in Rome?").await?;
+    Ok(())
+}
