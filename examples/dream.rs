@@ -2,7 +2,7 @@
 //!
 //! See: the lines of the history, the events of the dream, and a `MEMORY.md` in which what was so has become what is so now.
 //!
-//! `cargo run -p superstep --example dream`
+//! `cargo run -p superstep --features workspace-tools --example dream`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! A graph inside a node of another: it asks, the run waits, and the answer finds its way down.
 //!
-//! `cargo run --example subgraph`
+//! `cargo run -p superstep --example subgraph`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -133,6 +133,49 @@ fn no_source_file_is_longer_than_a_reader_can_hold() {
     }
 }
 
+/// Whoever matches the kinds of an error has to expect more of them: see `docs/DESIGN.md`.
+#[test]
+fn every_error_may_gain_kinds() {
+    for (path, text) in sources("crates") {
+        let lines: Vec<_> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let name = line.strip_prefix("pub enum ").and_then(|rest| rest.split([' ', '<']).next());
+            let is_error = name.is_some_and(|name| name.ends_with("Error") || name.ends_with("ErrorKind"));
+            let may_grow = lines[..at]
+                .iter()
+                .rev()
+                .take_while(|line| line.starts_with("#["))
+                .any(|line| *line == "#[non_exhaustive]");
+            assert!(!is_error || may_grow, "{}: `{line}` has to be `#[non_exhaustive]`", path.display());
+        }
+    }
+}
+
+/// An example's first page says the command that runs it; cargo refuses one that leaves out a feature.
+#[test]
+fn every_example_says_which_features_it_needs() {
+    let text = fs::read_to_string(root().join("crates/superstep/Cargo.toml")).unwrap();
+    let manifest: toml::Table = toml::from_str(&text).unwrap();
+    let words = |value: Option<&toml::Value>| -> BTreeSet<String> {
+        let words = value.and_then(toml::Value::as_array).into_iter().flatten();
+        words.map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let default = words(manifest["features"].get("default"));
+    let mut listed = BTreeSet::new();
+    for example in manifest["example"].as_array().unwrap() {
+        let name = example["name"].as_str().unwrap();
+        let needs: Vec<_> = words(example.get("required-features")).difference(&default).cloned().collect();
+        let features =
+            if needs.is_empty() { String::new() } else { format!("--features {} ", needs.join(",")) };
+        let command = format!("cargo run -p superstep {features}--example {name}`\n");
+        let file = root().join(format!("examples/{name}.rs"));
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&command), "{} does not say `{command}", file.display());
+        listed.insert(file);
+    }
+    assert_eq!(sources("examples").into_iter().map(|(file, _)| file).collect::<BTreeSet<_>>(), listed);
+}
+
 #[test]
 fn the_top_level_has_what_it_should_and_nothing_else() {
     let known: BTreeSet<_> = [
