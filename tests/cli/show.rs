@@ -214,9 +214,20 @@ async fn presets_are_listed_written_down_and_used() {
 async fn a_configuration_that_does_not_fit_is_refused_by_name() {
     let place = Place::new();
     for (text, wanted) in [
-        ("limits = 3", "does not fit: unknown field `limits`"),
+        ("limits = 3", "does not fit: unknown field `limits`; did you mean `limit`?"),
+        ("presett = \"default\"", "does not fit: unknown field `presett`; did you mean `preset`?"),
+        (
+            "xyz = 1",
+            "does not fit: unknown field `xyz`; there are `preset`, `mode`, `models`, `tools`, `mcp`, ",
+        ),
+        ("mode = \"foo\"", "does not fit: `mode` is `react` or `single`"),
+        ("mode = 1", "does not fit: `mode` is `react` or `single`"),
         ("preset = \"nope\"", "there is no preset `nope`; there are default,"),
-        ("limit = [", "is no TOML"),
+        (
+            "[limit]\nmax = \"x\"",
+            "does not fit: `limit.max`: invalid type: string \"x\", expected a whole number from 0 on",
+        ),
+        ("parts = true\nlimit = [", "is no TOML: line 2, column "),
     ] {
         place.file("bad.toml", text);
         let ran = place.run(&["run", "hi", "--config", "bad.toml"]).await;

@@ -19,7 +19,7 @@ mod truncate;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use superstep_llm::ModelRetry;
 
 use crate::nodes::steered;
@@ -136,21 +136,8 @@ impl ReactConfig {
             Some(Value::String(name)) => Self::preset(&name).ok_or(ConfigError::UnknownPreset { name })?,
             Some(other) => return Err(ConfigError::UnknownPreset { name: other.to_string() }),
         };
-        let mut config = serde_json::to_value(&base)?;
-        let fields = config.as_object_mut().expect("a struct becomes an object");
-        for (name, value) in given {
-            let is_table = TABLES.contains(&name.as_str());
-            let field = fields.entry(name).or_insert(Value::Null);
-            match (field, value) {
-                (Value::Object(field), Value::Object(value)) if is_table => {
-                    for (name, value) in value {
-                        set(field.entry(name).or_insert(Value::Null), value);
-                    }
-                }
-                (field, value) => set(field, value),
-            }
-        }
-        Ok(serde_json::from_value(config)?)
+        over(&base, given.clone())
+            .map_err(|problem| ConfigError::Field { place: misfit(&base, given), problem })
     }
 
     /// How many supersteps a turn can take at the most.
@@ -168,6 +155,64 @@ impl ReactConfig {
         let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
         let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
         rounds.saturating_mul(answers).saturating_add(8).saturating_add(steered::MOST)
+    }
+}
+
+/// The configuration with what is given instead of its own.
+fn over(base: &ReactConfig, given: Map<String, Value>) -> Result<ReactConfig, serde_json::Error> {
+    let mut config = serde_json::to_value(base)?;
+    let fields = config.as_object_mut().expect("a struct becomes an object");
+    for (name, value) in given {
+        let is_table = TABLES.contains(&name.as_str());
+        let field = fields.entry(name).or_insert(Value::Null);
+        match (field, value) {
+            (Value::Object(field), Value::Object(value)) if is_table => {
+                for (name, value) in value {
+                    set(field.entry(name).or_insert(Value::Null), value);
+                }
+            }
+            (field, value) => set(field, value),
+        }
+    }
+    serde_json::from_value(config)
+}
+
+/// Which of the given fields does not fit, as a path in backticks and a colon; nothing if its name alone is wrong, for the error
+/// has that. serde tells no places, so each part is tried by itself.
+fn misfit(base: &ReactConfig, given: Map<String, Value>) -> String {
+    let fits = |name: &str, value: Value| over(base, Map::from_iter([(name.to_owned(), value)])).is_ok();
+    let Some((name, value)) = given.into_iter().find(|(name, value)| !fits(name, value.clone())) else {
+        return String::new();
+    };
+    let known = serde_json::to_value(base).unwrap_or_default();
+    match (value, known.get(&name)) {
+        (_, None) => String::new(),
+        (Value::Object(parts), Some(Value::Object(known))) if TABLES.contains(&name.as_str()) => {
+            let wrong = parts.into_iter().find(|(part, value)| {
+                !fits(&name, Value::Object(Map::from_iter([(part.clone(), value.clone())])))
+            });
+            match wrong.filter(|(part, _)| known.contains_key(part)) {
+                Some((part, _)) => format!("`{name}.{part}`: "),
+                None => format!("`{name}`: "),
+            }
+        }
+        (Value::Array(entries), _) => {
+            let wrong = entries.into_iter().position(|entry| !fits(&name, Value::Array(vec![entry])));
+            wrong.map_or(format!("`{name}`: "), |at| format!("`{name}`, entry {}: ", at + 1))
+        }
+        _ => format!("`{name}`: "),
+    }
+}
+
+/// What serde says, without the names that only Rust has for numbers.
+fn in_words(problem: &serde_json::Error) -> String {
+    let text = problem.to_string();
+    match text.rsplit_once(", expected ") {
+        Some((found, "u8" | "u16" | "u32" | "u64" | "usize")) => {
+            format!("{found}, expected a whole number from 0 on")
+        }
+        Some((found, "f32" | "f64")) => format!("{found}, expected a number"),
+        _ => text,
     }
 }
 
@@ -197,8 +242,13 @@ pub enum ConfigError {
         name: String,
     },
     /// A field is unknown, or its value does not fit.
-    #[error("{0}")]
-    Field(#[from] serde_json::Error),
+    #[error("{place}{}", in_words(problem))]
+    Field {
+        /// Where, as a path in backticks and a colon; empty if the problem says it.
+        place: String,
+        /// What is wrong.
+        problem: serde_json::Error,
+    },
 }
 
 /// A time as whole milliseconds.

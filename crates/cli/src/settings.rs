@@ -79,7 +79,9 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
         config.tool_timeout = Some(TOOL_TIMEOUT);
     }
     let own_window = chosen.get("context").and_then(|context| context.get("window"));
-    if let (Some(window), None) = (Profiles::of(chosen)?.context_window(), own_window) {
+    let profiles = Profiles::of(chosen)
+        .map_err(|problem| ConfigError::Field { place: format!("`{MODELS}`: "), problem })?;
+    if let (Some(window), None) = (profiles.context_window(), own_window) {
         config.context.window = window;
     }
     if let Ok(Some(memory)) = Memory::of(chosen) {
@@ -115,7 +117,10 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     }
     let text = fs::read_to_string(file).map_err(|cause| failed(format!("cannot be read: {cause}")))?;
     let chosen: Chosen =
-        toml::from_str(&text).map_err(|cause| failed(format!("is no TOML: {}", cause.message())))?;
+        toml::from_str(&text).map_err(|cause| failed(format!("is no TOML: {}", syntax(&text, &cause))))?;
+    if let Some(wrong) = wrong_entry(&chosen) {
+        return Err(failed(format!("does not fit: {wrong}")));
+    }
     if let Err(error) = Profiles::of(&chosen) {
         return Err(failed(format!("does not fit: `models`: {error}")));
     }
@@ -132,6 +137,32 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
         Ok(_) => Ok(chosen),
         Err(error) => Err(failed(format!("does not fit: {error}"))),
     }
+}
+
+/// Where a text is no TOML, and why. The line itself is not shown: it may hold what nobody else should read.
+fn syntax(text: &str, cause: &toml::de::Error) -> String {
+    let before = cause.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    let message = cause.message().replace('\n', ", ");
+    format!("line {}, column {column}: {message}", before.matches('\n').count() + 1)
+}
+
+/// What is wrong with the entries of a configuration that the agent does not know; it would only know its own.
+fn wrong_entry(chosen: &Chosen) -> Option<String> {
+    if !matches!(chosen.get(MODE).map(Value::as_str), None | Some(Some(SINGLE | REACT))) {
+        return Some(format!("`{MODE}` is `{REACT}` or `{SINGLE}`"));
+    }
+    let fields = serde_json::to_value(ReactConfig::default()).unwrap_or_default();
+    let fields = fields.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+    let known: Vec<_> = ["preset", MODE].into_iter().chain(OWN).chain(fields).collect();
+    let wrong = chosen.keys().find(|name| !known.contains(&name.as_str()))?;
+    let near = known
+        .iter()
+        .max_by(|one, other| strsim::jaro_winkler(wrong, one).total_cmp(&strsim::jaro_winkler(wrong, other)));
+    Some(match near.filter(|near| strsim::jaro_winkler(wrong, near) > 0.8) {
+        Some(near) => format!("unknown field `{wrong}`; did you mean `{near}`?"),
+        None => format!("unknown field `{wrong}`; there are `{}`", known.join("`, `")),
+    })
 }
 
 /// Lists the presets, or writes one down.

@@ -292,7 +292,20 @@ mod tests {
         assert_eq!((lines.max_lines, lines.max_bytes), (Some(2_000), None));
         for (given, wanted) in [
             (r#"{"max_step":3}"#, "unknown field `max_step`"),
-            (r#"{"limit":{"most":3}}"#, "unknown field `most`"),
+            (r#"{"limit":{"most":3}}"#, "`limit`: unknown field `most`"),
+            (
+                r#"{"limit":{"max":"x"}}"#,
+                "`limit.max`: invalid type: string \"x\", expected a whole number from 0 on",
+            ),
+            (
+                r#"{"retry":{"max_attempts":-1}}"#,
+                "`retry.max_attempts`: invalid value: integer `-1`, expected a whole",
+            ),
+            (r#"{"parts":7}"#, "`parts`: invalid type: integer `7`, expected a boolean"),
+            (
+                r#"{"permissions":[{"tool":"a","then":"ask"},{"tool":"b","then":"maybe"}]}"#,
+                "`permissions`, entry 2: unknown variant `maybe`, expected one of `allow`, `ask`, `deny`",
+            ),
             (r#"{"preset":"nope"}"#, "there is no preset `nope`; there are default, cococat,"),
             ("[]", "a configuration is a table of fields"),
         ] {
