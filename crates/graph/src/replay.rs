@@ -76,6 +76,7 @@ pub struct Replay<S: State> {
 
 /// What came of a [`Replay`].
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "a difference is no error: look at `divergence`, or call `assert_same`"]
 #[non_exhaustive]
 pub struct Replayed {
     /// How many supersteps came to what is stored.

@@ -77,6 +77,7 @@ use crate::{Event, Outcome, RunError, State};
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "the run begins when the stream is polled first: take its events, or its `outcome`"]
 pub struct RunStream<S: State> {
     buffer: Arc<Buffer<S>>,
     /// The run until it begins.

@@ -317,15 +317,14 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
 async fn a_replay_is_not_taken_for_the_turn_that_remembers() {
     let memory = in_store(Path::new(""));
     let store = Arc::new(MemoryCheckpointer::new());
-    // A process that ends before anything is remembered: as if it had no memory.
-    let config = ReactConfig { retrieve: Some(Retrieve::default()), ..super::preset() };
-    let gone = Agent::builder(scripted([])).config(config).checkpointer(store.clone()).build().unwrap();
+    // A process that ends before anything is remembered: as if it had a memory that nobody finds again.
+    let gone = agent(scripted([]), &in_store(Path::new("")), store.clone());
     let breakpoints = Breakpoints { before: vec!["agent".into()], after: Vec::new() };
     let stops = RunConfig { breakpoints, ..RunConfig::thread("t") };
     gone.process_input(gone.input("Remember that I like tea").user_id("ada"), stops).await.unwrap();
 
     let next = agent(scripted([txt("noted")]), &memory, store);
-    Replay::of(next.graph(), "t").run().await.unwrap();
+    Replay::of(next.graph(), "t").run().await.unwrap().assert_same();
     next.resume(RunConfig::thread("t")).await.unwrap();
     assert_eq!(remembered(&memory, "ada").await, ["Remember that I like tea"]);
 }
