@@ -2,7 +2,7 @@
 //!
 //! Start at [`Agent`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -40,6 +40,12 @@ pub struct Agent<S: HasAgent = AgentState> {
     graph: CompiledGraph<S>,
     /// How many a turn can take; it ends by its own limit.
     most_supersteps: u32,
+}
+
+impl<S: HasAgent> fmt::Debug for Agent<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("graph", &self.graph).finish_non_exhaustive()
+    }
 }
 
 /// The answer to a message. As JSON it has `final_reply` and `metadata`, and beside them what is known of the rest.
@@ -88,10 +94,16 @@ pub struct AgentBuilder {
     jitter: JitterSource,
 }
 
-/// An agent that cannot be built.
-#[derive(Debug, thiserror::Error)]
+impl fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentBuilder").field("model", &self.models.main.name()).finish_non_exhaustive()
+    }
+}
+
 #[non_exhaustive]
 pub enum AgentError {
+/// An agent that cannot be built.
+#[derive(Debug, thiserror::Error)]
     /// Two tools have one name, or a schema is none.
     #[error(transparent)]
     Tools(#[from] RegistryError),

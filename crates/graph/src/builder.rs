@@ -11,6 +11,7 @@ mod subgraphs;
 pub use routing::RoutingRef;
 
 use std::{
+    fmt,
     future::Future,
     marker::PhantomData,
     panic::Location,
@@ -82,6 +83,12 @@ pub struct StateGraph<S: State> {
     stops: stops::Stops,
     /// By the position of their declaration.
     subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
+}
+
+impl<S: State> fmt::Debug for StateGraph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateGraph").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl<S: State> StateGraph<S> {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`CompiledGraph`].
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
@@ -23,6 +23,12 @@ pub struct CompiledGraph<S: State> {
     pub(crate) inner: Arc<Inner<S>>,
     keepers: Keepers,
     persistence: Persistence,
+}
+
+impl<S: State> fmt::Debug for CompiledGraph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledGraph").field("name", &self.inner.name).finish_non_exhaustive()
+    }
 }
 
 /// Where a graph keeps what outlives a run.

@@ -150,6 +150,47 @@ async fn own_nodes_stand_before_the_agent_and_after_the_tools() {
     assert_eq!((model.requests().len(), reply.metadata.stop_reason.as_str()), (2, "refused"));
 }
 
+#[tokio::test]
+async fn what_a_node_of_ones_own_asks_is_no_approval() {
+    let (kit, model) = (Kit::default(), model([txt("done")]));
+    let deps = deps(&model, &kit, &[], preset());
+    let mut graph = StateGraph::<Desk>::new("asking");
+    let nodes = ReactNodes::add(&mut graph, &deps);
+    let ask = graph.add_node("ask", async |_: Desk, cx: Cx| {
+        let topic: String = cx.interrupt("topic", "what is it about?").await;
+        Desk::update().topic(topic)
+    });
+    begin(&mut graph, nodes, ask);
+    graph.add_edge(ask, nodes.agent);
+    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+    graph.add_edge(nodes.tools, nodes.agent);
+    let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let agent = Agent::of(graph, &deps.config);
+
+    let reply = agent.process_message("go", t()).await.unwrap();
+    assert_eq!((reply.outcome, reply.interrupts[0].question.clone()), (None, json!("what is it about?")));
+    let answers = Answers::new().answer(&reply.interrupts[0].id, "tea");
+    let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+    assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Completed), "done"));
+}
+
+#[tokio::test]
+async fn graphs_and_agents_are_shown_by_their_names() {
+    let (kit, model) = (Kit::default(), model([]));
+    let deps = deps(&model, &kit, &[], preset());
+    let graph = guarded(&deps);
+    assert_eq!(format!("{graph:?}"), r#"CompiledGraph { name: "guarded", .. }"#);
+    assert_eq!(
+        format!("{:?}", Agent::of(graph, &deps.config)),
+        r#"Agent { graph: CompiledGraph { name: "guarded", .. }, .. }"#
+    );
+    assert_eq!(format!("{:?}", Agent::builder(Arc::new(model))), r#"AgentBuilder { model: "scripted", .. }"#);
+    let empty = StateGraph::<Desk>::new("empty");
+    assert_eq!(format!("{empty:?}"), r#"StateGraph { name: "empty", .. }"#);
+    // So that this compiles.
+    drop(empty.compile().unwrap_err());
+}
+
 #[derive(Route, Clone, Copy)]
 enum Own {
     Tools,
