@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
-    RunConfig, RunError, RunStream, State, Status, Streaming, ThreadId,
+    RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
@@ -92,6 +92,7 @@ pub struct AgentBuilder {
     max_steps: Option<u32>,
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
     jitter: JitterSource,
+    store: Option<Arc<dyn Store>>,
 }
 
 impl fmt::Debug for AgentBuilder {
@@ -252,6 +253,13 @@ impl AgentBuilder {
     }
 
     /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
+    /// Sets what tools find with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn Store>`, and nodes of your own with
+    /// [`Cx::store`](superstep_graph::Cx::store).
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// of which many copies run should bring a seed of its own, see [`seeded_jitter`].
     #[must_use]
     pub fn jitter(self, jitter: JitterSource) -> Self {
@@ -279,7 +287,7 @@ impl AgentBuilder {
     /// # Errors
     /// Those of [`build`](Self::build).
     pub fn build_as<S: HasAgent>(mut self) -> Result<Agent<S>, AgentError> {
-        let checkpointer = self.checkpointer.take();
+        let (checkpointer, store) = (self.checkpointer.take(), self.store.take());
         let deps = self.deps()?;
         let config = deps.config.clone();
         let graph = react_graph_as(deps).compile()?;
@@ -288,9 +296,14 @@ impl AgentBuilder {
             None => graph,
         };
         Ok(Agent::of(graph, &config))
+        let graph = match store {
+            Some(store) => graph.with_store(store),
+            None => graph,
+        };
     }
 
-    /// What the agent's nodes work with, for a graph that is wired by hand. The checkpointer is left to that graph.
+    /// What the agent's nodes work with, for a graph that is wired by hand. The checkpointer and the store are left to that
+    /// graph.
     ///
     /// # Errors
     /// Those of [`build`](Self::build), but that there is no graph to compile.
@@ -392,6 +405,7 @@ impl Agent {
             max_steps: None,
             checkpointer: None,
             jitter: seeded_jitter(0),
+            store: None,
         }
     }
 }

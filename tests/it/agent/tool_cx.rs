@@ -182,13 +182,12 @@ fn k11_a_tool_may_permit_and_has_the_store_if_there_is_one() {
         let run = async |store: Option<Arc<dyn Store>>| {
             let model = Arc::new(model([call("c1", "remember", r#"{"x":"tea"}"#), txt("ok")]));
             let agent = Agent::builder(model).tools([remembers.clone()]).config(ReactConfig::graph(5));
-            let graph = agent.build().unwrap().graph().clone();
-            let graph = match store {
-                Some(store) => graph.with_store(store),
-                None => graph,
+            let agent = match store {
+                Some(store) => agent.store(store),
+                None => agent,
             };
-            let input = AgentState::update().messages([superstep::llm::Message::user("go")]);
-            graph.invoke(input, RunConfig::default()).await.unwrap().state
+            let agent = agent.build().unwrap();
+            agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state
         };
         let store = Arc::new(MemoryStore::new());
         let state = run(Some(store.clone())).await;
