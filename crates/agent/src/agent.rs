@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
@@ -16,9 +16,9 @@ use superstep_llm::{
 };
 
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger,
-    Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory, harness::OnToolCheck,
-    nodes::finish, react_graph_as, steer, tool_sources::ToolSources,
+    AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
+    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory,
+    harness::OnToolCheck, nodes::finish, react_graph_as, steer, tool_sources::ToolSources,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -58,14 +58,15 @@ pub struct Reply {
     /// The reply as its schema has it; `None` if there is no schema, or no such reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// How the turn ended; `None` if it was stopped before its end and can be resumed.
+    /// How the turn ended; `None` if it was stopped before its end and can be resumed, or asks something that is no approval.
     pub outcome: Option<AgentOutcome>,
     /// Tokens of the turn, as far as the provider told.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
-    /// The calls that wait to be approved, each with its [`ApprovalRequest`](crate::ApprovalRequest) as the question.
+    /// What waits for an answer: the calls to be approved, each with its [`ApprovalRequest`] as the question, and what nodes of
+    /// your own ask.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
 }
@@ -91,8 +92,8 @@ pub struct AgentBuilder {
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
-    jitter: JitterSource,
     store: Option<Arc<dyn Store>>,
+    jitter: JitterSource,
 }
 
 impl fmt::Debug for AgentBuilder {
@@ -101,10 +102,10 @@ impl fmt::Debug for AgentBuilder {
     }
 }
 
-#[non_exhaustive]
-pub enum AgentError {
 /// An agent that cannot be built.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
     /// Two tools have one name, or a schema is none.
     #[error(transparent)]
     Tools(#[from] RegistryError),
@@ -252,7 +253,6 @@ impl AgentBuilder {
         Self { checkpointer: Some(checkpointer), ..self }
     }
 
-    /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
     /// Sets what tools find with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn Store>`, and nodes of your own with
     /// [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
@@ -260,6 +260,7 @@ impl AgentBuilder {
         Self { store: Some(store), ..self }
     }
 
+    /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
     /// of which many copies run should bring a seed of its own, see [`seeded_jitter`].
     #[must_use]
     pub fn jitter(self, jitter: JitterSource) -> Self {
@@ -295,11 +296,11 @@ impl AgentBuilder {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
             None => graph,
         };
-        Ok(Agent::of(graph, &config))
         let graph = match store {
             Some(store) => graph.with_store(store),
             None => graph,
         };
+        Ok(Agent::of(graph, &config))
     }
 
     /// What the agent's nodes work with, for a graph that is wired by hand. The checkpointer and the store are left to that
@@ -404,8 +405,8 @@ impl Agent {
             config: None,
             max_steps: None,
             checkpointer: None,
-            jitter: seeded_jitter(0),
             store: None,
+            jitter: seeded_jitter(0),
         }
     }
 }
@@ -555,6 +556,11 @@ fn first_repeated(names: Vec<&str>) -> Option<&str> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
 }
 
+/// Whether a tool call waits, and not a node that somebody added.
+fn is_approval(asked: &Interrupt) -> bool {
+    ApprovalRequest::deserialize(&asked.question).is_ok()
+}
+
 impl<S: HasAgent> From<Outcome<S>> for Reply {
     fn from(end: Outcome<S>) -> Self {
         let state = end.state.into_agent();
@@ -563,7 +569,9 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let AgentState { final_reply, output, outcome, usage, .. } = state;
         let outcome = match end.status {
             Status::Completed => outcome,
-            Status::Interrupted if !end.interrupts.is_empty() => Some(AgentOutcome::AwaitingApproval),
+            Status::Interrupted if end.interrupts.iter().any(is_approval) => {
+                Some(AgentOutcome::AwaitingApproval)
+            }
             _ => None,
         };
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
