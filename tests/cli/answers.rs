@@ -187,6 +187,28 @@ async fn the_step_limit_ends_a_turn_with_an_answer() {
 }
 
 #[tokio::test]
+async fn a_turn_that_ended_early_has_the_same_outcome_everywhere() {
+    let place = Place::new();
+    let empty = || Answer::stream().end("stop").done();
+    let cut = || Answer::stream().text(["part "]).end("length").done();
+    for (answers, outcome) in [
+        ([empty(), empty(), empty(), empty()], "empty_response"),
+        ([cut(), cut(), cut(), cut()], "length_limit"),
+    ] {
+        let server = serve(answers).await;
+        let url = server.base_url();
+        let ran = place
+            .run(&["run", "go", "--thread", outcome, "--json", "--base-url", &url, "--model", "m"])
+            .await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.lines().pop().unwrap()["data"]["outcome"], outcome);
+        assert_eq!(place.state(outcome).await["values"]["outcome"], outcome);
+        let shown = place.run(&["state", outcome]).await.ok().stdout;
+        assert!(shown.contains(&format!("outcome     {outcome}\n")), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn a_reader_that_goes_away_stops_the_run_which_can_be_resumed() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["a"]).delay(100).text(["b"]).stall(), txt("again")]).await;

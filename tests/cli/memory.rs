@@ -91,6 +91,8 @@ async fn a_memory_is_looked_at_and_changed_by_hand() {
     assert!(shown.contains(r"tea \u{1b}[2J") && shown.lines().count() == 2, "{shown}");
     assert_eq!(place.run(&["memory", "list", "--limit", "1"]).await.ok().stdout.lines().count(), 2);
 
+    let long = "a text of 8001 characters is too long to be remembered; say it in 8000";
+    place.run(&["memory", "add", &"x".repeat(8_001)]).await.refused(2, long);
     let refused = format!("`ada` remembers no entry `{id}`; see `superstep memory list --user ada`");
     place.run(&["memory", "forget", &id, "--user", "ada"]).await.refused(1, &refused);
     assert_eq!(place.run(&["memory", "forget", &id]).await.ok().stdout, format!("forgot {id}\n"));

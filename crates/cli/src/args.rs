@@ -39,6 +39,7 @@ Exit codes:
     5  the thread is unknown, busy or unfinished
     6  calls wait for a decision; the message says how to make it
     7  a replay came to something else than the thread
+    8  the model gave empty answers only, or no reply of the shape that it is to have
    70  a bug in superstep
   130  interrupted; the message says how to resume";
 

@@ -10,7 +10,7 @@ use rand::RngExt;
 use serde_json::json;
 use superstep::{
     Clock, SystemClock,
-    agent::{LongTermMemory, MemoryEntry, MemoryError},
+    agent::{LONGEST_MEMORY, LongTermMemory, MemoryEntry, MemoryError},
     llm::Message,
 };
 
@@ -109,6 +109,12 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             of.show(&entries)
         }
         MemoryCommand::Add { text, of } => {
+            let chars = text.trim().chars().count();
+            if chars > LONGEST_MEMORY {
+                return Err(Failure::usage(format!(
+                    "a text of {chars} characters is too long to be remembered; say it in {LONGEST_MEMORY}"
+                )));
+            }
             let of = Opened::with(of, Memory::open)?;
             let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), chance()?.random::<u16>());
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
