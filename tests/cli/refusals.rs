@@ -139,7 +139,36 @@ async fn databases_that_cannot_be_used() {
     // A file system that nobody can write.
     let ran = run("/proc/self/threads.db").await;
     assert_eq!(ran.code, Some(4), "{ran:?}");
-    assert!(ran.stderr.contains("SS303: cannot open database `/proc/self/threads.db`: "), "{ran:?}");
+    let told = "SS303: cannot open database `/proc/self/threads.db`: the folder `/proc/self` takes no files; use a folder";
+    assert!(ran.stderr.contains(told), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_name_that_looks_like_a_flag() {
+    let place = Place::new();
+    let told = "a thread's name does not begin with `-`, which is for flags";
+    for args in [&["run", "1+1", "--thread=-weird"][..], &["copy", "t", "--", "-weird"]] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(told), "{ran:?}");
+    }
+    let ran = place.run(&["run", "1+1", "--thread", "t", "--db=-x.db"]).await.ok();
+    assert!(
+        ran.stderr.ends_with("ask more with: superstep run --thread t --db ./-x.db \"...\"\n"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_servers_that_is_none() {
+    let place = Place::new();
+    let ran =
+        ended(place.command(&["run", "hi"]).env("SUPERSTEP_LOCAL_SERVERS", "http://127.0.0.1:1/v1")).await;
+    ran.refused(
+        2,
+        "`http://127.0.0.1:1/v1` in SUPERSTEP_LOCAL_SERVERS is no server; write it like \
+         `Ollama=http://127.0.0.1:11434/v1`",
+    );
 }
 
 #[tokio::test]

@@ -32,14 +32,13 @@ Environment:
 
 Exit codes:
     0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
-    1  the run failed, its reply does not fit its schema, or the output could not be written
+    1  the run, an MCP server or the output failed, or the reply does not fit its schema
     2  wrong command line, prompt or setting
     3  the model could not be asked
     4  the database, or the memory, cannot be opened, read or written
-    5  the thread is unknown, busy or unfinished
+    5  the thread is unknown, busy or unfinished, or not as it would have to be
     6  calls wait for a decision; the message says how to make it
     7  a replay came to something else than the thread
-    8  the model gave empty answers only, or no reply of the shape that it is to have
    70  a bug in superstep
   130  interrupted; the message says how to resume";
 
@@ -149,7 +148,7 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "-", value_parser = stdin)]
     pub(crate) stdin: Option<Stdin>,
     /// The thread to go on with, or a name for a new one [default: a new name].
-    #[arg(long, value_name = "THREAD", value_parser = thread_name)]
+    #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) thread: Option<String>,
     /// Whose memory is used; see `superstep memory` [default: the thread's, then that of the configuration, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
@@ -285,7 +284,7 @@ pub(crate) struct CopyArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     /// The name of the new one, which no thread may have.
-    #[arg(value_parser = thread_name)]
+    #[arg(value_parser = new_thread_name)]
     pub(crate) new: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -500,6 +499,14 @@ pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> s
 /// A name that can be shown, typed and found again.
 fn thread_name(name: &str) -> Result<String, String> {
     name_of("thread", name)
+}
+
+/// The name of a thread that may be new, and stands in the commands that are suggested, where one like a flag would be taken for one.
+fn new_thread_name(name: &str) -> Result<String, String> {
+    if name.starts_with('-') {
+        return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
+    }
+    thread_name(name)
 }
 
 /// A name that can be shown in a line.

@@ -120,7 +120,9 @@ impl Place {
         for (flag, path) in folders {
             if let Some(path) = path {
                 add(flag);
-                add(&path.to_string_lossy());
+                // A path that looks like a flag would be taken for one.
+                let path = path.to_string_lossy();
+                add(&if path.starts_with('-') { format!("./{path}").into() } else { path });
             }
         }
         text
