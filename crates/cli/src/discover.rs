@@ -22,13 +22,24 @@ pub(crate) struct Local {
 }
 
 /// Asks every server of `list`, a text `NAME=URL,...`, or the usual ones; the first in the list that has a model.
-pub(crate) async fn find(list: Option<&str>) -> Option<Local> {
+///
+/// # Errors    An entry of the list is something else, and what it is.
+pub(crate) async fn find(list: Option<&str>) -> Result<Option<Local>, String> {
+    let entries = list.unwrap_or(USUAL).split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let servers: Vec<_> =
+        entries.map(|entry| server(entry).ok_or(entry.to_owned())).collect::<Result<_, _>>()?;
     let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    let client = client.timeout(PATIENCE).build().ok()?;
-    let servers = list.unwrap_or(USUAL).split(',').filter_map(|entry| entry.trim().split_once('='));
-    let asked = servers.map(|(name, url)| ask(&client, name.trim(), url.trim()));
+    let Ok(client) = client.timeout(PATIENCE).build() else { return Ok(None) };
+    let asked = servers.into_iter().map(|(name, url)| ask(&client, name, url));
     let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
-    answers.into_iter().flatten().next()
+    Ok(answers.into_iter().flatten().next())
+}
+
+/// The name and the address of a server.
+fn server(entry: &str) -> Option<(&str, &str)> {
+    let (name, url) = entry.split_once('=')?;
+    let parsed = reqwest::Url::parse(url.trim()).ok()?;
+    matches!(parsed.scheme(), "http" | "https").then_some((name.trim(), url.trim()))
 }
 
 async fn ask(client: &reqwest::Client, name: &str, url: &str) -> Option<Local> {
@@ -70,7 +81,14 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_found_where_nothing_is_looked_for() {
-        assert_eq!(find(Some("")).await, None);
-        assert_eq!(find(Some("no address")).await, None);
+        assert_eq!(find(Some("")).await, Ok(None));
+        assert_eq!(find(Some("a=http://127.0.0.1:1/v1, ,")).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_is_no_server_is_told() {
+        for entry in ["http://127.0.0.1:1/v1", "bogus", "x=notaurl", "x=ftp://127.0.0.1"] {
+            assert_eq!(find(Some(&format!("a=http://127.0.0.1:1/v1,{entry}"))).await, Err(entry.to_owned()));
+        }
     }
 }

@@ -258,7 +258,12 @@ impl Wish<'_> {
         if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
             return self.server(from, base_url, model);
         }
-        match (discover::find(self.environment.servers.as_deref()).await, model) {
+        let found = discover::find(self.environment.servers.as_deref()).await.map_err(|entry| {
+            Failure::usage(format!(
+                "`{entry}` in SUPERSTEP_LOCAL_SERVERS is no server; write it like `Ollama=http://127.0.0.1:11434/v1`"
+            ))
+        })?;
+        match (found, model) {
             (Some(local), model) => self.local(local, model),
             (None, Some(model)) => Err(Failure::new(
                 Exit::Model,
