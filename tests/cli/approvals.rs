@@ -121,6 +121,8 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
     for (flags, wrong) in [
         (&["--approve", "c9"][..], "no call `c9` waits on thread `t`; there are: `c1`, `c2`"),
         (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
+        (&["--edit", "c1"], "`--edit` says nothing for the call `c1`: `--edit c1=JSON`"),
+        (&["--respond", "no"], "`--respond` needs the call's id: `--respond ID=no`"),
     ] {
         place.run(&[&["resume", "t"], flags].concat()).await.refused(2, wrong);
     }
@@ -135,7 +137,9 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
         .refused(2, "no call `c2` waits on thread `t`; there are: `c1`");
     place.run(&["resume", "t", "--deny", "no"]).await.ok();
     assert!(place.work().join("new.txt").exists() && notes(&place).contains("needle"));
-    place.run(&["resume", "t", "--approve"]).await.refused(5, "no call waits for a decision on thread `t`");
+    let late = place.run(&["resume", "t", "--approve"]).await;
+    assert_eq!(late.stderr, "error: no call waits for a decision on thread `t`\n");
+    late.refused(5, "no call waits for a decision on thread `t`");
 }
 
 #[tokio::test]

@@ -70,7 +70,10 @@ pub(crate) fn for_reading(
     let (connection, file) = connect(path, flags, options)?;
     match check(&connection, &file)? {
         Content::Tables => Ok((connection, file)),
-        Content::Nothing => Err(error::not_ours(&file, "it is empty; use another file".into())),
+        Content::Nothing => Err(error::not_ours(
+            &file,
+            "it is empty, so there is nothing to read yet; use another file".into(),
+        )),
     }
 }
 
@@ -102,13 +105,15 @@ fn create(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
+/// Some file systems, `/proc` among them, say so of a folder that is there and takes no files.
 fn no_folder(path: &Path, cause: std::io::Error) -> CheckpointError {
-    let folder = path.parent().unwrap_or(path).display();
-    error::cannot_open(
-        path,
-        &format!("the folder `{folder}` does not exist; create it or use another file"),
-        Some(cause),
-    )
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let shown = folder.display();
+    let advice = match folder.is_dir() {
+        true => format!("the folder `{shown}` takes no files; use a folder that can be written"),
+        false => format!("the folder `{shown}` does not exist; create it or use another file"),
+    };
+    error::cannot_open(path, &advice, Some(cause))
 }
 
 fn connect(
@@ -118,7 +123,7 @@ fn connect(
 ) -> Result<(Connection, PathBuf), CheckpointError> {
     // Two names of one file must lead to the same locks. And a full path has no special meaning to SQLite.
     let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
-        ErrorKind::NotFound => error::cannot_open(path, "it does not exist; use another file", Some(cause)),
+        ErrorKind::NotFound => error::cannot_open(path, "there is no such file; use another one", None),
         _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
     })?;
     if file.is_dir() {

@@ -121,23 +121,31 @@ impl DecisionArgs {
             }
         }
         for given in &self.edit {
-            let (id, json) = named("--edit", given)?;
+            let (id, json) = named("--edit", "JSON", given, waiting)?;
             let args = serde_json::from_str(json)
                 .map_err(|error| Failure::usage(format!("the arguments for `{id}` are no JSON: {error}")))?;
             decided.one(id, Approval::Edit(args))?;
         }
         for given in &self.respond {
-            let (id, text) = named("--respond", given)?;
+            let (id, text) = named("--respond", "TEXT", given, waiting)?;
             decided.one(id, Approval::Respond(text.to_owned()))?;
         }
         decided.answers()
     }
 }
 
-fn named<'a>(flag: &str, given: &'a str) -> Result<(&'a str, &'a str), Failure> {
-    given
-        .split_once('=')
-        .ok_or_else(|| Failure::usage(format!("`{flag}` needs the call's id: `{flag} ID={given}`")))
+fn named<'a>(
+    flag: &str,
+    what: &str,
+    given: &'a str,
+    waiting: &[Waiting],
+) -> Result<(&'a str, &'a str), Failure> {
+    given.split_once('=').ok_or_else(|| {
+        Failure::usage(match waiting.iter().any(|call| call.is_named(given)) {
+            true => format!("`{flag}` says nothing for the call `{given}`: `{flag} {given}={what}`"),
+            false => format!("`{flag}` needs the call's id: `{flag} ID={given}`"),
+        })
+    })
 }
 
 /// What was decided so far.

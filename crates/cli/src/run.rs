@@ -95,7 +95,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
 
 async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
     let head = setup.agent.graph().get_state(setup.thread(), None).await?;
-    if head.next.is_empty() && !is_unanswered(head.values.outcome) {
+    if head.next.is_empty() && !is_unanswered(head.values.outcome) && decisions.is_empty() {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
     }
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);

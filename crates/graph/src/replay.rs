@@ -109,8 +109,8 @@ pub enum ReplayError {
     },
     /// A checkpoint is not among those that lead to the one where the replay ends.
     #[error(
-        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; name \
-         the end of its branch with `to`, or begin at one that is on the branch"
+        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; end \
+         it on the branch of that checkpoint, or begin at one that is on this branch"
     )]
     NotOnBranch {
         /// The thread.
@@ -245,6 +245,9 @@ impl<S: State> Replay<S> {
         let Some(head) = all.first().map(|head| head.id) else {
             return Err(ReplayError::EmptyThread { thread });
         };
+        if let Some(checkpoint) = self.from.filter(|from| all.iter().all(|meta| meta.id != *from)) {
+            return Err(RunError::UnknownCheckpoint { thread, checkpoint }.into());
+        }
         let mut wanted = Some(self.to.unwrap_or(head));
         let mut branch: Vec<CheckpointMeta> = Vec::new();
         for meta in all {

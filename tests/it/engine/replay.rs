@@ -16,9 +16,9 @@ use std::{
 use rand::RngExt;
 use serde_json::json;
 use superstep::{
-    Answers, At, CachePolicy, Checkpointer, Clock, Command, CompiledGraph, Cx, Divergence, Durability, END,
-    MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replay, Replayed, RetryPolicy,
-    Route, RunConfig, START, State, StateGraph, Status,
+    Answers, At, CachePolicy, CheckpointId, Checkpointer, Clock, Command, CompiledGraph, Cx, Divergence,
+    Durability, END, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replay, Replayed,
+    RetryPolicy, Route, RunConfig, START, State, StateGraph, Status,
 };
 
 use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer, t};
@@ -322,6 +322,8 @@ async fn forks_and_changes_from_outside_are_passed() {
     assert_eq!((rest.supersteps, rest.divergence), (2, None));
     let error = Replay::of(&graph, "t").from(head).run().await.unwrap_err();
     assert!(error.to_string().starts_with("SS194: checkpoint 5 of thread `t` does not lead to"), "{error}");
+    let error = Replay::of(&graph, "t").from(CheckpointId(99)).run().await.unwrap_err();
+    assert!(error.to_string().starts_with("SS111: thread `t` has no checkpoint 99"), "{error}");
     let error = Replay::of(&graph, "nobody").run().await.unwrap_err();
     assert!(error.to_string().starts_with("SS193: thread `nobody` has no checkpoint"), "{error}");
 }

@@ -164,8 +164,7 @@ async fn a_database_that_is_only_read_is_not_changed() {
     let error = SqliteCheckpointer::open_read_only(folder.db()).unwrap_err();
     assert_eq!(
         folder.text(&error),
-        "SS303: cannot open database `DIR/db`: it does not exist; use another file: \
-         No such file or directory (os error 2)"
+        "SS303: cannot open database `DIR/db`: there is no such file; use another one"
     );
     line(&folder.open(), &thread, 2).await;
     let store = SqliteCheckpointer::open_read_only(folder.db()).unwrap();
