@@ -9,9 +9,16 @@ use crate::{Answers, CheckpointId, Clock, Drain, Durability, SystemClock, Thread
 
 /// Settings of one run.
 ///
+/// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with what it was cloned of: whoever keeps a template for many
+/// runs gives each of them its own.
+///
 /// ```
 /// # use superstep_graph::RunConfig;
 /// let config = RunConfig { step_limit: 50, ..RunConfig::thread("support-17") };
+/// // Another run with the same settings, which is not cancelled with the first one.
+/// let other = RunConfig { cancel: Default::default(), drain: Default::default(), ..config.clone() };
+/// config.cancel.cancel();
+/// assert!(!other.cancel.is_cancelled());
 /// ```
 #[derive(Clone)]
 pub struct RunConfig {
@@ -32,9 +39,9 @@ pub struct RunConfig {
     pub answers: Answers,
     /// Where to stop although the run could go on.
     pub breakpoints: Breakpoints,
-    /// Ends the run after the superstep it is in.
+    /// Ends the run after the superstep it is in; shared by clones.
     pub drain: Drain,
-    /// Cancels the run.
+    /// Cancels the run; shared by clones.
     pub cancel: CancellationToken,
     /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
     pub clock: Arc<dyn Clock>,
