@@ -50,6 +50,7 @@ pub struct ApprovalRequest {
 /// `"always"` or `{"always_for": {"to": "*@example.org"}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Approval {
     /// The call may run.
     Approve,

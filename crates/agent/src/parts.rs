@@ -36,6 +36,7 @@ pub struct Part {
 /// What a [`Part`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PartKind {
     /// What the model said.
     Text,

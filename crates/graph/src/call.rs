@@ -37,6 +37,7 @@ use crate::{
 
 /// Where a graph that another one calls is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Persistence {
     /// On a thread for the task that calls it, under the caller's. A task that runs again goes on with it, another task
     /// begins anew.

@@ -20,6 +20,7 @@ use crate::{
 /// When a run stores what it does. In every mode the input, a fork and answers are stored before the first node runs, and
 /// a run that has ended, well or not, has stored all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// Each superstep before the next one begins, and each task as it ends. A crash costs the tasks that were at work.
     #[default]

@@ -128,6 +128,7 @@ pub trait Update:
 
 /// A write that does not fit a state whose channels are known only at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The state has no such channel.
     Undeclared {

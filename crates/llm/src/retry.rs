@@ -74,6 +74,7 @@ pub enum Jitter {
 /// Which failures are worth another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RetryClass {
     /// Those that may pass: see [`ModelErrorKind::is_transient`].
     Transient,

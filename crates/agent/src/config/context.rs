@@ -38,6 +38,7 @@ pub enum ContextBudget {
 /// One way to make a request smaller. Each is decided once and then sticks, so that the next request begins like this one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum ContextLayer {
     /// Long tool results are cut; those that the model has not read yet come last. Done only if the request becomes smaller
     /// by [`Breaker::min_gain`].

@@ -26,6 +26,7 @@ pub struct Finish {
 /// What ends a turn whose reply is a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FinishBy {
     /// An answer without tool calls.
     #[default]
@@ -37,6 +38,7 @@ pub enum FinishBy {
 /// How a reply is given that has a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OutputMode {
     /// By a call of the finish tool, whose arguments are the fields of the schema.
     #[default]

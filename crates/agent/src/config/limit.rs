@@ -30,6 +30,7 @@ pub enum LimitUnit {
 /// and [`Fixed`](Self::Fixed), and the last call of [`Reminder`](Self::Reminder) has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum AtLimit {
     /// At once, with the last message as the reply; after a round of tools that is a tool's result.
     LastMessage,

@@ -60,6 +60,7 @@ impl Repeat {
 /// What is done about a model that repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LoopAction {
     /// The model is told so in its next request.
     Warn,
