@@ -24,7 +24,10 @@ use crate::{Answers, CheckpointId, Clock, Drain, Durability, SystemClock, Thread
 pub struct RunConfig {
     /// The thread to run on; needed if the graph has a checkpointer.
     pub thread: Option<ThreadId>,
-    /// Go on from this checkpoint, on a branch of its own, instead of from the head of the thread.
+    /// Go on from this checkpoint, on a branch of its own, instead of from the head of the thread. Its tasks run afresh.
+    ///
+    /// Of the head itself that makes a branch only without answers and commands: those, and updates from outside, are for
+    /// the tasks that wait there.
     pub checkpoint: Option<CheckpointId>,
     /// How many supersteps may run nodes, from 1.
     pub step_limit: u32,

@@ -90,16 +90,15 @@ pub(crate) async fn update_states<S: State>(
         require(&graph.initial, given, None)?;
     }
     let head = restored.as_ref().map(|it| it.head);
+    // Whoever names the head means its tasks, and leaves them to no other branch.
+    let live = restored.as_ref().is_none_or(|it| it.meta.id == it.head);
     let mut last_run = match &restored {
-        Some(restored) => {
-            let live = config.checkpoint.is_none();
-            last_run(&graph.topology, checkpointer, thread, restored, live).await?
-        }
+        Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
         None => vec![START.into()],
     };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
     let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
-    let mut change = Change::after(graph, before, config.checkpoint.is_none())?;
+    let mut change = Change::after(graph, before, live)?;
     let mut commits = Vec::with_capacity(supersteps.len());
     for updates in supersteps {
         let mut named = Vec::with_capacity(updates.len());

@@ -184,4 +184,35 @@ on_every_store! {
             );
         }
     }
+
+    async fn who_names_the_head_means_the_tasks_that_wait_there(backend: Backend) {
+        for way in ["answer", "update", "command"] {
+            let calls = Calls::default();
+            let make = || {
+                let mut graph = StateGraph::<Plain>::new("g");
+                let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                    calls.add(&cx);
+                    say("a")
+                });
+                let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+                graph.add_edge(START, a);
+                graph.add_edge(START, ask);
+                backend.keep(graph.compile().unwrap())
+            };
+            let asked = make().invoke(Plain::update(), RunConfig::thread(way)).await.unwrap();
+            let at_head = || RunConfig { checkpoint: asked.checkpoint, ..RunConfig::thread(way) };
+            let answers = || Answers::new().answer(asked.interrupts[0].id.as_str(), "R");
+            let answered = |config| RunConfig { answers: answers(), ..config };
+            let end = match way {
+                "update" => {
+                    make().update_state(at_head(), say("U"), None).await.unwrap();
+                    make().resume(answered(RunConfig::thread(way))).await.unwrap()
+                }
+                "command" => make().resume_with(Command::update(say("U")), answered(at_head())).await.unwrap(),
+                _ => make().resume(answered(at_head())).await.unwrap(),
+            };
+            assert_eq!(end.state.said(), if way == "answer" { "a R" } else { "a U R" }, "{way}");
+            assert_eq!(calls.all(), "a", "{way}");
+        }
+    }
 }

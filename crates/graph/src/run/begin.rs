@@ -65,6 +65,10 @@ impl<S: State> Driver<S> {
         hold.stand_at(head, &meta, since_snapshot, kept);
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
+        // Whoever names the head and has something for its tasks leaves them to no other branch.
+        let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
+            .then(|| RunConfig { checkpoint: None, ..config.clone() });
+        let config = named.as_ref().unwrap_or(config);
         if let Some(command) = command {
             return self.follow(command, meta, tasks, config);
         }
