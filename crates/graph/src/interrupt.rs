@@ -238,6 +238,47 @@ pub(crate) enum Asked {
     Astray(Astray),
 }
 
+/// Two questions of one task that one answer would be for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "SS124: a task of node `{node}` asks two questions under the key `{key}` at the same time; give each of its questions \
+     another key"
+)]
+pub(crate) struct AskedTwice {
+    node: NodeName,
+    key: String,
+}
+
+impl AskedTwice {
+    /// Leaves out what was asked again, and refuses another question under a key that waits.
+    pub(crate) fn check(node: &NodeName, asked: Vec<Asked>) -> Result<Vec<Asked>, Self> {
+        let mut seen = BTreeMap::new();
+        let mut once = Vec::with_capacity(asked.len());
+        for asked in asked {
+            if let Some(question) = asked.question() {
+                match seen.get(&question.answer_key()) {
+                    None => {
+                        seen.insert(question.answer_key(), question.clone());
+                    }
+                    Some(before) if before == question => continue,
+                    Some(_) => return Err(Self { node: node.clone(), key: question.key.clone() }),
+                }
+            }
+            once.push(asked);
+        }
+        Ok(once)
+    }
+}
+
+impl Asked {
+    fn question(&self) -> Option<&Question> {
+        match self {
+            Self::Question(question) | Self::BadAnswer { question, .. } => Some(question),
+            _ => None,
+        }
+    }
+}
+
 impl Papers {
     fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Value>> {
         self.answers.get(&task.step)?.get(&task.slot)

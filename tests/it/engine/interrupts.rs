@@ -242,6 +242,29 @@ on_every_store! {
         assert_eq!(graph.resume(answer("q", "yes")).await.unwrap().state.said(), "yes");
     }
 
+    async fn two_questions_under_one_key_fail_their_node_and_one_asked_twice_is_one(backend: Backend) {
+        let make = |items: [i64; 2]| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", move |_: Plain, cx: Cx| async move {
+                let asked = items.map(|item| {
+                    let cx = cx.clone();
+                    async move { cx.interrupt::<String>("q", item).await }
+                });
+                say(&futures::future::join_all(asked).await.join("+"))
+            });
+            graph.add_edge(START, ask);
+            backend.keep(graph.compile().unwrap())
+        };
+        let error = failed(make([1, 2]).invoke(Plain::update(), t()).await);
+        assert_eq!(
+            superstep::chain(&error),
+            "SS101: superstep 1: node `ask` failed after 1 attempt: SS124: a task of node `ask` asks two questions under the \
+             key `q` at the same time; give each of its questions another key"
+        );
+        assert_eq!(make([1, 1]).resume(t()).await.unwrap().interrupts.len(), 1);
+        assert_eq!(make([1, 1]).resume(answer("q", "R")).await.unwrap().state.said(), "R+R");
+    }
+
     async fn d17_a_fork_from_before_the_question_asks_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         graph.invoke(Plain::update(), t()).await.unwrap();

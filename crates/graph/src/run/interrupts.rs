@@ -6,10 +6,10 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 
 use super::{Begin, Driver, Refused};
 use crate::{
-    Answers, Interrupt, Question, RunError, State, TaskRecord,
+    Answers, Interrupt, NodeError, Question, RunError, State, TaskRecord,
     compiled::Inner,
     config,
-    interrupt::{Asked, Asking, Resolved},
+    interrupt::{Asked, AskedTwice, Asking, Resolved},
 };
 
 /// A task as its record says it waits.
@@ -30,6 +30,10 @@ impl<S: State> Driver<S> {
     ) -> Result<(), Refused> {
         let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
         let node = self.graph.topology.name(task.node).clone();
+        let asked = match AskedTwice::check(&node, asked) {
+            Ok(asked) => asked,
+            Err(twice) => return Ok(self.fail_task(run, task, NodeError::new(twice).fatal()).await?),
+        };
         let mut answers = self.cx.desk.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for asked in asked {
