@@ -93,6 +93,24 @@ async fn a_thread_is_pruned_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_thread_that_is_pruned_is_asked_as_before() {
+    let place = Place::new();
+    let server = serve([txt("one"), txt("two"), txt("three")]).await;
+    let url = server.base_url();
+    let ask =
+        ["run", "a", "--thread", "t", "--base-url", &url, "--model", "m", "--max-steps", "3", "--quiet"];
+    place.run(&ask).await.ok();
+    for (keep, answer) in [(&["--keep-last", "2"][..], "two\n"), (&["--leaves"], "three\n")] {
+        for _ in 0..2 {
+            place.run(&[&["prune", "t", "--yes"][..], keep].concat()).await.ok();
+        }
+        assert_eq!(place.run(&["run", "b", "--thread", "t", "--quiet"]).await.ok().stdout, answer);
+        assert_eq!(place.state("t").await["values"]["max_steps"], 3);
+    }
+    assert_eq!(server.check(), Ok(()));
+}
+
+#[tokio::test]
 async fn a_prune_says_what_to_keep() {
     let place = with_threads(&["t"]).await;
     for (args, wanted) in [

@@ -123,6 +123,15 @@ impl Pruning<'_> {
                 _ => {}
             }
         }
+        for (id, metadata) in prune.metadata.iter().filter(|(id, _)| keep.contains(id)) {
+            let metadata = serde_json::to_string(metadata).expect("an object is JSON");
+            self.transaction
+                .execute(
+                    "UPDATE checkpoints SET metadata = ?2 WHERE key = ?1",
+                    params![self.key.checkpoint(*id), metadata],
+                )
+                .map_err(|cause| self.refused(cause))?;
+        }
         self.keep_results(&reader, &known, &keep, head)?;
         for (child, name) in
             ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?

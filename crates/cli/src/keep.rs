@@ -77,10 +77,11 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     }
     let thread = ThreadId::from(args.thread.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
+    let cwd = place.cwd_of(&Remembered::load(&*store, &thread).await?);
     let pruned = graph.prune_thread(&thread, keep(&args.keep)).await?;
     let left = left(&*store, &thread).await?;
     // A folder that is gone has no files to put back.
-    let files = match place.cwd_of(&Remembered::load(&*store, &thread).await?) {
+    let files = match cwd {
         Ok(cwd) => revert::prune(&cwd, &*store, &graph, &thread).await?,
         Err(_) => 0,
     };

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
-    Checkpointer, History, Source, ThreadId,
+    CheckpointMeta, Checkpointer, History, Source, ThreadId,
     llm::{ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
@@ -48,14 +48,19 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// What the newest input of a thread says; nothing for a new thread.
+    /// What the newest input of a thread says, or a prune kept of it; nothing for a new thread.
     pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Self, Failure> {
-        let mut newest = None;
-        for source in [Source::Input, Source::Fork] {
-            let range = History { limit: Some(1), source: Some(source), ..History::default() };
-            newest = newest.max_by_id(store.history(thread, range).await?.pop());
-        }
-        let Some(meta) = newest else { return Ok(Self::default()) };
+        let says =
+            |meta: &CheckpointMeta| matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned;
+        let mut page = History { limit: Some(50), ..History::default() };
+        let meta = loop {
+            let metas = store.history(thread, page.clone()).await?;
+            let Some(oldest) = metas.last() else { return Ok(Self::default()) };
+            page.before = Some(oldest.id);
+            if let Some(meta) = metas.into_iter().find(says) {
+                break meta;
+            }
+        };
         serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
@@ -94,17 +99,6 @@ impl Remembered {
             Ok(Value::Object(map)) => map,
             _ => unreachable!("a struct of texts and numbers is a JSON object"),
         }
-    }
-}
-
-/// The later of two checkpoints.
-trait Later: Sized {
-    fn max_by_id(self, other: Self) -> Self;
-}
-
-impl Later for Option<superstep::CheckpointMeta> {
-    fn max_by_id(self, other: Self) -> Self {
-        [self, other].into_iter().flatten().max_by_key(|meta| meta.id)
     }
 }
 

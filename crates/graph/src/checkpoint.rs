@@ -21,7 +21,7 @@ use crate::{CheckpointError, History, NodeFailure, Prune, Question, namespace::S
 /// - [`commit`](Self::commit) is atomic, and succeeds only if `expected` is still the head of the thread.
 /// - Ids count up by one in the order of commits on a thread, from 1, and are never used again, so branches cannot meet.
 /// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task
-///   as long as its checkpoint is the head, and that [`prune`](Self::prune) may give a checkpoint a snapshot.
+///   as long as its checkpoint is the head, and that [`prune`](Self::prune) may give a checkpoint a snapshot and other metadata.
 /// - A future that is dropped before it is ready may or may not have had its effect.
 /// - A thread of a subgraph ([`ThreadId::child`]) is kept like any other, but belongs to its root: it has no writer of its
 ///   own, is not listed, and is deleted with any thread above it, in one transaction.
@@ -113,7 +113,7 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// [`Prune::callers`], and those that are there for all ([`ThreadId::caller_under`]).
     ///
     /// What is kept is loaded as before, with what is known of its tasks. Only the way to its state is another one where
-    /// [`Prune::snapshots`] gave it a snapshot, and [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
+    /// [`Prune::snapshots`] gave it a snapshot, its metadata where [`Prune::metadata`] has some for it, and [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
     ///
     /// # Errors
     /// [`CheckpointError::Conflict`] if `head` is not the head of the thread. [`CheckpointError::Storage`] if a

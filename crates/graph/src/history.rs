@@ -74,6 +74,22 @@ impl Keep {
     }
 }
 
+/// What the newest input or fork on the way to a checkpoint has to be remembered with it, or a prune kept of that: how the
+/// thread is asked. `all` is the history, newest first.
+pub(crate) fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
+    let mut wanted = Some(at);
+    for meta in all {
+        if wanted != Some(meta.id) {
+            continue;
+        }
+        if matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned {
+            return meta.clone().shown().metadata;
+        }
+        wanted = meta.parent;
+    }
+    Map::new()
+}
+
 /// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). [`CompiledGraph::prune_thread`] makes it of a [`Keep`].
 ///
 /// [`CompiledGraph::prune_thread`]: crate::CompiledGraph::prune_thread
@@ -86,4 +102,6 @@ pub struct Prune {
     /// Checkpoints whose subgraphs stay, kept themselves or not: an update from outside left their tasks to be run by one
     /// that is.
     pub callers: BTreeSet<CheckpointId>,
+    /// What is to be remembered with checkpoints in place of what is, by id.
+    pub metadata: BTreeMap<CheckpointId, Map<String, Value>>,
 }

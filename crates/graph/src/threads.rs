@@ -6,6 +6,7 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
+    history::asked_as,
     json::snapshot,
     load::{Restored, load},
     origin::Origins,
@@ -41,8 +42,8 @@ impl<S: State> CompiledGraph<S> {
     /// Forgets the checkpoints of a thread that `keep` does not keep, and returns how many those were.
     ///
     /// What is kept has the same state as before, and the same tasks with what is known of them; so the thread goes on,
-    /// and kept checkpoints can be forked. A kept checkpoint without its parent gets a full state of its own. The threads
-    /// of subgraphs go with the checkpoints whose tasks called them.
+    /// and kept checkpoints can be forked. A kept checkpoint without its parent gets a full state of its own, and remembers
+    /// what the input before it does ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of subgraphs go with the checkpoints whose tasks called them.
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if someone runs the thread, [`RunError::UnknownCheckpoint`] if it lacks one of
@@ -58,10 +59,15 @@ impl<S: State> CompiledGraph<S> {
             return Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint });
         }
         let kept = keep.choose(&history);
-        let mut snapshots = BTreeMap::new();
+        let (mut snapshots, mut metadata) = (BTreeMap::new(), BTreeMap::new());
         for meta in history.iter().filter(|meta| kept.contains(&meta.id)) {
             if meta.parent.is_none_or(|parent| kept.contains(&parent)) || meta.parent_pruned {
                 continue;
+            }
+            let mut remembered = asked_as(&history, meta.id);
+            if !remembered.is_empty() {
+                remembered.extend(meta.metadata.clone());
+                metadata.insert(meta.id, remembered);
             }
             if let Some(restored) =
                 load(&self.inner.initial, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
@@ -75,6 +81,7 @@ impl<S: State> CompiledGraph<S> {
         let callers =
             origins.flat_map(|origins| origins.carried.into_values().map(|origin| origin.checkpoint));
         let callers = callers.collect();
-        Ok(checkpointer.prune(thread, head.id, Prune { keep: kept, snapshots, callers }).await?)
+        let prune = Prune { keep: kept, snapshots, callers, metadata };
+        Ok(checkpointer.prune(thread, head.id, prune).await?)
     }
 }

@@ -114,6 +114,25 @@ on_every_store! {
         }
     }
 
+    async fn what_a_prune_keeps_remembers_how_it_was_asked(backend: Backend) {
+        let graph = line(&["a", "b"]).with_checkpointer(backend.open());
+        for who in ["first", "second"] {
+            let metadata = [("who".to_owned(), who.into())].into_iter().collect();
+            graph.invoke(say("1"), RunConfig { metadata, ..t() }).await.unwrap();
+        }
+        let who = async || {
+            let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+            let who = |meta: &CheckpointMeta| meta.metadata.get("who").map(ToString::to_string);
+            history.iter().map(who).collect::<Vec<_>>()
+        };
+        let only = |ids: [u64; 2]| Keep::Only(ids.map(CheckpointId).into());
+        graph.prune_thread(&"t".into(), only([3, 8])).await.unwrap();
+        let both = ["second", "first"].map(|who| Some(format!("{who:?}")));
+        assert_eq!(who().await, both);
+        graph.prune_thread(&"t".into(), Keep::Last(1)).await.unwrap();
+        assert_eq!(who().await, both[..1]);
+    }
+
     async fn a_prune_by_time_keeps_what_is_younger(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for (input, now) in [("1", 1_000), ("2", 2_000), ("3", 3_000)] {

@@ -106,7 +106,7 @@ impl Thread {
         head: CheckpointId,
         prune: Prune,
     ) -> Result<usize, CheckpointError> {
-        let Prune { mut keep, mut snapshots, .. } = prune;
+        let Prune { mut keep, mut snapshots, mut metadata, .. } = prune;
         keep.insert(head);
         for id in &keep {
             let stored = self.get(*id).ok_or_else(|| CheckpointError::nothing_to_keep(thread, *id))?;
@@ -129,6 +129,9 @@ impl Thread {
             }
             if let (None, Some(snapshot)) = (&stored.commit.snapshot, snapshots.remove(&stored.id)) {
                 Arc::make_mut(&mut stored.commit).snapshot = Some(snapshot);
+            }
+            if let Some(metadata) = metadata.remove(&stored.id) {
+                Arc::make_mut(&mut stored.commit).metadata = metadata;
             }
         }
         let before = std::mem::replace(&mut self.checkpoints, kept).len();

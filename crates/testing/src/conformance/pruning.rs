@@ -19,6 +19,7 @@ cases![
     a_kept_checkpoint_needs_a_way_to_its_state,
     a_prune_that_is_refused_forgets_nothing,
     a_parent_that_is_gone_is_told,
+    what_is_kept_may_be_given_something_to_remember,
     results_of_kept_tasks_outlive_the_superstep_that_applied_them,
     the_head_keeps_its_records_and_ids_go_on,
     subgraphs_stay_with_the_checkpoints_that_called_them,
@@ -182,6 +183,19 @@ async fn a_parent_that_is_gone_is_told(store: Store) {
     // Again, with what is left.
     assert_eq!(store.prune(&thread, FOUR, keep(&[], &[])).await.expect("4 has a snapshot"), 1);
     assert_eq!(history(&store, &thread).await.len(), 1);
+}
+
+async fn what_is_kept_may_be_given_something_to_remember(store: Store) {
+    let thread = ThreadId::from("t");
+    branched(&store, &thread).await;
+    let before = load(&store, &thread, TWO).await.meta.metadata;
+    let said = serde_json::Map::from_iter([("who".to_owned(), "me \" ü".into())]);
+    // What is not kept is nothing to give something to.
+    let metadata = [(FOUR, said.clone()), (THREE, said.clone())].into();
+    let prune = Prune { metadata, ..keep(&[ONE, TWO], &[]) };
+    store.prune(&thread, FOUR, prune).await.expect("2 is kept, from which 4 comes");
+    assert_eq!(load(&store, &thread, FOUR).await.meta.metadata, said);
+    assert_eq!(load(&store, &thread, TWO).await.meta.metadata, before);
 }
 
 async fn results_of_kept_tasks_outlive_the_superstep_that_applied_them(store: Store) {
