@@ -324,10 +324,7 @@ impl Cx {
         match called {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
             Called::Left(command) => return Ok(Ran::Left(command)),
-            Called::Failed { error: RunError::Diverged, .. } => {
-                if let Some(along) = &self.run.standing.along {
-                    along.script.take_stuck();
-                }
+            Called::Failed { error: RunError::Diverged | RunError::Stuck, .. } => {
                 return self.astray(Astray::Unknown).await;
             }
             Called::Failed { error, fatal } => {

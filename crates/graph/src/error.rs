@@ -120,6 +120,11 @@ pub enum RunError {
     #[doc(hidden)]
     #[error("the run came to something else than what is stored")]
     Diverged,
+    /// A replay cannot go on from here: what came next is not stored, or not where a task led. Only a
+    /// [`Replay`](crate::Replay) sees it.
+    #[doc(hidden)]
+    #[error("what came next is not stored")]
+    Stuck,
     /// A superstep took longer than [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
     #[error(
         "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \

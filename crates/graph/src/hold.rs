@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct Hold {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
-    /// `None` for a graph that another one called: the lease of the thread's root is its caller's.
+    /// `None` for a graph that another one called, and for a replay: the lease of the thread's root is its caller's.
     _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
     /// Where writes go; to the checkpointer until [`Hold::begin`].

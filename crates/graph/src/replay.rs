@@ -24,6 +24,7 @@ use crate::{
     compiled::Keepers,
     error::names,
     evolve::Reader,
+    history::asked_as,
     run::{self, Along, Given},
 };
 
@@ -202,8 +203,8 @@ impl<S: State> Replay<S> {
         Self { context, ..self }
     }
 
-    /// What the nodes find with [`Cx::store`](crate::Cx::store). Without it there is none: what nodes do there is an effect
-    /// that belongs into [`Cx::recorded`](crate::Cx::recorded).
+    /// What the nodes find with [`Cx::store`](crate::Cx::store), those that are live and all others. Without it there is none,
+    /// whatever the graph has: what nodes do there is an effect that belongs into [`Cx::recorded`](crate::Cx::recorded).
     #[must_use]
     pub fn store(self, store: Arc<dyn Store>) -> Self {
         Self { store: Some(store), ..self }
@@ -215,7 +216,7 @@ impl<S: State> Replay<S> {
     /// [`ReplayError`]. A difference is none: [`Replayed::divergence`].
     pub async fn run(self) -> Result<Replayed, ReplayError> {
         let stored = self.graph.checkpointer()?.clone();
-        let branch = self.branch(&*stored).await?;
+        let branch: Arc<[CheckpointMeta]> = self.branch(&*stored).await?.into();
         let start = match self.from {
             None => 0,
             Some(from) => branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
@@ -269,29 +270,28 @@ impl<S: State> Replay<S> {
     async fn quiet_runs(
         &self,
         script: &Arc<Script>,
-        branch: &[CheckpointMeta],
+        branch: &Arc<[CheckpointMeta]>,
         start: usize,
     ) -> Result<usize, ReplayError> {
         let (mut at, mut skipped, mut stuck) = (start, 0, false);
         while at < branch.len() && script.found().is_none() {
             let (first, end) = (&branch[at], end_of_piece(branch, at));
             if first.source == Source::Loop && at > start && !stuck {
-                let supersteps = first.control.step - branch[at - 1].control.step;
+                let supersteps = first.control.step.saturating_sub(branch[at - 1].control.step);
                 skipped += usize::try_from(supersteps).unwrap_or_default();
             }
             let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
             let done = if is_input { at } else { at + 1 };
-            script.put(&self.thread, Line { checkpoints: branch.to_vec(), done, end });
+            script.put(&self.thread, Line { checkpoints: branch.clone(), done, end });
             let given = match is_input {
                 true => Given::Input(self.input(&*script.store, first).await?),
                 false => Given::Nothing,
             };
-            if is_input || end > at + 1 {
-                let shadow: Arc<dyn Checkpointer> = Arc::new(Shadow(script.clone()));
-                self.run_along(script, shadow, given).await?;
-            }
+            stuck = match is_input || end > at + 1 {
+                true => self.run_along(script, Arc::new(Shadow(script.clone())), given).await?,
+                false => false,
+            };
             // Where it is stuck, another run begins with what came of that superstep.
-            stuck = script.take_stuck();
             at = if stuck { script.done(&self.thread) } else { end };
         }
         Ok(skipped)
@@ -301,14 +301,16 @@ impl<S: State> Replay<S> {
         &self,
         script: &Arc<Script>,
         stored: Arc<dyn Checkpointer>,
-        branch: &[CheckpointMeta],
+        branch: &Arc<[CheckpointMeta]>,
         mut start: usize,
     ) -> Result<CheckpointId, ReplayError> {
+        // Nobody runs the thread before it stands again where it stood.
+        let _lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
         // Where nothing ran there is nothing to compare.
         while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
             start += 1;
         }
-        let line = Line { checkpoints: branch.to_vec(), done: start + 1, end: end_of_piece(branch, start) };
+        let line = Line { checkpoints: branch.clone(), done: start + 1, end: end_of_piece(branch, start) };
         script.put(&self.thread, line);
         let at = branch[start].id;
         let loaded = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
@@ -316,6 +318,7 @@ impl<S: State> Replay<S> {
             return Err(RunError::UnknownCheckpoint { thread: self.thread.clone(), checkpoint: at }.into());
         };
         self.check_finished(&*stored, head).await?;
+        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
         let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
         // Its supersteps are counted like those of the thread, so that ids are the same.
         let fork = Commit {
@@ -323,16 +326,14 @@ impl<S: State> Replay<S> {
             source: Source::Fork,
             control: meta.control,
             created_ms: SystemClock.now_ms(),
-            metadata: Map::new(),
+            metadata: asked_as(&all, at),
             applied: Vec::new(),
             snapshot: None,
             records,
         };
-        let lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
         let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
-        drop(lease);
         let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
-        self.stand_at(&*stored, head).await?;
+        self.stand_at(&*stored, head, asked_as(&all, head)).await?;
         ran?;
         if let Some(node) = script.refused() {
             return Err(ReplayError::Own { thread: self.thread.clone(), node });
@@ -359,8 +360,12 @@ impl<S: State> Replay<S> {
     }
 
     /// Has the thread stand again where it stood, at a checkpoint with nothing to run.
-    async fn stand_at(&self, stored: &dyn Checkpointer, at: CheckpointId) -> Result<(), ReplayError> {
-        let lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
+    async fn stand_at(
+        &self,
+        stored: &dyn Checkpointer,
+        at: CheckpointId,
+        metadata: Map<String, Value>,
+    ) -> Result<(), ReplayError> {
         let head = stored.load(&self.thread, None).await.map_err(RunError::from)?;
         let stood = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
         if let (Some(head), Some(stood)) = (head, stood) {
@@ -369,23 +374,23 @@ impl<S: State> Replay<S> {
                 source: Source::Fork,
                 control: stood.meta.control,
                 created_ms: SystemClock.now_ms(),
-                metadata: Map::new(),
+                metadata,
                 applied: Vec::new(),
                 snapshot: None,
                 records: Vec::new(),
             };
             stored.commit(&self.thread, Some(head.head), back).await.map_err(RunError::from)?;
         }
-        drop(lease);
         Ok(())
     }
 
+    /// Whether it cannot go on, though nothing is different.
     async fn run_along(
         &self,
         script: &Arc<Script>,
         checkpointer: Arc<dyn Checkpointer>,
         given: Given<S>,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<bool, ReplayError> {
         let config = RunConfig {
             step_limit: u32::MAX,
             on_unfinished: OnUnfinished::Discard,
@@ -395,17 +400,14 @@ impl<S: State> Replay<S> {
             durability: Durability::Sync,
             ..RunConfig::thread(self.thread.clone())
         };
-        let store = match script.is_any_live() {
-            true => self.store.clone().or_else(|| self.graph.store().cloned()),
-            false => self.store.clone(),
-        };
-        let keepers = Keepers { checkpointer: Some(checkpointer), store };
+        let keepers = Keepers { checkpointer: Some(checkpointer), store: self.store.clone() };
         let along = Along { script: script.clone(), thread: self.thread.clone() };
         let ran = run::replay(self.graph.inner().clone(), keepers, given, config, along).await;
         match ran {
-            Ok(()) | Err(RunError::Diverged) => Ok(()),
+            Ok(()) | Err(RunError::Diverged) => Ok(false),
+            Err(RunError::Stuck) => Ok(true),
             // It was noted as a difference.
-            Err(_) if script.found().is_some() => Ok(()),
+            Err(_) if script.found().is_some() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -432,7 +434,7 @@ impl<S: State> Replay<S> {
 fn end_of_piece(branch: &[CheckpointMeta], at: usize) -> usize {
     let steps = branch[at..].windows(2);
     let plain = steps.take_while(|pair| {
-        pair[1].source == Source::Loop && pair[1].control.step == pair[0].control.step + 1
+        pair[1].source == Source::Loop && pair[1].control.step == pair[0].control.step.saturating_add(1)
     });
     at + 1 + plain.count()
 }
@@ -441,6 +443,11 @@ impl Replayed {
     /// Whether everything came to what is stored.
     pub fn is_same(&self) -> bool {
         self.divergence.is_none()
+    }
+
+    /// Whether all of the branch was replayed, and nothing taken as it is stored.
+    pub fn is_whole(&self) -> bool {
+        self.supersteps > 0 && self.taken == 0 && self.skipped == 0 && self.left == 0
     }
 
     /// For tests.

@@ -293,7 +293,10 @@ impl<S: State> Driver<S> {
                 self.flush().await?;
                 Ok(status)
             }
-            Err(Refused { error: error @ (RunError::Checkpoint(_) | RunError::Diverged), .. }) => Err(error),
+            Err(Refused {
+                error: error @ (RunError::Checkpoint(_) | RunError::Diverged | RunError::Stuck),
+                ..
+            }) => Err(error),
             Err(refused) => {
                 self.refused_along(&refused);
                 let Refused { error, blamed } = refused;

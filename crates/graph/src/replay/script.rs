@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -29,8 +29,6 @@ pub(crate) struct Script {
     met: Mutex<BTreeSet<String>>,
     lines: Mutex<BTreeMap<ThreadId, Line>>,
     found: Mutex<Option<Divergence>>,
-    /// Whether the run cannot go on from here, and another one has to.
-    stuck: AtomicBool,
     /// The node that calls a graph which cannot be run for real beside what is stored of it.
     refused: Mutex<Option<NodeName>>,
     supersteps: AtomicUsize,
@@ -38,9 +36,9 @@ pub(crate) struct Script {
 }
 
 /// The checkpoints of a thread along one branch, oldest first.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Line {
-    pub(crate) checkpoints: Vec<CheckpointMeta>,
+    pub(crate) checkpoints: Arc<[CheckpointMeta]>,
     /// How many of them the replay has come to.
     pub(crate) done: usize,
     /// How many of them it is to come to.
@@ -99,7 +97,6 @@ impl Script {
             met: Mutex::default(),
             lines: Mutex::default(),
             found: Mutex::default(),
-            stuck: AtomicBool::new(false),
             refused: Mutex::default(),
             supersteps: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
@@ -145,21 +142,15 @@ impl Script {
     /// Ends the run, for a node calls a graph which cannot be run for real beside what is stored of it.
     pub(crate) fn refuse(&self, node: &NodeName) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
-        self.get_stuck();
     }
 
     pub(crate) fn refused(&self) -> Option<NodeName> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that the run cannot go on.
-    pub(crate) fn get_stuck(&self) {
-        self.stuck.store(true, Ordering::Release);
-    }
-
-    /// Whether it could not, and forgets it.
-    pub(crate) fn take_stuck(&self) -> bool {
-        self.stuck.swap(false, Ordering::AcqRel)
+    /// Whether nothing is to run any more: a difference was found, or a node was refused.
+    pub(crate) fn is_over(&self) -> bool {
+        self.refused().is_some() || self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// How many supersteps of a line the replay has not come to.
@@ -172,10 +163,6 @@ impl Script {
     /// How many checkpoints of a line the replay has come to.
     pub(crate) fn done(&self, thread: &ThreadId) -> usize {
         self.lines().get(thread).map_or(0, |line| line.done)
-    }
-
-    pub(crate) fn stuck(&self) -> bool {
-        self.stuck.load(Ordering::Acquire)
     }
 
     /// Counts a task whose stored update was taken as it is.
@@ -256,16 +243,15 @@ impl Script {
         let others = all[first + 1..].iter().position(|meta| meta.source == Source::Input);
         let after = others.map_or(all.len(), |others| first + 1 + others);
         let before = all[first].parent.and_then(|parent| all.iter().position(|meta| meta.id == parent));
-        let mut line = Line::default();
-        line.checkpoints.extend(before.map(|before| all[before].clone()));
-        line.done = line.checkpoints.len();
-        line.checkpoints.extend_from_slice(&all[first..after]);
-        line.end = line.checkpoints.len();
+        let done = usize::from(before.is_some());
+        let before = before.map(|before| all[before].clone());
+        let checkpoints: Arc<[_]> = before.into_iter().chain(all[first..after].iter().cloned()).collect();
+        let line = Line { done, end: checkpoints.len(), checkpoints };
         let steps = line.checkpoints[line.done..].windows(2);
         let is_plain = |pair: &[CheckpointMeta]| {
             pair[1].source == Source::Loop
                 && pair[1].parent == Some(pair[0].id)
-                && pair[1].control.step == pair[0].control.step + 1
+                && pair[1].control.step == pair[0].control.step.saturating_add(1)
         };
         let called = if steps.into_iter().all(is_plain) { Called::Yes } else { Called::Otherwise };
         self.put(thread, line);

@@ -50,11 +50,15 @@ impl<S: State> Driver<S> {
         }
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
-        let lease = checkpointer.lease(&thread).await?;
+        let lease = match self.along() {
+            // The replay has it, from the fork to the way back.
+            Some(_) => None,
+            None => Some(checkpointer.lease(&thread).await?),
+        };
         let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
-        let mut hold = Hold::new(checkpointer, thread.clone(), Some(lease), config.clock.clone());
+        let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             self.hold = Some(hold);

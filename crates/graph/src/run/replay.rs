@@ -55,7 +55,7 @@ pub(super) struct Replaying {
 /// Runs a graph along a thread, from an input or from where the line stands, to its end.
 ///
 /// # Errors
-/// [`RunError::Diverged`] if it came to a difference, which the script has, or is stuck.
+/// [`RunError::Diverged`] if it came to a difference, which the script has, and [`RunError::Stuck`] if it cannot go on.
 pub(crate) async fn replay<S: State>(
     graph: Arc<Inner<S>>,
     keepers: Keepers,
@@ -95,7 +95,7 @@ impl<S: State> Driver<S> {
     /// Notes a run that ended before the line did, which would otherwise pass for a thread that was replayed.
     fn end_along(&self) {
         let Some(Along { script, thread }) = self.along() else { return };
-        if script.place(thread).1.is_some() && !script.stuck() {
+        if script.place(thread).1.is_some() && !script.is_over() {
             let got = "a run that ends before it".into();
             script.diverge(self.divergence(START.into(), At::Failure, "another superstep".into(), got));
         }
@@ -221,7 +221,7 @@ impl<S: State> Driver<S> {
         result: TaskResult<S>,
     ) -> Result<TaskResult<S>, RunError> {
         let Some(along) = self.along().cloned() else { return Ok(result) };
-        if along.script.found().is_some() || along.script.stuck() {
+        if along.script.is_over() {
             return Err(RunError::Diverged);
         }
         self.replaying.step = task.id.step;
@@ -274,8 +274,7 @@ impl<S: State> Driver<S> {
             }
             (None, None) => {
                 // Whoever called this graph has its own update stored.
-                along.script.get_stuck();
-                Err(RunError::Diverged)
+                Err(RunError::Stuck)
             }
         }
     }
@@ -300,7 +299,7 @@ impl<S: State> Driver<S> {
     /// Compares a superstep that is folded, before anything comes after it.
     pub(super) fn compare_superstep(&mut self, control: &Control) -> Result<(), RunError> {
         let Some(along) = self.along().cloned() else { return Ok(()) };
-        if along.script.found().is_some() || along.script.stuck() {
+        if along.script.is_over() {
             return Err(RunError::Diverged);
         }
         let diverge = |divergence| {
@@ -314,14 +313,12 @@ impl<S: State> Driver<S> {
         }
         let Some(next) = self.replaying.expected.next.take() else {
             // Whoever called this graph did not wait for it, or it was not let go on.
-            along.script.get_stuck();
-            return Err(RunError::Diverged);
+            return Err(RunError::Stuck);
         };
         let control = Control { items: self.items.clone(), ..control.clone() };
         if control != next.control {
             if lost {
-                along.script.get_stuck();
-                return Err(RunError::Diverged);
+                return Err(RunError::Stuck);
             }
             return diverge(self.route(&next.control, &control));
         }
@@ -417,7 +414,9 @@ impl<S: State> Driver<S> {
     /// An error that ends a run along a thread, as a difference.
     pub(super) fn refused_along(&self, refused: &Refused) {
         let Some(Along { script, .. }) = self.along() else { return };
-        if matches!(refused.error, RunError::Diverged | RunError::Checkpoint(_)) || script.stuck() {
+        if matches!(refused.error, RunError::Diverged | RunError::Stuck | RunError::Checkpoint(_))
+            || script.is_over()
+        {
             return;
         }
         let is_stored = |slot: &u32| self.expected(*slot).is_some_and(|expected| expected.update.is_some());

@@ -120,3 +120,35 @@ async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
     graph.invoke(say("in"), config).await.unwrap();
     replayed(&graph).await.assert_same();
 }
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_call_that_nobody_waited_for_every_task_is_compared() {
+    let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+    let graph = |says: &'static str| {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let slow = inner.add_node("slow", async |_: Plain, cx: Cx| {
+            cx.sleep(Duration::from_secs(3600)).await;
+            say("slow")
+        });
+        inner.add_edge(START, slow);
+        let inner = inner.compile().unwrap();
+        let mut outer = StateGraph::<Plain>::new("outer");
+        for name in ["c1", "c2"] {
+            let inner = inner.clone();
+            let call =
+                outer.add_node_with(name, inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
+                    let called = time::timeout(Duration::from_secs(1), cx.call("k", &inner, say("to inner")));
+                    say(if called.await.is_err() { "late" } else { "in time" })
+                });
+            outer.add_edge(START, call);
+        }
+        let tell = outer.add_node("tell", async move |_: Plain, _: Cx| say(says));
+        outer.add_edge(START, tell);
+        outer.compile().unwrap().with_checkpointer(store.clone())
+    };
+    graph("b").invoke(say("in"), t()).await.unwrap();
+    let same = replayed(&graph("b")).await;
+    assert_eq!((same.supersteps, same.taken, same.divergence), (4, 2, None));
+    let found = found(&graph("B")).await;
+    assert_eq!((found.node.as_str(), found.at), ("tell", At::Channel("log".into())));
+}

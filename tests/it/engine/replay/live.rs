@@ -1,13 +1,22 @@
 //! Replays in which nodes do for real what they do.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
-use superstep::{CompiledGraph, Cx, MemoryCheckpointer, Persistence, Replay, START, StateGraph, Status};
+use futures::future::BoxFuture;
+use serde_json::{Map, json};
+use superstep::{
+    CheckpointError, Checkpointer, CompiledGraph, Cx, History, Lease, MemoryCheckpointer, MemoryStore,
+    Persistence, Replay, RunConfig, START, StateGraph, Status, ThreadId,
+};
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use super::{
     Outside,
     ends::{calls, stopping},
-    one, replayed,
+    kept, one, replayed,
 };
 use crate::support::{Plain, say, sayer, t};
 
@@ -32,6 +41,71 @@ async fn after_a_live_replay_a_thread_stands_where_it_stood() {
     let whole = replayed(&graph).await;
     whole.assert_same();
     assert_eq!(whole.supersteps, 4);
+}
+
+#[tokio::test]
+async fn after_a_live_replay_a_thread_remembers_how_it_was_asked() {
+    let graph = asking(&Outside::default());
+    for who in ["first", "second"] {
+        let metadata = Map::from_iter([("who".to_owned(), json!(who))]);
+        graph.invoke(say("in"), RunConfig { metadata, ..t() }).await.unwrap();
+    }
+    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+    assert_eq!(history[0].metadata["who"], "second");
+    let fork = history.iter().find(|meta| Some(meta.id) == live.fork).unwrap();
+    assert_eq!(fork.metadata["who"], "first");
+}
+
+/// A store that counts how often somebody became the writer of a thread.
+struct Leases(MemoryCheckpointer, Arc<AtomicUsize>);
+
+impl Wrapper for Leases {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.lease(thread)
+    }
+}
+
+#[tokio::test]
+async fn from_the_fork_to_the_way_back_nobody_else_runs_the_thread() {
+    let leases = Arc::new(AtomicUsize::new(0));
+    let store = Wrapped(Leases(MemoryCheckpointer::new(), leases.clone()));
+    let graph = asking(&Outside::default()).with_checkpointer(Arc::new(store));
+    graph.invoke(say("in"), t()).await.unwrap();
+    let before = leases.load(Ordering::SeqCst);
+    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    assert_eq!(live.divergence.map(|found| found.got), Some("2".into()));
+    assert_eq!(leases.load(Ordering::SeqCst) - before, 1);
+    graph.invoke(say("next"), t()).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_put_into_the_store_of_the_graph() {
+    let had = Outside::default();
+    let mut graph = StateGraph::<Plain>::new("saves");
+    let ask = graph
+        .add_node("ask", async |_: Plain, cx: Cx| say(&cx.recorded("number", async || 1).await.to_string()));
+    let save = graph.add_node_with("save", had.clone(), async |had: Outside, _: Plain, cx: Cx| {
+        if cx.store().is_ok() {
+            had.done();
+        }
+        say("saved")
+    });
+    graph.add_edge(START, ask);
+    graph.add_edge(ask, save);
+    let graph = kept(&graph.compile().unwrap()).with_store(Arc::new(MemoryStore::new()));
+    graph.invoke(say("in"), t()).await.unwrap();
+    assert_eq!(had.times(), 1);
+    Replay::of(&graph, "t").live(["ask"]).run().await.unwrap().assert_same();
+    assert_eq!(had.times(), 1);
+    let given = Arc::new(MemoryStore::new());
+    Replay::of(&graph, "t").live(["ask"]).store(given).run().await.unwrap().assert_same();
+    assert_eq!(had.times(), 2);
 }
 
 #[tokio::test]
