@@ -123,6 +123,17 @@ pub enum CallError {
         /// The key.
         key: String,
     },
+    /// A call by work that outlives its task.
+    #[error(
+        "SS158: node `{node}` calls under the key {key:?}, but its task is over and the run has gone on; wait for the call \
+         in the node"
+    )]
+    Over {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
     /// A breakpoint at which nothing could go on.
     #[error(
         "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
@@ -544,7 +555,10 @@ impl Calls {
             return Err(CallError::BadKey { node: node(), key: key.to_owned() });
         }
         let mut book = self.book();
-        if book.step != task.step {
+        if task.step < book.step {
+            return Err(CallError::Over { node: node(), key: key.to_owned() });
+        }
+        if task.step > book.step {
             *book = Book { step: task.step, ..Book::default() };
         }
         let calls = book.tasks.entry(task.slot).or_default();

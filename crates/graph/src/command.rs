@@ -186,17 +186,19 @@ pub(crate) struct Written<S: State> {
     pub(crate) update: S::Update,
     /// Where it goes; a route is its position among the node's routes.
     pub(crate) goto: Vec<Goto<usize, String>>,
+    /// Where it went by itself when it was stored, in place of `goto`.
+    pub(crate) went: Option<Targets>,
 }
 
 impl<S: State> Written<S> {
     pub(crate) fn update(update: S::Update) -> Self {
-        Self { update, goto: Vec::new() }
+        Self { update, goto: Vec::new(), went: None }
     }
 }
 
 impl<S: State> Clone for Written<S> {
     fn clone(&self) -> Self {
-        Self { update: self.update.clone(), goto: self.goto.clone() }
+        Self { update: self.update.clone(), goto: self.goto.clone(), went: self.went.clone() }
     }
 }
 
@@ -213,7 +215,7 @@ impl<S: State, R: Route> Command<S, R> {
             Goto::Send { item: Err(error), .. } => Err(NodeError::new(BadItem(error)).fatal()),
         };
         let goto = goto.into_iter().map(erase).collect::<Result<_, _>>()?;
-        Ok(Written { update: update.unwrap_or_default(), goto })
+        Ok(Written { update: update.unwrap_or_default(), goto, went: None })
     }
 }
 

@@ -162,7 +162,7 @@ impl<S: State> Default for CompiledNode<S> {
 }
 
 /// Where a finished task leads.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Targets {
     /// What the engine has to know.
     pub(crate) ends: Vec<Target>,

@@ -4,19 +4,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error,
     future::Future,
+    iter,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Context,
 };
 
 use futures::task::AtomicWaker;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use superstep_engine::TaskId;
 use tokio::sync::oneshot;
 
 use crate::{
     Cx, NodeError,
-    error::chain,
     tape::{self, Astray, Given},
 };
 
@@ -29,7 +31,8 @@ impl Cx {
     /// idempotency key. They need it, because a crash after the effect and before its result is stored cannot be told from
     /// one before the effect. The result is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
     ///
-    /// An error of `effect` is not stored. A fork of the thread does everything afresh. Without a checkpointer results live
+    /// An error of `effect` is not stored. To a node that went on all the same a replay gives one with the same words, causes
+    /// and data, which is as fatal, but not of its type. A fork of the thread does everything afresh. Without a checkpointer results live
     /// as long as the run.
     ///
     /// # Errors
@@ -65,7 +68,7 @@ impl Cx {
                     self.run.tape.learn(task, |learned| {
                         learned.errors.insert(name.to_owned(), error.clone());
                     });
-                    return Err(NodeError::new(error.clone()));
+                    return Err(error.clone().into());
                 }
                 let did = recorded.results.get(name);
                 let given = Box::pin(self.given_result(name, did)).await;
@@ -90,7 +93,7 @@ impl Cx {
                 let result = tape::effect(Box::pin(effect(key))).await.map_err(|error| {
                     let error: NodeError = error.into();
                     self.run.tape.learn(task, |learned| {
-                        learned.errors.insert(name.to_owned(), chain(error.cause()));
+                        learned.errors.insert(name.to_owned(), Failed::from(&error));
                     });
                     error
                 })?;
@@ -123,6 +126,58 @@ enum OnceError {
         "SS169: `{name}` was to be done once, but its task is over and keeps no more results; wait for it in the node"
     )]
     Over { name: String },
+}
+
+/// What could not be done once, as far as it can be told again: not with its type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Failed {
+    /// What it says, if there is nothing else.
+    Said(String),
+    Whole {
+        /// What it says, and then what each cause of it says.
+        says: Vec<String>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fatal: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Value>,
+    },
+}
+
+impl From<&NodeError> for Failed {
+    fn from(error: &NodeError) -> Self {
+        let first: &(dyn Error + 'static) = error.cause();
+        let causes = iter::successors(Some(first), |&error| error.source());
+        let mut says: Vec<String> = causes.map(ToString::to_string).collect();
+        match (error.is_fatal(), error.data().cloned()) {
+            (false, None) if says.len() == 1 => Self::Said(says.remove(0)),
+            (fatal, data) => Self::Whole { says, fatal, data },
+        }
+    }
+}
+
+impl From<Failed> for NodeError {
+    fn from(failed: Failed) -> Self {
+        let (says, fatal, data) = match failed {
+            Failed::Said(text) => (vec![text], false, None),
+            Failed::Whole { says, fatal, data } => (says, fatal, data),
+        };
+        let told = says.into_iter().rev().fold(None, |source, says| Some(Box::new(Told { says, source })));
+        let error = Self::new(told.map_or_else(Told::default, |told| *told));
+        let error = if fatal { error.fatal() } else { error };
+        match data {
+            Some(data) => error.with_data(data),
+            None => error,
+        }
+    }
+}
+
+/// An error of which only the words are known.
+#[derive(Debug, Default, thiserror::Error)]
+#[error("{says}")]
+struct Told {
+    says: String,
+    source: Option<Box<Told>>,
 }
 
 /// The results of the tasks of a run. The driver stores them: it alone knows what else is in a task's record.

@@ -3,12 +3,16 @@
 //! A text of which the other has an equal one becomes `{"$at": "/pointer"}`; what happens to look like that becomes
 //! `{"$as": …}`.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
+use serde::de::Error;
 use serde_json::{Map, Value};
 
 /// Shorter texts cost no more than a pointer to them.
 const SHORTEST: usize = 40;
+
+/// How many bytes of texts are put in again.
+const LARGEST: usize = 256 << 20;
 
 const AT: &str = "$at";
 const AS: &str = "$as";
@@ -25,17 +29,33 @@ pub(crate) fn pack(json: Value, beside: &[u8]) -> Value {
 }
 
 /// Puts them in again.
-pub(crate) fn unpack(json: Value, beside: &Value) -> Value {
+///
+/// # Errors
+/// If that were more than [`LARGEST`]: a few bytes could otherwise fill the memory.
+pub(crate) fn unpack(json: Value, beside: &Value) -> Result<Value, serde_json::Error> {
+    let left = Cell::new(Some(LARGEST));
+    let unpacked = put_in(json, beside, &left);
+    match left.get() {
+        Some(_) => Ok(unpacked),
+        None => Err(serde_json::Error::custom(format!("it refers to more than {LARGEST} bytes of text"))),
+    }
+}
+
+/// `left` is how many bytes may still be put in; `None` if there were more.
+fn put_in(json: Value, beside: &Value, left: &Cell<Option<usize>>) -> Value {
     match json {
-        Value::Array(items) => items.into_iter().map(|item| unpack(item, beside)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| put_in(item, beside, left)).collect(),
         Value::Object(mut entries) => match entries.iter().next() {
             Some((name, Value::String(pointer))) if name == AT && entries.len() == 1 => {
-                beside.pointer(pointer).cloned().unwrap_or_default()
+                // Nothing but texts was taken out.
+                let Some(Value::String(text)) = beside.pointer(pointer) else { return Value::Null };
+                left.set(left.get().and_then(|left| left.checked_sub(text.len())));
+                left.get().map_or(Value::Null, |_| text.as_str().into())
             }
             Some((name, _)) if name == AS && entries.len() == 1 => {
-                inside(entries.remove(AS).unwrap_or_default(), |value| unpack(value, beside))
+                inside(entries.remove(AS).unwrap_or_default(), |value| put_in(value, beside, left))
             }
-            _ => inside(Value::Object(entries), |value| unpack(value, beside)),
+            _ => inside(Value::Object(entries), |value| put_in(value, beside, left)),
         },
         other => other,
     }
@@ -112,7 +132,7 @@ mod tests {
 
     fn there_and_back(json: &Value, beside: &Value) -> Value {
         let packed = pack(json.clone(), beside.to_string().as_bytes());
-        assert_eq!(unpack(packed.clone(), beside), *json);
+        assert_eq!(unpack(packed.clone(), beside).unwrap(), *json);
         packed
     }
 
@@ -122,6 +142,16 @@ mod tests {
         let beside = json!({"messages": [{"a/b~": long}]});
         let packed = there_and_back(&json!({"said": [long, "short"]}), &beside);
         assert_eq!(packed, json!({"said": [{"$at": "/messages/0/a~1b~0"}, "short"]}));
+    }
+
+    #[test]
+    fn what_somebody_made_up_does_not_fill_the_memory() {
+        let beside = json!({"long": "x".repeat(1 << 20)});
+        let at = |pointer: &str| json!({ "$at": pointer });
+        assert_eq!(unpack(at(""), &beside).unwrap(), Value::Null);
+        let bomb = Value::Array(vec![at("/long"); 10_000]);
+        let error = unpack(bomb, &beside).unwrap_err().to_string();
+        assert_eq!(error, "it refers to more than 268435456 bytes of text");
     }
 
     #[test]

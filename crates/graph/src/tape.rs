@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use superstep_engine::TaskId;
 
-use crate::{Cx, NodeFailure, interrupt::Asked, packed};
+use crate::{Cx, NodeFailure, RecordedTarget, interrupt::Asked, once::Failed, packed};
 
 /// The entry of a stored update that has what its task learned.
 pub(crate) const RECORDED: &str = "$recorded";
@@ -31,7 +31,7 @@ pub(crate) struct Recorded {
     pub(crate) results: BTreeMap<String, Value>,
     /// What could not be done once, by name, and why; the node went on all the same.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) errors: BTreeMap<String, String>,
+    pub(crate) errors: BTreeMap<String, Failed>,
     /// What it was about to do, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) compared: BTreeMap<String, Value>,
@@ -57,6 +57,9 @@ pub(crate) struct Recorded {
     /// Whether its update came out of the cache of its node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cached: bool,
+    /// Where it went by itself, if its update came out of the cache.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) went: Vec<RecordedTarget>,
     /// What the error handler was told that wrote the update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Box<NodeFailure>>,
@@ -89,7 +92,7 @@ impl Recorded {
         let mut update: Value = serde_json::from_slice(update)?;
         let recorded = update.as_object_mut().and_then(|entries| entries.remove(RECORDED));
         match recorded {
-            Some(recorded) => serde_json::from_value(packed::unpack(recorded, &update)),
+            Some(recorded) => serde_json::from_value(packed::unpack(recorded, &update)?),
             None => Ok(Self::default()),
         }
     }

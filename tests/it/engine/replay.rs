@@ -376,6 +376,64 @@ async fn what_came_out_of_a_cache_comes_out_of_the_record() {
     assert_eq!(outside.times(), 1);
 }
 
+#[derive(Route, Clone, Copy)]
+enum Way {
+    B,
+    C,
+}
+
+/// A node that leaves by a command only, to `c`.
+fn leaving(
+    node: impl Fn(Cx) -> futures::future::BoxFuture<'static, &'static str> + Clone + Send + Sync + 'static,
+) -> StateGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("leaves");
+    let a = graph.add_routing_node("a", move |_: Plain, cx: Cx| {
+        let node = node.clone();
+        async move { Command::update(say(node(cx).await)).goto(Way::C) }
+    });
+    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_routes(a, |way| match way {
+        Way::B => b,
+        Way::C => c,
+    });
+    graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
+    graph
+}
+
+#[tokio::test]
+async fn a_node_of_a_cache_leads_where_its_command_led() {
+    let graph = kept(&leaving(|_| Box::pin(async { "a" })).compile().unwrap());
+    graph.invoke(say("in"), RunConfig::thread("u")).await.unwrap();
+    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in a c");
+    graph.clear_cache();
+    let whole = replayed(&graph).await;
+    whole.assert_same();
+    assert_eq!(whole.supersteps, 3);
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_by_commands_is_reported_for_what_it_does() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let about = |what: &'static str| {
+        let graph = leaving(move |cx| {
+            Box::pin(async move {
+                cx.compared("what", || what).await;
+                "a"
+            })
+        });
+        graph.compile().unwrap().with_checkpointer(store.clone())
+    };
+    about("one").invoke(say("in"), t()).await.unwrap();
+    let found = found(&about("other")).await;
+    assert_eq!((found.node.as_str(), found.at), ("a", At::Effect("what".into())));
+
+    let graph = about("one");
+    graph.invoke(say("in"), RunConfig { recording: false, ..RunConfig::thread("u") }).await.unwrap();
+    let taken = Replay::of(&graph, "u").run().await.unwrap();
+    assert_eq!((taken.taken, taken.divergence), (1, None));
+}
+
 #[tokio::test]
 async fn nothing_is_compared_that_is_not_recorded() {
     let outside = Outside::default();

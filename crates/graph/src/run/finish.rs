@@ -55,16 +55,17 @@ impl<S: State> Driver<S> {
             Lookup::Hit => (true, None),
             Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
         };
-        let Written { update, goto } = written;
+        let Written { update, goto, went } = written;
         let mut json = self.encode(&update, task.node, step).map_err(blame)?;
-        self.note_learned(task, cached, &mut json);
-        self.tell_update(task, &update, cached);
-        let gotos = if goto.is_empty() {
-            Targets::default()
-        } else {
-            let gotos = self.graph.gotos(task.node, goto);
-            gotos.map_err(|error| blame(RunError::Route { step, error }))?
+        let gotos = match went {
+            Some(went) => Ok(went),
+            None if goto.is_empty() => Ok(Targets::default()),
+            None => self.graph.gotos(task.node, goto),
         };
+        let went = gotos.as_ref().ok().filter(|_| cached).map(|gotos| self.named(&gotos.ends, &gotos.items));
+        self.note_learned(task, went, &mut json);
+        self.tell_update(task, &update, cached);
+        let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;
         let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;

@@ -149,7 +149,13 @@ impl<S: State> Driver<S> {
     pub(super) fn record_of(&self, slot: u32, report: &Report) -> TaskRecord {
         let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
         let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
-        let mut items = done.items.iter();
+        let targets = self.named(&report.targets, &done.items);
+        TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
+    }
+
+    /// Where a task leads, as it is stored.
+    pub(super) fn named(&self, ends: &[Target], items: &[String]) -> Vec<RecordedTarget> {
+        let mut items = items.iter();
         let name = |node: &NodeIndex| self.graph.topology.name(*node).clone();
         let target = |target: &Target| match target {
             Target::End => superstep_engine::END.into(),
@@ -159,8 +165,7 @@ impl<S: State> Driver<S> {
                 RecordedTarget::Send { node: name(node), item }
             }
         };
-        let targets = report.targets.iter().map(target).collect();
-        TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
+        ends.iter().map(target).collect()
     }
 
     pub(super) fn mark_recorded(&mut self, slot: u32) {

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use superstep_engine::{Control, NodeName, Run, START, Task, TaskId};
 
-use super::{Done, Driver, Given as Begins, Refused, limits};
+use super::{Done, Driver, Given as Begins, Refused, begin::recorded_targets, limits};
 use crate::{
     CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
     ThreadId,
@@ -23,6 +23,7 @@ use crate::{
     evolve::Reader,
     fingerprint::outline,
     interrupt::Asked,
+    node::Targets,
     replay::{At, Divergence, Expected, ExpectedTask, Script},
     tape::{Astray, Given, RECORDED, Recorded},
     task::{RunTask, TaskResult},
@@ -133,14 +134,15 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Has what a task learned stored with its update, or told to whoever called this graph.
-    pub(super) fn note_learned(&self, task: Task, cached: bool, json: &mut Vec<u8>) {
+    /// Has what a task learned stored with its update, or told to whoever called this graph; with where it `went` by itself if
+    /// its update came out of the cache of its node.
+    pub(super) fn note_learned(&self, task: Task, went: Option<Vec<RecordedTarget>>, json: &mut Vec<u8>) {
         if !self.cx.tape.records {
             return;
         }
         let mut learned = self.cx.tape.learned(task.id, || self.cx.ledger.results(task.id));
         learned.failed = u64::from(self.attempt(task).saturating_sub(1));
-        learned.cached = cached;
+        (learned.cached, learned.went) = (went.is_some(), went.unwrap_or_default());
         learned.failure = self.failure_of(task.id.slot).map(|failure| Box::new(failure.clone()));
         match &self.cx.standing.above {
             Some(above) => above.learn(task.id, learned),
@@ -196,7 +198,10 @@ impl<S: State> Driver<S> {
         let expected = self.expected(task.id.slot)?;
         match (given, &expected.error) {
             (Given::Recorded(recorded), _) if recorded.cached => {
-                Some(RunTask::over(task, Ok(self.stored(expected)?), Lookup::Hit))
+                // Without a node that the graph has lost it leads elsewhere, which is found.
+                let (went, _) = recorded_targets(&self.graph.topology, recorded.went.clone());
+                let written = Written { went: Some(went), ..self.stored(expected)? };
+                Some(RunTask::over(task, Ok(written), Lookup::Hit))
             }
             (Given::Unknown, Some(error)) => {
                 Some(RunTask::over(task, Err(NodeError::new(error.clone()).fatal()), Lookup::None))
@@ -227,6 +232,9 @@ impl<S: State> Driver<S> {
         self.replaying.step = task.id.step;
         let node = self.graph.topology.name(task.node).clone();
         let stored = self.expected(task.id.slot).and_then(|expected| self.stored(expected));
+        // A node that leaves by commands has to go somewhere, until it is seen that it went elsewhere.
+        let went = self.graph.nodes[task.node.position()].routes.first();
+        let went = went.map(|route| Targets { ends: vec![*route], items: Vec::new() });
         let is_unknown = matches!(self.given_to(task), Given::Unknown);
         let astray = match result {
             // That it did not finish when it was stored is all that is known, for what is kept nowhere has no line to end.
@@ -235,7 +243,7 @@ impl<S: State> Driver<S> {
                 let Some(stored) = &stored else { return Ok(TaskResult::Finished(written, lookup)) };
                 let (expected, got) = (self.channels(&stored.update), self.channels(&written.update));
                 match self.differ(expected, got) {
-                    None => return Ok(TaskResult::Finished(written, Lookup::None)),
+                    None => return Ok(TaskResult::Finished(written, lookup)),
                     Some((channel, expected, got)) => {
                         Some(self.divergence(node, At::Channel(channel), expected, got))
                     }
@@ -260,7 +268,7 @@ impl<S: State> Driver<S> {
         match (astray, stored) {
             (Some(divergence), Some(stored)) => {
                 self.replaying.astray.insert(task.id.slot, divergence);
-                Ok(TaskResult::Finished(stored, Lookup::None))
+                Ok(TaskResult::Finished(Written { went, ..stored }, Lookup::None))
             }
             (Some(divergence), None) => {
                 along.script.diverge(divergence);
@@ -268,9 +276,8 @@ impl<S: State> Driver<S> {
             }
             (None, Some(stored)) => {
                 along.script.took();
-                let compiled = &self.graph.nodes[task.node.position()];
-                self.replaying.lost |= !compiled.routes.is_empty();
-                Ok(TaskResult::Finished(stored, Lookup::None))
+                self.replaying.lost |= went.is_some();
+                Ok(TaskResult::Finished(Written { went, ..stored }, Lookup::None))
             }
             (None, None) => {
                 // Whoever called this graph has its own update stored.

@@ -1,9 +1,13 @@
 //! What nodes do and learn, by name and by time.
 
-use std::sync::Arc;
+use std::{
+    error::Error,
+    io,
+    sync::{Arc, Mutex},
+};
 
 use rand::RngExt;
-use superstep::{Cx, RunConfig, START, StateGraph};
+use superstep::{CompiledGraph, Cx, NodeError, RunConfig, START, StateGraph};
 use tokio::{sync::Notify, task::yield_now};
 
 use super::{Outside, Ticks, kept, one, replayed};
@@ -79,4 +83,90 @@ async fn several_effects_under_one_name_are_told_apart() {
     assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in x11y22z33");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 3);
+}
+
+#[tokio::test]
+async fn what_could_not_be_done_once_says_the_same_again() {
+    let outside = Outside::default();
+    let does = outside.clone();
+    let graph = one(move |_, cx| {
+        let outside = does.clone();
+        async move {
+            let done = cx.once("pay", async |_| {
+                outside.done();
+                let cause = io::Error::other(io::Error::other("no money").to_string());
+                Err::<(), _>(NodeError::new(Declined { cause }).with_data(7).fatal())
+            });
+            let error = done.await.unwrap_err();
+            let cause = error.cause().source().map(ToString::to_string);
+            Ok(say(&format!("{} {cause:?} {:?} {}", error.cause(), error.data(), error.is_fatal())))
+        }
+    });
+    let said = graph.invoke(say("in"), t()).await.unwrap().state.said();
+    assert_eq!(said, r#"in the card is declined Some("no money") Some(Number(7)) true"#);
+    replayed(&graph).await.assert_same();
+    assert_eq!(outside.times(), 1);
+}
+
+/// An error with a cause.
+#[derive(Debug)]
+struct Declined {
+    cause: io::Error,
+}
+
+impl std::fmt::Display for Declined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the card is declined")
+    }
+}
+
+impl Error for Declined {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_outlives_its_superstep_does_not_disturb_those_of_the_next() {
+    let mut inner = StateGraph::<Plain>::new("inner");
+    let work = inner.add_node("work", async |_: Plain, _: Cx| {
+        yield_now().await;
+        say("inner")
+    });
+    inner.add_edge(START, work);
+    let inner = inner.compile().unwrap();
+    let (go, told) = (Arc::new(Notify::new()), Arc::new(Mutex::new(String::new())));
+    let mut graph = StateGraph::<Plain>::new("late");
+    let with = (inner.clone(), go.clone(), told.clone());
+    type Late = (CompiledGraph<Plain>, Arc<Notify>, Arc<Mutex<String>>);
+    let a = graph.add_node_with("a", with, async |with: Late, _: Plain, cx: Cx| {
+        let (inner, go, told) = with;
+        tokio::spawn(async move {
+            go.notified().await;
+            let called = cx.call("k", &inner, say("late")).await;
+            *told.lock().unwrap() = called.err().unwrap().to_string();
+        });
+        say("a")
+    });
+    let b = graph.add_node_with(
+        "b",
+        (inner, go),
+        async |with: (CompiledGraph<Plain>, Arc<Notify>), _, cx: Cx| {
+            let (inner, go) = with;
+            let _: Plain = cx.call("k", &inner, say("one")).await?;
+            go.notify_one();
+            for _ in 0..8 {
+                yield_now().await;
+            }
+            let again = cx.call("k", &inner, say("two")).await.err().map(|error| error.to_string());
+            assert!(again.is_some_and(|error| error.contains("SS151")), "the calls of before are known");
+            Ok::<_, NodeError>(say("b"))
+        },
+    );
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    let graph = kept(&graph.compile().unwrap());
+    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in a b");
+    let told = told.lock().unwrap().clone();
+    assert!(told.starts_with("SS158: node `a` calls under the key \"k\", but its task is over"), "{told}");
 }
