@@ -525,24 +525,34 @@ impl<S: HasAgent> Agent<S> {
             let head = self.graph.get_state(thread, None).await?;
             let unanswered = head.values.agent().outcome.is_some_and(AgentOutcome::is_unanswered);
             if head.next.is_empty() && unanswered {
-                config.checkpoint = self.last_model_call(thread).await?;
+                config.checkpoint = self.last_model_call(thread, head.checkpoint.map(|meta| meta.id)).await?;
             }
         }
         Ok(config)
     }
 
-    /// The newest checkpoint from which the model is asked next.
-    async fn last_model_call(&self, thread: &ThreadId) -> Result<Option<CheckpointId>, RunError> {
+    /// The newest checkpoint on the way to `wanted` from which the model is asked next: there may be other branches.
+    async fn last_model_call(
+        &self,
+        thread: &ThreadId,
+        mut wanted: Option<CheckpointId>,
+    ) -> Result<Option<CheckpointId>, RunError> {
         let asks = |next: &[NodeName]| matches!(next, [node] if node.as_str() == "agent");
         let mut page = History { limit: Some(50), ..History::default() };
-        loop {
+        while wanted.is_some() {
             let history = self.graph.get_history(thread, page.clone()).await?;
-            let Some(oldest) = history.last() else { return Ok(None) };
+            let Some(oldest) = history.last() else { break };
             page.before = Some(oldest.id);
-            if let Some(meta) = history.iter().find(|meta| asks(&meta.control.next)) {
-                return Ok(Some(meta.id));
+            for meta in &history {
+                if wanted == Some(meta.id) && asks(&meta.control.next) {
+                    return Ok(wanted);
+                }
+                if wanted == Some(meta.id) {
+                    wanted = meta.parent;
+                }
             }
         }
+        Ok(None)
     }
 
     /// The limit of a turn is its own; the graph must not end it before.

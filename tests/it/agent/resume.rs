@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, RunConfig, RunError,
+    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, Replay, RunConfig, RunError,
     StreamMode, ThreadId,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
@@ -234,6 +234,24 @@ on_every_store! {
             show::messages(&model.requests()[0].messages),
             r#"u:"go", a:[c1 hang{}], t(c1):"The tool call has been interrupted by the user.""#
         );
+    }
+
+    async fn a_turn_goes_on_from_its_last_model_call_whatever_was_replayed(backend: Backend) {
+        let (scenario, kit) = (sending(), Kit::default());
+        let refused = || http(400, &[], r#"{"error":{"message":"no"}}"#);
+        let (agent, _) = program(&scenario, &kit, backend.open(), [txt("one"), refused()]);
+        agent.process_message("first", t()).await.unwrap();
+        let turn = agent.process_message("second", t()).await.unwrap();
+        assert_eq!(turn.outcome, Some(AgentOutcome::LlmError));
+
+        let (agent, _) = program(&scenario, &kit, backend.open(), [txt("another one")]);
+        let live = Replay::of(agent.graph(), "t").live(["agent"]).run().await.unwrap();
+        assert!(live.divergence.is_some(), "{live}");
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("two")]);
+        assert_eq!(agent.resume(t()).await.unwrap().final_reply, "two");
+        model.check().unwrap();
+        let said: Vec<_> = state(&agent).await.messages.iter().map(|message| message.content.clone()).collect();
+        assert_eq!(said, ["first", "one", "second", "two"]);
     }
 
     async fn a_message_for_a_stopped_turn_is_refused(backend: Backend) {
