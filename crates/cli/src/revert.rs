@@ -62,15 +62,13 @@ pub(crate) async fn prune(
 ) -> Result<usize, Failure> {
     // No run may keep files in between.
     let _lease = store.lease(thread).await?;
+    // A round that has begun and is not over has kept files that no state knows yet. Another branch begins its rounds anew.
+    if !graph.get_state(thread, None).await?.next.is_empty() {
+        return Ok(0);
+    }
     let mut trees = BTreeSet::new();
-    let history = store.history(thread, Default::default()).await?;
-    for meta in &history {
+    for meta in store.history(thread, Default::default()).await? {
         let state = graph.get_state(thread, Some(meta.id)).await?;
-        // A round that has begun and is not over has kept files that no state knows yet.
-        let is_leaf = history.iter().all(|other| other.parent != Some(meta.id));
-        if is_leaf && !state.next.is_empty() {
-            return Ok(0);
-        }
         trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
     }
     kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
