@@ -124,3 +124,59 @@ async fn an_approved_call_is_replayed_although_it_changed_what_was_asked() {
     let ran = place.run(&["replay", "t"]).await.ok();
     assert_eq!(ran.stdout, "7 supersteps replayed, no divergence\n");
 }
+
+#[tokio::test]
+async fn after_a_live_replay_a_thread_is_asked_as_before() {
+    let place = Place::new();
+    let read = call("c1", "read_file", r#"{"path":"notes.txt"}"#);
+    let server = serve([read, txt("It has three lines."), txt("You are welcome.")]).await;
+    say(&place, &server, "How long is notes.txt?").await;
+    place.run(&["replay", "t", "--live-tools"]).await.ok();
+    let ran = place.run(&["run", "Thanks.", "--thread", "t", "--quiet"]).await.ok();
+    assert_eq!(ran.stdout, "You are welcome.\n");
+    assert_eq!(server.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn the_model_is_real_in_every_preset() {
+    let place = Place::new();
+    let server = serve([txt("Hello."), txt("Hello.")]).await;
+    let url = server.base_url();
+    let args =
+        ["run", "Hi", "--thread", "t", "--base-url", &url, "--model", "m", "--preset", "graph", "--quiet"];
+    place.run(&args).await.ok();
+    let ran = place.run(&["replay", "t", "--live-model", "--strict", "--json"]).await.ok();
+    assert_eq!(ran.lines()[0]["divergence"], json!(null), "{ran:?}");
+    assert_eq!(server.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn what_was_not_replayed_does_not_pass_if_all_is_to_be() {
+    let place = Place::new();
+    recorded(&place).await;
+    place.run(&["replay", "t", "--strict"]).await.ok();
+    let told = "not all of thread `t` was replayed, which `--strict` asks for";
+    place.run(&["replay", "t", "--from", "14"]).await.ok();
+    let ran = place.run(&["replay", "t", "--from", "14", "--strict"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.starts_with("0 supersteps replayed") && ran.stderr.contains(told), "{ran:?}");
+}
+
+#[tokio::test]
+async fn of_turns_that_were_asked_otherwise_it_is_told_from_where_they_were_not() {
+    let place = Place::new();
+    recorded(&place).await;
+    let server = serve([txt("Yes.")]).await;
+    let url = server.base_url();
+    let args =
+        ["run", "Sure?", "--thread", "t", "--base-url", &url, "--model", "m", "--max-steps", "3", "--quiet"];
+    place.run(&args).await.ok();
+    let ran = place.run(&["replay", "t"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let told = "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
+                turns since with: superstep replay t --from 15";
+    assert!(ran.stderr.contains(told), "{ran:?}");
+    place.run(&["replay", "t", "--from", "15", "--strict"]).await.ok();
+    let ran = place.run(&["replay", "t", "--max-steps", "9"]).await;
+    assert!(ran.code == Some(7) && ran.stderr.is_empty(), "{ran:?}");
+}

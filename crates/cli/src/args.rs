@@ -420,6 +420,9 @@ pub(crate) struct ReplayArgs {
     /// Run the tools for real, on a fork.
     #[arg(long)]
     pub(crate) live_tools: bool,
+    /// End with 1 unless all of it was replayed.
+    #[arg(long)]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]

@@ -1,10 +1,12 @@
 //! `superstep replay`: a thread once more on what is recorded of it.
 
+use std::io::Write;
+
 use serde_json::json;
-use superstep::{CheckpointId, Replay, ReplayError, Replayed, ThreadId};
+use superstep::{CheckpointId, Checkpointer, History, Replay, ReplayError, Replayed, Source, ThreadId};
 
 use crate::{
-    args::ReplayArgs,
+    args::{ReplayArgs, TurnArgs},
     exit::{Exit, Failure},
     output::printable,
     place::Place,
@@ -16,9 +18,12 @@ use crate::{
 const ASKING: [&str; 2] = ["agent", "compact"];
 const TOOLS: &str = "tools";
 
+/// What a thread remembers with each input about the agent.
+const CONFIG: &str = "config";
+
 /// Replays a thread, and tells what came of it.
 pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
-    let ReplayArgs { thread: name, from, to, live_model, live_tools, place, turn } = args;
+    let ReplayArgs { thread: name, from, to, live_model, live_tools, strict, place, turn } = args;
     let place = Place::new(place)?;
     let thread = ThreadId::from(name.as_str());
     let store = match live_model || live_tools {
@@ -29,7 +34,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         return Err(place.unknown(&name));
     }
     let purpose = Purpose::Replay { asks: live_model };
-    let setup = Setup::new(&place, store, thread, purpose, &turn).await?;
+    let setup = Setup::new(&place, store.clone(), thread.clone(), purpose, &turn).await?;
     let mut replay = Replay::of(setup.agent.graph(), name.as_str());
     if let Some(from) = from {
         replay = replay.from(CheckpointId(from));
@@ -38,7 +43,9 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         replay = replay.to(CheckpointId(to));
     }
     if live_model {
-        replay = replay.live(ASKING);
+        // Not every agent can compact.
+        let graph = setup.agent.graph().topology();
+        replay = replay.live(ASKING.into_iter().filter(|node| graph.find(node).is_some()));
     }
     if live_tools {
         replay = replay.live([TOOLS]);
@@ -62,7 +69,39 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         let fork = replayed.fork.map(|fork| format!("the fork begins at checkpoint {fork}\n"));
         print(&format!("{}\n{}", printable(&replayed.to_string()), fork.unwrap_or_default()))?;
     }
-    Ok(if replayed.is_same() { Exit::Ok } else { Exit::Diverged })
+    if let Some(divergence) = &replayed.divergence {
+        let TurnArgs { preset, config, mode, max_steps, tools, .. } = &turn;
+        let is_as_it_was = preset.is_none() && config.is_none() && mode.is_none() && tools.is_none();
+        if let (true, None, Some(since)) =
+            (is_as_it_was, max_steps, asked_since(&*store, &thread, divergence.checkpoint).await?)
+        {
+            let again = place.command("replay", &[&name, "--from", &since.to_string()]);
+            let hint = format!(
+                "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
+                 turns since with: {again}"
+            );
+            drop(writeln!(anstream::stderr(), "{}", printable(&hint)));
+        }
+        return Ok(Exit::Diverged);
+    }
+    if strict && !replayed.is_whole() {
+        let message = format!("not all of thread `{name}` was replayed, which `--strict` asks for");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Ok(Exit::Ok)
+}
+
+/// The first input after a checkpoint from which on all turns were asked as the newest one was; nothing if that one was, too.
+async fn asked_since(
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    at: CheckpointId,
+) -> Result<Option<CheckpointId>, Failure> {
+    let range = History { source: Some(Source::Input), ..History::default() };
+    let inputs = store.history(thread, range).await?;
+    let Some(newest) = inputs.first() else { return Ok(None) };
+    let alike = inputs.iter().take_while(|input| input.metadata.get(CONFIG) == newest.metadata.get(CONFIG));
+    Ok(alike.last().map(|first| first.id).filter(|first| *first > at))
 }
 
 fn failure(error: ReplayError) -> Failure {
