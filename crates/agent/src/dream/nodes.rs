@@ -1,7 +1,8 @@
 //! The nodes before and behind the agent: what a dream is about, and what becomes of it.
 
-use std::{fs::File, sync::Arc};
+use std::{fs::File, future::Future, sync::Arc};
 
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use superstep_graph::{Cx, NodeError, Route, State};
 use superstep_llm::Message;
 
@@ -11,7 +12,7 @@ use super::{
     entries,
 };
 use crate::{
-    AgentOutcome, AgentState, ContextView, MemoryFiles, RequestSize, TurnHistory, events,
+    AgentOutcome, AgentState, ContextView, HistoryPlace, MemoryFiles, RequestSize, TurnHistory, events,
     history::{blocking, patiently},
     memory::PATIENCE,
     workspace::EditJournal,
@@ -46,9 +47,57 @@ pub(super) fn gathered(state: &DreamState) -> Gathered {
     if state.due.is_some() { Gathered::Dream } else { Gathered::Nothing }
 }
 
+/// What a dream is about, as it was found.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    from: HistoryPlace,
+    to: HistoryPlace,
+    due: Option<Due>,
+    /// The ids of the turns; none if it is not time.
+    turns: Vec<String>,
+    /// The turns as the model reads them.
+    told: String,
+}
+
 /// Reads the turns behind the cursor, and says whether it is time to dream of them. If so, the agent's conversation is what
 /// was said in them, and the memory is there.
 pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
+    let Found { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
+    let update = DreamState::update().due(due).settled(false).from(from);
+    let Some(due) = due else {
+        return Ok(update.entries(turns));
+    };
+    events::dream_begun(&cx, due, turns.len());
+    let told = Message::user(told).with_id(cx.id("entries"));
+    let agent = AgentState::update()
+        .set_messages([told])
+        .clear_hints()
+        .clear_permissions()
+        .clear_parts()
+        .context(ContextView::default())
+        .request_size(RequestSize::default());
+    Ok(update.entries(turns).to(to).agent(agent))
+}
+
+/// Does something with files that a replay is not to do again; what fails is not recorded, for then the node fails as well.
+async fn effect<T: Serialize + DeserializeOwned>(
+    cx: &Cx,
+    name: &str,
+    does: impl Future<Output = Result<T, NodeError>>,
+) -> Result<T, NodeError> {
+    let mut failed = None;
+    let done = cx.recorded(name, async || match does.await {
+        Ok(done) => Some(done),
+        Err(error) => {
+            failed = Some(error);
+            None
+        }
+    });
+    let done: Option<T> = done.await;
+    done.ok_or_else(|| failed.unwrap_or_else(|| NodeError::new(format!("`{name}` failed"))))
+}
+
+async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeError> {
     let files = desk.files.clone();
     let cursor = blocking(move || files.cursor()).await?;
     let DreamConfig { most_bytes, .. } = desk.config;
@@ -56,10 +105,10 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
     let unread = desk.history.read(&desk.user, cursor.read.clone(), most, most_bytes).await?;
     let asked = state.asked.then_some(Due::Asked).filter(|_| !unread.turns.is_empty());
     let due = asked.or_else(|| desk.config.due(&unread, &cursor, cx.now_ms()));
-    let update = DreamState::update().due(due).settled(false).from(cursor.read);
-    let Some(due) = due else {
-        return Ok(update.entries(Vec::new()));
-    };
+    let (from, to) = (cursor.read, unread.to);
+    if due.is_none() {
+        return Ok(Found { from, to, due, turns: Vec::new(), told: String::new() });
+    }
     let (user, memory, journal, alone) = (desk.user, desk.memory, desk.journal, desk.alone);
     let held = alone.clone();
     let begin = move || {
@@ -72,17 +121,9 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
         journal.clear()
     })
     .await?;
-    events::dream_begun(&cx, due, unread.turns.len());
-    let told = Message::user(entries::told(&unread.turns)).with_id(cx.id("entries"));
-    let agent = AgentState::update()
-        .set_messages([told])
-        .clear_hints()
-        .clear_permissions()
-        .clear_parts()
-        .context(ContextView::default())
-        .request_size(RequestSize::default());
-    let ids = unread.turns.into_iter().map(|turn| turn.id).collect::<Vec<_>>();
-    Ok(update.entries(ids).to(unread.to).agent(agent))
+    let told = entries::told(&unread.turns);
+    let turns = unread.turns.into_iter().map(|turn| turn.id).collect();
+    Ok(Found { from, to, due, turns, told })
 }
 
 /// Moves the cursor behind the turns of a dream that was completed, and notes how any other one ended.
@@ -111,7 +152,7 @@ pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
         // Another one may have been here, with another store of threads.
         Ok(is_completed && cursor.read == to)
     });
-    let settled = settled.await?;
+    let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;
     events::dream_ended(&cx, end, state.entries.len(), settled);
     Ok(DreamState::update().settled(settled))
 }

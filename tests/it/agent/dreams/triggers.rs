@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    RunConfig,
+    Replay, RunConfig,
     agent::{Agent, AgentOutcome, DreamConfig, Dreams, Dreamt, HistoryPlace, cococat::AgentLoop},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
 };
@@ -186,4 +186,18 @@ fn s0_29_a_cococat_loop_dreams_over_the_wire() {
         assert_eq!(bed.read("ada"), "# Memory\n- likes tea\n");
         assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dream_is_replayed_without_its_files() {
+    let bed = Bed::new();
+    let dreams = bed.dreams(Dreamer::default());
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, 3);
+    bed.say("ada", 0, &["four", "five", "six"]).await;
+    let (memory, cursor) = (bed.read("ada"), bed.cursor("ada"));
+    let nobody = bed.dreams(scripted([]));
+    let graph = nobody.graph("ada").unwrap();
+    Replay::of(&graph, Dreams::thread("ada")).run().await.unwrap().assert_same();
+    assert_eq!((bed.read("ada"), bed.cursor("ada")), (memory, cursor));
 }
