@@ -49,7 +49,7 @@ pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn
     let mut run = agent.process_message_stream(question, RunConfig::thread("travel"), [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         match event {
-            Event::Custom { name, data, .. } if name == "llm_token" => {
+            Event::Custom { name: "llm_token", data, .. } => {
                 print!("{}", data["token"].as_str().unwrap_or_default());
                 std::io::stdout().flush()?;
             }

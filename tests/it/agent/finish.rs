@@ -169,6 +169,6 @@ fn a_tool_cannot_have_the_name_of_the_finish_tool() {
     let scenario = Scenario::new([]).config(|config| ReactConfig { finish, ..config });
     let model = superstep_testing::scripted::ScriptedModel::new(Script::default());
     let agent = scenario.agent(std::sync::Arc::new(model), &super::kit::Kit::default());
-    let error = agent.build().err().expect("two tools have one name").to_string();
+    let error = agent.build().expect_err("two tools have one name").to_string();
     assert!(error.contains("two tools are named `echo`"), "{error}");
 }
