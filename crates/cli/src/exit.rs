@@ -14,7 +14,8 @@ use superstep::{CheckpointError, RunError, chain};
 pub(crate) enum Exit {
     /// It is done.
     Ok = 0,
-    /// The run failed, its reply does not fit its schema, or its output could not be written.
+    /// The run failed, its reply does not fit its schema, its output could not be written, or a replay that is to be whole is
+    /// not.
     Failed = 1,
     /// The command line, the prompt or a setting makes no sense.
     Usage = 2,
