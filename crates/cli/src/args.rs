@@ -32,7 +32,7 @@ Environment:
 
 Exit codes:
     0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
-    1  the run, an MCP server or the output failed, the reply does not fit its schema, or `--strict` failed
+    1  the run, an MCP server, the output or `--strict` failed; a reply does not fit its schema
     2  wrong command line, prompt or setting
     3  the model could not be asked
     4  the database, or the memory, cannot be opened, read or written

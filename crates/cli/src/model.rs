@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
-    CheckpointMeta, Checkpointer, History, Source, ThreadId,
+    CheckpointError, CheckpointMeta, Checkpointer, History, Source, ThreadId,
     llm::{ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
@@ -50,17 +50,16 @@ pub(crate) struct Remembered {
 impl Remembered {
     /// What the newest input of a thread says, or a prune kept of it; nothing for a new thread.
     pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Self, Failure> {
-        let says =
-            |meta: &CheckpointMeta| matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned;
-        let mut page = History { limit: Some(50), ..History::default() };
-        let meta = loop {
-            let metas = store.history(thread, page.clone()).await?;
-            let Some(oldest) = metas.last() else { return Ok(Self::default()) };
-            page.before = Some(oldest.id);
-            if let Some(meta) = metas.into_iter().find(says) {
-                break meta;
+        let meta = match newest(store, thread, None, says).await {
+            // What is damaged hides what is not: the inputs are still there to be asked for.
+            Err(CheckpointError::Corrupt { .. }) => {
+                let input = newest(store, thread, Some(Source::Input), |_| true).await?;
+                let fork = newest(store, thread, Some(Source::Fork), |_| true).await?;
+                [input, fork].into_iter().flatten().max_by_key(|meta| meta.id)
             }
+            found => found?,
         };
+        let Some(meta) = meta else { return Ok(Self::default()) };
         serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
@@ -98,6 +97,29 @@ impl Remembered {
         match serde_json::to_value(self) {
             Ok(Value::Object(map)) => map,
             _ => unreachable!("a struct of texts and numbers is a JSON object"),
+        }
+    }
+}
+
+/// Whether a checkpoint says how the thread was asked.
+fn says(meta: &CheckpointMeta) -> bool {
+    matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
+}
+
+/// The newest checkpoint that is `wanted`, of those of a source.
+async fn newest(
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    source: Option<Source>,
+    wanted: fn(&CheckpointMeta) -> bool,
+) -> Result<Option<CheckpointMeta>, CheckpointError> {
+    let mut page = History { limit: Some(50), source, ..History::default() };
+    loop {
+        let metas = store.history(thread, page.clone()).await?;
+        let Some(oldest) = metas.last() else { return Ok(None) };
+        page.before = Some(oldest.id);
+        if let Some(meta) = metas.into_iter().find(wanted) {
+            return Ok(Some(meta));
         }
     }
 }
