@@ -76,7 +76,8 @@ async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
         .done(1)
 }
 
-/// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which comes once from the workers and once from aside.
+/// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which comes once from the
+/// workers and once from aside.
 fn fan_out(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("fan_out");
     let plan = graph.add_node_with("plan", sim.clone(), draw);

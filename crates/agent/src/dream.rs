@@ -53,12 +53,12 @@ const THREADS: &str = "dream:";
 /// How long a reason may be that is kept, in bytes.
 const LONGEST_REASON: usize = 500;
 
-/// Makes memory of what was said: an agent with two tools, `read_file` and `edit_file`, edits the `MEMORY.md` of a user after what is
-/// new in the user's [`TurnHistory`].
+/// Makes memory of what was said: an agent with two tools, `read_file` and `edit_file`, edits the `MEMORY.md` of a user after
+/// what is new in the user's [`TurnHistory`].
 ///
 /// A dream is a run of a graph of its own, on a thread of its own, with the checkpointer of the agent: one that a crash ended is
-/// gone on with, and no edit is made twice. The history counts as read only once the dream was completed; what ends otherwise leaves
-/// the turns to a later one. For one user, one dream goes on at a time, whichever process has it.
+/// gone on with, and no edit is made twice. The history counts as read only once the dream was completed; what ends otherwise
+/// leaves the turns to a later one. For one user, one dream goes on at a time, whichever process has it.
 ///
 /// The tools reach the folder of that user's memory and nothing else: not the history, and nobody else's memory. What was said is
 /// data for the model, between marks.
@@ -135,7 +135,8 @@ pub struct Dream {
     pub checkpoint: Option<CheckpointId>,
 }
 
-/// Why there was no dream, or it broke off. Its thread, if it has one, stands where that happened, and the next dream goes on there.
+/// Why there was no dream, or it broke off. Its thread, if it has one, stands where that happened, and the next dream goes on
+/// there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DreamError {
@@ -217,8 +218,8 @@ impl Dreams {
         Ok(self.agent(user, None)?.graph().clone())
     }
 
-    /// The graph of dreams without anything to dream of: it is drawn like [`graph`](Self::graph), and threads of dreams can be looked
-    /// at with it. Its nodes fail.
+    /// The graph of dreams without anything to dream of: it is drawn like [`graph`](Self::graph), and threads of dreams can be
+    /// looked at with it. Its nodes fail.
     ///
     /// # Panics
     /// Never; the graph is one that compiles.

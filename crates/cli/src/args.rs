@@ -240,7 +240,8 @@ pub(crate) struct TurnArgs {
     /// How many steps a turn may have [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
-    /// The tools that the agent has, by name or group, such as `read,shell`: see `superstep tools` [default: the thread's, then all].
+    /// The tools that the agent has, by name or group, such as `read,shell`: see `superstep tools` [default: the thread's,
+    /// then all].
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
     /// Approve every call without asking.
@@ -504,7 +505,8 @@ fn thread_name(name: &str) -> Result<String, String> {
     name_of("thread", name)
 }
 
-/// The name of a thread that may be new, and stands in the commands that are suggested, where one like a flag would be taken for one.
+/// The name of a thread that may be new, and stands in the commands that are suggested, where one like a flag would be taken
+/// for one.
 fn new_thread_name(name: &str) -> Result<String, String> {
     if name.starts_with('-') {
         return Err("a thread's name does not begin with `-`, which is for flags".to_owned());

@@ -37,8 +37,9 @@ impl Topology {
     /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
     ///
     /// The tasks that `before` has to run and that are not done stay to be run, except those of nodes that the topology does
-    /// not have any more, and what has reached joins which it does not have: this is the way to go on without them. The tasks of `also` are to be run in any case; those that
-    /// are sent come after the ones that stay. Where the finished ones lead is for the caller to [check](Self::check).
+    /// not have any more, and what has reached joins which it does not have: this is the way to go on without them. The tasks
+    /// of `also` are to be run in any case; those that are sent come after the ones that stay. Where the finished ones lead is
+    /// for the caller to [check](Self::check).
     pub fn after(
         &self,
         before: Option<Before<'_>>,

@@ -168,8 +168,8 @@ impl Cx {
     /// question of one is heard when the others are over or ask as well.
     ///
     /// # Errors
-    /// What the graph's run failed with, as a [`NodeError`] whose cause is the [`RunError`](crate::RunError): a failure of one of its nodes
-    /// may be retried, anything else is fatal. [`CallError`].
+    /// What the graph's run failed with, as a [`NodeError`] whose cause is the [`RunError`](crate::RunError): a failure of one
+    /// of its nodes may be retried, anything else is fatal. [`CallError`].
     ///
     /// # Example
     /// ```

@@ -113,7 +113,8 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// [`Prune::callers`], and those that are there for all ([`ThreadId::caller_under`]).
     ///
     /// What is kept is loaded as before, with what is known of its tasks. Only the way to its state is another one where
-    /// [`Prune::snapshots`] gave it a snapshot, its metadata where [`Prune::metadata`] has some for it, and [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
+    /// [`Prune::snapshots`] gave it a snapshot, its metadata where [`Prune::metadata`] has some for it, and
+    /// [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
     ///
     /// # Errors
     /// [`CheckpointError::Conflict`] if `head` is not the head of the thread. [`CheckpointError::Storage`] if a

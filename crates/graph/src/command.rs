@@ -13,7 +13,8 @@ use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner
 ///
 /// A node that returns it is declared with [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is
 /// the enum of its routes; someone outside names nodes instead, see
-/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are one: their updates are folded in their order.
+/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are one: their updates are
+/// folded in their order.
 ///
 /// ```
 /// # use superstep_graph::{Command, Cx, Route, State};

@@ -292,8 +292,9 @@ impl Cx {
     ///
     /// Until then the node is dropped here and the run ends with [`Status::Interrupted`](crate::Status::Interrupted).
     /// When the answer is there the node runs again from its beginning, and this returns at once. `key` tells apart the
-    /// questions of one task: two different ones under one key at the same time fail it. An answer of another type than `A` is refused, and the question still waits; nothing in the
-    /// node sees it. The answer is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
+    /// questions of one task: two different ones under one key at the same time fail it. An answer of another type than `A` is
+    /// refused, and the question still waits; nothing in the node sees it. The answer is kept with the update, for a
+    /// [`Replay`](crate::Replay), unless the run does not record.
     ///
     /// # Panics
     /// If `question` has no JSON form.

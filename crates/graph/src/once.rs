@@ -32,8 +32,8 @@ impl Cx {
     /// one before the effect. The result is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
     ///
     /// An error of `effect` is not stored. To a node that went on all the same a replay gives one with the same words, causes
-    /// and data, which is as fatal, but not of its type. A fork of the thread does everything afresh. Without a checkpointer results live
-    /// as long as the run.
+    /// and data, which is as fatal, but not of its type. A fork of the thread does everything afresh. Without a checkpointer
+    /// results live as long as the run.
     ///
     /// # Errors
     /// Those of `effect`. Fatal: a result that has no JSON form or cannot be read back as a `T`, so it is not stored; a

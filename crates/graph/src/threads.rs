@@ -43,7 +43,8 @@ impl<S: State> CompiledGraph<S> {
     ///
     /// What is kept has the same state as before, and the same tasks with what is known of them; so the thread goes on,
     /// and kept checkpoints can be forked. A kept checkpoint without its parent gets a full state of its own, and remembers
-    /// what the input before it does ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of subgraphs go with the checkpoints whose tasks called them.
+    /// what the input before it does ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of subgraphs go with
+    /// the checkpoints whose tasks called them.
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if someone runs the thread, [`RunError::UnknownCheckpoint`] if it lacks one of

@@ -26,8 +26,8 @@ pub enum LimitUnit {
 
 /// How a turn ends at its limit.
 ///
-/// If its reply is to have a schema, the model is asked once more, without tools, in the place of [`LastMessage`](Self::LastMessage)
-/// and [`Fixed`](Self::Fixed), and the last call of [`Reminder`](Self::Reminder) has none.
+/// If its reply is to have a schema, the model is asked once more, without tools, in the place of
+/// [`LastMessage`](Self::LastMessage) and [`Fixed`](Self::Fixed), and the last call of [`Reminder`](Self::Reminder) has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
