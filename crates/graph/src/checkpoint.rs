@@ -332,7 +332,7 @@ pub enum TaskRecord {
     },
     /// It failed and will run again.
     Failed {
-        /// How often it failed so far, if it was between two attempts; 0 if it had none left, so that it starts afresh.
+        /// How often it failed so far, if it had another attempt; 0 if it had none left, so that it starts afresh.
         attempts: u32,
         /// The error with its causes.
         error: String,
@@ -356,7 +356,8 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, String>,
     },
-    /// It was dropped because a sibling failed or the run was cancelled; it will run again.
+    /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run again. One that
+    /// failed before keeps the record of that.
     Cancelled {
         /// What it did before.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

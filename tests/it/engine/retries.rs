@@ -182,6 +182,34 @@ async fn c9_of_several_rules_the_first_that_fits_counts() {
 }
 
 on_every_store! {
+    async fn c9_a_task_beside_a_failure_has_no_more_attempts_than_it_had(backend: Backend) {
+        for way in ["failure", "step timeout"] {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = graph.add_node("a", async |_: Plain, cx: Cx| {
+                Err::<(), _>(NodeError::new(format!("attempt {}", cx.attempt())))
+            });
+            let b = graph.add_node("b", async |_: Plain, cx: Cx| {
+                cx.sleep(Duration::from_secs(1)).await;
+                Err::<(), _>(NodeError::new("b"))
+            });
+            let rests = RetryPolicy { max_attempts: 3, initial: Duration::from_secs(10), ..RetryPolicy::default() };
+            graph.configure(a, NodeOptions { retry: rests.into(), ..NodeOptions::default() });
+            graph.add_edge(START, a);
+            graph.add_edge(START, b);
+            let graph = backend.keep(graph.compile().unwrap());
+            let step_timeout = (way == "step timeout").then_some(Duration::from_millis(500));
+            let t = || RunConfig { step_timeout, ..RunConfig::thread(way) };
+            failed(graph.invoke(Plain::update(), t()).await);
+            for failures in 1..3 {
+                let seen = graph.get_state(&way.into(), None).await.unwrap();
+                assert_eq!(seen.tasks[0].error, Some(format!("attempt {failures}")), "{way}");
+                let error = failed(graph.resume(t()).await);
+                let last = matches!(&error, RunError::Node { node, attempts: 3, .. } if node.as_str() == "a");
+                assert_eq!(last, failures == 2, "{way}: {error}");
+            }
+        }
+    }
+
     async fn the_key_of_a_task_is_the_same_after_a_crash_and_another_on_every_branch(backend: Backend) {
         let keys = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let make = || {

@@ -72,9 +72,11 @@ impl<S: State> Driver<S> {
     /// Stores that a task stopped where it stood.
     pub(super) async fn record_stopped(&mut self, task: Task) -> Result<(), RunError> {
         let once = self.cx.ledger.results(task.id);
-        // The record of a task that was answered has the answers, and that of an error handler what it is told; both say
-        // that it is to run again.
-        let plain = self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none();
+        // The record of a task that was answered has the answers, that of an error handler what it is told, and that of a
+        // later attempt the failures before; all say that it is to run again.
+        let plain = task.attempt == 1
+            && self.cx.desk.answers_of(task.id).is_empty()
+            && self.failure_of(task.id.slot).is_none();
         if plain {
             self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
         } else if self.cx.ledger.is_ahead(task.id) {
