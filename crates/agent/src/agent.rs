@@ -579,7 +579,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let AgentState { final_reply, output, outcome, usage, .. } = state;
         let outcome = match end.status {
             Status::Completed => outcome,
-            Status::Interrupted if end.interrupts.iter().any(is_approval) => {
+            Status::Interrupted | Status::Cancelled if end.interrupts.iter().any(is_approval) => {
                 Some(AgentOutcome::AwaitingApproval)
             }
             _ => None,

@@ -438,8 +438,9 @@ impl Run {
     /// Ends a run that has nothing more to wait for, although its superstep is not over.
     fn stop(&mut self) {
         self.end(match self {
+            Self { cancelled: true, .. } => Output::Cancelled,
             Self { interrupted: 1.., .. } => Output::Suspended,
-            Self { draining: true, cancelled: false, .. } => Output::Drained,
+            Self { draining: true, .. } => Output::Drained,
             _ => Output::Cancelled,
         });
     }

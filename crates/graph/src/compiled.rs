@@ -63,7 +63,7 @@ pub struct Outcome<S> {
     pub status: Status,
     /// The last checkpoint; `None` without a checkpointer.
     pub checkpoint: Option<CheckpointId>,
-    /// What waits for an answer, if it was interrupted.
+    /// What waits for an answer, if it was interrupted, or cancelled beside that.
     pub interrupts: Vec<Interrupt>,
     /// Why it was drained, if it was.
     pub drained: Option<String>,
@@ -79,7 +79,7 @@ pub enum Status {
     Interrupted,
     /// It ended after a superstep because it was asked to, [`Outcome::drained`] says why; resume it to go on.
     Drained,
-    /// It was cancelled with tasks left to run; resume it to go on.
+    /// It was cancelled with tasks left to run; resume it to go on. [`Outcome::interrupts`] has what waits for an answer.
     Cancelled,
 }
 

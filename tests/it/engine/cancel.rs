@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use superstep::{CompiledGraph, Cx, NodeOptions, OnCancel, RunConfig, START, State, StateGraph, Status};
+use superstep::{
+    Answers, CompiledGraph, Cx, NodeOptions, OnCancel, RunConfig, START, State, StateGraph, Status,
+};
 
 use crate::support::{Calls, Plain, Stuck, entries, h, head, json, names, on_every_store, say, t, task};
 
@@ -112,6 +114,39 @@ on_every_store! {
         assert_eq!(calls.all(), "stop");
         let found = head(&graph).await;
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("hangs", "stop"));
+    }
+
+    async fn a_cancel_beside_a_question_is_heard_and_the_question_can_still_be_answered(backend: Backend) {
+        let make = |slow: bool, inside: bool| {
+            let mut graph = StateGraph::<Plain>::new("asks");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+            let stop = graph.add_node("stop", move |_: Plain, cx: Cx| async move {
+                if slow {
+                    cx.sleep(Duration::from_secs(1)).await;
+                    cx.cancel().cancel();
+                    std::future::pending::<()>().await;
+                }
+                say("stop")
+            });
+            graph.add_edge(START, ask);
+            graph.add_edge(START, stop);
+            let asks = graph.compile().unwrap();
+            if !inside {
+                return backend.keep(asks);
+            }
+            let mut graph = StateGraph::<Plain>::new("calls");
+            let calls = graph.add_subgraph("calls", &asks);
+            graph.add_edge(START, calls);
+            backend.keep(graph.compile().unwrap())
+        };
+        for (thread, inside) in [("alone", false), ("inside", true)] {
+            let t = || RunConfig::thread(thread);
+            let end = make(true, inside).invoke(Plain::update(), t()).await.unwrap();
+            assert_eq!((end.status, end.interrupts.len()), (Status::Cancelled, 1), "{thread}");
+            let answers = Answers::new().answer(&end.interrupts[0].id, "R");
+            let end = make(false, inside).resume(RunConfig { answers, ..t() }).await.unwrap();
+            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "R stop"), "{thread}");
+        }
     }
 }
 

@@ -192,10 +192,10 @@ impl<S: State> Driver<S> {
                 let made = made.map_or_else(Vec::new, |made| made.into_updates(&self.state));
                 Called::Completed { state: self.state, made }
             }
-            Ok(Status::Cancelled) => Called::Cancelled,
+            Ok(Status::Cancelled) if asked.is_empty() => Called::Cancelled,
             Ok(Status::Drained) => Called::Drained,
             Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
-            Ok(Status::Interrupted) => Called::Asks { step, asked, refused: None },
+            Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, asked, refused: None },
             Err(RunError::BadAnswer { source, .. }) if self.refused.is_some() => {
                 Called::Asks { step, asked, refused: self.refused.map(|id| (id, source)) }
             }
