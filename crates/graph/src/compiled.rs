@@ -13,6 +13,7 @@ use crate::{
     load::{Restored, load},
     node::CompiledNode,
     origin::Origins,
+    refused::set_back_refused,
     run::{self, Given},
     state::fold,
     update::{fork, update_states},
@@ -86,7 +87,8 @@ pub enum Status {
 /// The state of a thread at a checkpoint.
 #[derive(Clone, Debug)]
 pub struct StateSnapshot<S: State> {
-    /// The state. At the head it has the updates of tasks that finished before their superstep did.
+    /// The state. At the head it has the updates of tasks that finished before their superstep did; those that cannot be
+    /// folded there are an error of their tasks.
     pub values: S,
     /// The nodes still to run.
     pub next: Vec<NodeName>,
@@ -314,7 +316,8 @@ impl<S: State> CompiledGraph<S> {
     ///
     /// `as_node` is a node's name; `None` takes the node that ran last, and [`AsNode::End`] leaves nothing to run.
     /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
-    /// this one, and what follows them runs next as well.
+    /// this one, and what follows them runs next as well. Those whose writes are in conflict, or refused by a reducer, have
+    /// failed and stay to be run.
     ///
     /// # Errors
     /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, or what a router, a reducer,
@@ -379,7 +382,10 @@ impl<S: State> Clone for CompiledGraph<S> {
 impl<S: State> Restored<S> {
     /// `live` folds in what finished tasks wrote before their superstep ended.
     pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
-        let Self { meta, state: mut values, tasks: records, kept, .. } = self;
+        let Self { meta, state: mut values, tasks: mut records, kept, .. } = self;
+        if live {
+            set_back_refused(topology, &meta, &values, &mut records);
+        }
         let origins = Origins::of(&meta);
         let mut tasks: Vec<TaskSnapshot<S>> = meta
             .control

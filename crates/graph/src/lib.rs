@@ -55,6 +55,7 @@ mod hold;
 mod json;
 mod json_state;
 mod load;
+mod refused;
 mod run;
 mod subgraph;
 mod task;

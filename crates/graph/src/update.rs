@@ -15,6 +15,7 @@ use crate::{
     load::{Restored, RestoredTask, load, load_seeded, require},
     node::Targets,
     origin::{Carried, Origins, with_origins},
+    refused::set_back_refused,
     run,
     state::fold,
 };
@@ -82,7 +83,7 @@ pub(crate) async fn update_states<S: State>(
         written.fold(ChannelSet::EMPTY, ChannelSet::union)
     };
     let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
-    let restored = match seed {
+    let mut restored = match seed {
         Some(seed) => load_seeded(seed, checkpointer, thread).await?,
         None => load(&graph.initial, checkpointer, thread, config.checkpoint, given).await?,
     };
@@ -92,6 +93,9 @@ pub(crate) async fn update_states<S: State>(
     let head = restored.as_ref().map(|it| it.head);
     // Whoever names the head means its tasks, and leaves them to no other branch.
     let live = restored.as_ref().is_none_or(|it| it.meta.id == it.head);
+    if let Some(Restored { meta, state, tasks, .. }) = restored.as_mut().filter(|_| live) {
+        set_back_refused(&graph.topology, meta, state, tasks);
+    }
     let mut last_run = match &restored {
         Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
         None => vec![START.into()],

@@ -27,6 +27,7 @@ mod once;
 mod outside;
 mod panics;
 mod reducers;
+mod refused;
 mod replay;
 mod retries;
 mod state;

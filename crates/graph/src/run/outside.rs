@@ -12,6 +12,7 @@ use crate::{
     load::RestoredTask,
     node::Targets,
     origin::{Origins, with_origins},
+    refused::set_back_refused,
     update::{Change, Changed},
 };
 
@@ -21,13 +22,16 @@ impl<S: State> Driver<S> {
         &mut self,
         command: Command<S, NodeName>,
         meta: CheckpointMeta,
-        tasks: Vec<RestoredTask<S>>,
+        mut tasks: Vec<RestoredTask<S>>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let graph = self.graph.clone();
         let fits = graph.topology.fits(&meta.control);
         fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
         let live = config.checkpoint.is_none();
+        if live {
+            set_back_refused(&graph.topology, &meta, &self.state, &mut tasks);
+        }
         self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
         let also = self.destinations(command.goto)?;
         let mut answers = config.answers.resolve(&questions(&graph.topology, &meta, &tasks, live))?;

@@ -1,0 +1,112 @@
+//! Finished tasks whose writes their superstep cannot take, before it is over.
+
+use superstep::{Command, CompiledGraph, Cx, RunError, START, State, StateGraph, Status};
+
+use super::subgraphs::answer;
+use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
+
+/// `a` and `b`, who write one channel, beside `c` and `ask`.
+fn rivals() -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
+    let b = graph.add_node("b", async |_: Plain, _: Cx| Plain::update().x(2));
+    let c = sayer(&mut graph, "c");
+    let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+    [a, b, c, ask].map(|node| graph.add_edge(START, node));
+    graph.compile().unwrap()
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Votes {
+    #[channel(sum)]
+    yes: u8,
+}
+
+/// `good` has a vote, `over` has `over` votes, and `ask` as many as it is told.
+fn votes(over: u8) -> CompiledGraph<Votes> {
+    let mut graph = StateGraph::<Votes>::new("g");
+    let good = graph.add_node("good", async |_: Votes, _: Cx| Votes::update().yes(1));
+    let over = graph.add_node("over", move |_: Votes, _: Cx| async move { Votes::update().yes(over) });
+    let ask = graph
+        .add_node("ask", async |_: Votes, cx: Cx| Votes::update().yes(cx.interrupt::<u8>("q", "?").await));
+    [good, over, ask].map(|node| graph.add_edge(START, node));
+    graph.compile().unwrap()
+}
+
+fn is_conflict(error: &RunError) -> bool {
+    matches!(
+        error,
+        RunError::Conflict { channel, first, second, .. }
+            if channel == "x" && first.as_str() == "a" && second.as_str() == "b"
+    )
+}
+
+on_every_store! {
+    async fn a2_a_change_from_outside_takes_no_side_in_a_conflict(backend: Backend) {
+        for way in ["command", "update"] {
+            let make = || backend.keep(rivals());
+            let t = || superstep::RunConfig::thread(way);
+            let asked = make().invoke(Plain::update(), t()).await.unwrap();
+            assert_eq!(asked.status, Status::Interrupted);
+            let seen = make().get_state(&way.into(), None).await.unwrap();
+            assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c", 0, "a ask b"));
+            for task in [0, 2] {
+                let error = seen.tasks[task].error.as_deref().unwrap_or_default();
+                assert!(error.starts_with("SS102: ") && seen.tasks[task].result.is_none(), "{error}");
+            }
+
+            if way == "command" {
+                let again = make().resume_with(Command::update(say("U")), t()).await.unwrap();
+                assert_eq!(again.interrupts, asked.interrupts);
+            } else {
+                make().update_state(t(), say("U"), "c").await.unwrap();
+            }
+            let seen = make().get_state(&way.into(), None).await.unwrap();
+            assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));
+            let answered = superstep::RunConfig { thread: t().thread, ..answer("q", "R") };
+            let error = failed(make().resume(answered).await);
+            assert!(is_conflict(&error), "{error}");
+        }
+    }
+
+    async fn a2_an_update_in_the_name_of_a_writer_ends_a_conflict(backend: Backend) {
+        let graph = backend.keep(rivals());
+        graph.invoke(Plain::update(), t()).await.unwrap();
+        graph.update_state(t(), Plain::update().x(5), "b").await.unwrap();
+        let seen = head(&graph).await;
+        assert_eq!((seen.values.x, names(&seen.next).as_str()), (5, "a ask"));
+        let end = graph.resume(answer("q", "R")).await.unwrap();
+        assert_eq!((end.status, end.state.said().as_str(), end.state.x), (Status::Completed, "c R", 1));
+    }
+
+    async fn a17_a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
+        for way in ["command", "update", "update of the refused"] {
+            let t = || superstep::RunConfig::thread(way);
+            let graph = backend.keep(votes(255));
+            let asked = graph.invoke(Votes::update().yes(1), t()).await.unwrap();
+            let seen = graph.get_state(&way.into(), None).await.unwrap();
+            assert_eq!((seen.values.yes, names(&seen.next).as_str()), (2, "ask over"));
+            assert_eq!(seen.tasks[0].interrupts, asked.interrupts);
+            let error = seen.tasks[2].error.as_deref().unwrap_or_default();
+            assert!(error.starts_with("SS103: superstep 1: the write of node `over`"), "{error}");
+
+            let repaired = backend.keep(votes(5));
+            let answered = || superstep::RunConfig { thread: t().thread, ..answer("q", 3) };
+            let one = Votes::update().yes(1);
+            let end = match way {
+                "command" => repaired.resume_with(Command::update(one), answered()).await,
+                "update" => {
+                    repaired.update_state(t(), one, None).await.unwrap();
+                    repaired.resume(answered()).await
+                }
+                _ => {
+                    repaired.update_state(t(), one, "over").await.unwrap();
+                    repaired.resume(answered()).await
+                }
+            };
+            let end = end.unwrap();
+            let yes = if way == "update of the refused" { 6 } else { 11 };
+            assert_eq!((end.status, end.state.yes), (Status::Completed, yes), "{way}");
+        }
+    }
+}
