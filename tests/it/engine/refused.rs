@@ -12,7 +12,9 @@ fn rivals() -> CompiledGraph<Plain> {
     let b = graph.add_node("b", async |_: Plain, _: Cx| Plain::update().x(2));
     let c = sayer(&mut graph, "c");
     let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
-    [a, b, c, ask].map(|node| graph.add_edge(START, node));
+    for node in [a, b, c, ask] {
+        graph.add_edge(START, node);
+    }
     graph.compile().unwrap()
 }
 
@@ -29,7 +31,9 @@ fn votes(over: u8) -> CompiledGraph<Votes> {
     let over = graph.add_node("over", move |_: Votes, _: Cx| async move { Votes::update().yes(over) });
     let ask = graph
         .add_node("ask", async |_: Votes, cx: Cx| Votes::update().yes(cx.interrupt::<u8>("q", "?").await));
-    [good, over, ask].map(|node| graph.add_edge(START, node));
+    for node in [good, over, ask] {
+        graph.add_edge(START, node);
+    }
     graph.compile().unwrap()
 }
 
