@@ -93,9 +93,9 @@ impl<'a> Printer<'a> {
     }
 
     /// What the outermost value counts as if there is no room for the rest.
-    fn begin(self, print: u64) {
+    fn begin(self, print: impl FnOnce() -> u64) {
         if let Some(begun) = self.begun {
-            begun.set(Some(print));
+            begun.set(Some(print()));
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Printer<'a> {
     fn bytes(self, kind: Kind, bytes: &[u8]) -> Result<u64, Error> {
         let beginning = &bytes[..bytes.len().min(self.room.get())];
         if beginning.len() < bytes.len() {
-            self.begin(mixed(xxh3_64_with_seed(beginning, Begun::Text as u64), bytes.len() as u64));
+            self.begin(|| mixed(xxh3_64_with_seed(beginning, Begun::Text as u64), bytes.len() as u64));
         }
         self.take(bytes.len())?;
         Ok(xxh3_64_with_seed(bytes, kind as u64))
@@ -116,12 +116,12 @@ impl<'a> Printer<'a> {
 
     fn list(self, length: Option<usize>) -> List<'a> {
         let length = length.unwrap_or_default() as u64;
-        self.begin(mixed(length, Begun::List as u64));
+        self.begin(|| mixed(length, Begun::List as u64));
         List { printer: self, variant: None, length, read: 0, print: Kind::List as u64 }
     }
 
     fn map(self, length: usize) -> Entries<'a> {
-        self.begin(mixed(length as u64, Begun::Map as u64));
+        self.begin(|| mixed(length as u64, Begun::Map as u64));
         Entries { printer: self, variant: None, read: 0, key: 0, sum: 0 }
     }
 
@@ -146,7 +146,7 @@ impl List<'_> {
         self.printer.take(1)?;
         self.print = mixed(value.serialize(self.printer.inner())?, self.print);
         self.read += 1;
-        self.printer.begin(mixed(mixed(self.length, Begun::List as u64), self.print));
+        self.printer.begin(|| mixed(mixed(self.length, Begun::List as u64), self.print));
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Entries<'_> {
         self.key = self.printer.inner().bytes(Kind::Text, name.as_bytes())?;
         self.value(value)?;
         // The fields of a struct come in one order, those of a map may not.
-        self.printer.begin(mixed(self.sum, Begun::Map as u64));
+        self.printer.begin(|| mixed(self.sum, Begun::Map as u64));
         Ok(())
     }
 
