@@ -4,6 +4,7 @@ mod conformance;
 mod crash;
 mod http;
 mod notices;
+mod order;
 mod real;
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};

@@ -64,7 +64,7 @@ pub use thinking::split_thinking;
 #[cfg(feature = "tiktoken")]
 pub use tiktoken::Tiktoken;
 pub use tokens::{Estimate, TokenCounter, default_counter};
-pub use tool::{Behaviour, ReconcileFuture, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
+pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;
 pub use tool_source::{RefreshFuture, ToolSource};
 

@@ -60,6 +60,16 @@ pub struct Behaviour {
     pub timeout: Option<Duration>,
 }
 
+/// A sequence in which the calls of one answer keep the order that the model gave them, such as the calls to one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence<'a> {
+    /// The name of the sequence. Tools that return the same name share it.
+    pub name: &'a str,
+    /// Whether a call may run beside its neighbours that overlap as well, once those before it were sent. Every other call
+    /// runs after all calls before it, and before all calls after it.
+    pub overlaps: bool,
+}
+
 /// What became of a tool call that failed: the text is what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +147,11 @@ pub trait Tool: Send + Sync {
     /// How it wants to be treated.
     fn behaviour(&self) -> Behaviour {
         Behaviour::default()
+    }
+
+    /// The sequence that its calls belong to; `None` if their order does not matter.
+    fn sequence(&self) -> Option<Sequence<'_>> {
+        None
     }
 
     /// What a person is asked before this call runs, a few lines of text; `None` if nobody needs to be asked.

@@ -21,6 +21,7 @@ pub struct ToolCx {
     /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
     pub cancel: CancellationToken,
     output: Option<Listen>,
+    sent: Option<Arc<dyn Fn() + Send + Sync>>,
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -36,6 +37,7 @@ impl ToolCx {
             call_id,
             cancel: CancellationToken::new(),
             output: None,
+            sent: None,
             given: BTreeMap::new(),
         }
     }
@@ -45,6 +47,14 @@ impl ToolCx {
     pub fn output(&self, chunk: &str) {
         if let Some(output) = self.output.as_ref().filter(|_| !chunk.is_empty()) {
             output(chunk);
+        }
+    }
+
+    /// Reports that the call has been sent to where it is executed: the next call of the tool's [`Sequence`](crate::Sequence) may
+    /// follow, if both overlap. A tool that never reports it is followed when it returns.
+    pub fn sent(&self) {
+        if let Some(sent) = &self.sent {
+            sent();
         }
     }
 
@@ -63,6 +73,12 @@ impl ToolCx {
     #[must_use]
     pub fn with_output(self, listen: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { output: Some(Arc::new(listen)), ..self }
+    }
+
+    /// The same, with a function that is called when the tool reports that the call was [sent](Self::sent).
+    #[must_use]
+    pub fn with_sent(self, sent: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { sent: Some(Arc::new(sent)), ..self }
     }
 
     /// The same, with something that tools may want. There is one of each type.

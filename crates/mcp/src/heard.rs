@@ -12,7 +12,7 @@ use std::{
 use rmcp::{
     ClientHandler, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, Implementation, JsonRpcMessage, LoggingLevel,
+        ClientCapabilities, ClientConfig, GetExtensions, Implementation, JsonRpcMessage, LoggingLevel,
         LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion,
         ServerNotification,
     },
@@ -100,6 +100,10 @@ pub(crate) struct Attention<'a> {
     ears: &'a Ears,
     token: ProgressToken,
 }
+
+/// The call that a request is for, which is told when the request was sent: written to a program, or taken by an address.
+#[derive(Clone)]
+pub(crate) struct Sent(pub(crate) ToolCx);
 
 /// A transport whose messages are heard on their way.
 pub(crate) struct Overheard<T> {
@@ -193,8 +197,18 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
+        let call = match &message {
+            JsonRpcMessage::Request(asked) => asked.request.extensions().get::<Sent>().cloned(),
+            _ => None,
+        };
         let sent = self.transport.send(message);
-        async { sent.await.map_err(Into::into) }
+        async {
+            sent.await.map_err(Into::into)?;
+            if let Some(Sent(cx)) = call {
+                cx.sent();
+            }
+            Ok(())
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {

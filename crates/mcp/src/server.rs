@@ -95,6 +95,8 @@ pub enum McpError {
 /// The connection to a server, made anew when it breaks.
 pub(crate) struct Link {
     pub(crate) name: String,
+    /// What the order of its calls is known by.
+    pub(crate) sequence: String,
     pub(crate) config: McpConfig,
     pub(crate) heard: Arc<Heard>,
     connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
@@ -107,7 +109,8 @@ impl McpServer {
     /// [`McpError`] if that takes too long or fails, or a tool that the configuration names is not there.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
         let (heard, connection) = (Arc::default(), tokio::sync::Mutex::new(None));
-        let link = Arc::new(Link { name: name.into(), config, heard, connection });
+        let name = name.into();
+        let link = Arc::new(Link { sequence: format!("mcp.{name}"), name, config, heard, connection });
         let server = || link.name.clone();
         let refused = |problem| McpError::Connect { server: server(), problem };
         let connection = link.connection().await.map_err(refused)?;

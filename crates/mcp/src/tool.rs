@@ -11,13 +11,14 @@ use rmcp::{
     service::PeerRequestOptions,
 };
 use serde_json::Value;
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
+use superstep_llm::{Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
     Ask, Place,
     connection::Connection,
     content,
+    heard::Sent,
     server::Link,
     unsent::{Fate, Unsent},
 };
@@ -119,7 +120,9 @@ impl McpTool {
         if let Value::Object(args) = args {
             params = params.with_arguments(args);
         }
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let mut request = CallToolRequest::new(params);
+        request.extensions.insert(Sent(cx.clone()));
+        let request = ClientRequest::CallToolRequest(request);
         let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
         let _listening = connection.service().listen(sent.progress_token.clone(), cx);
         let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()) };
@@ -158,6 +161,11 @@ impl Tool for McpTool {
         // It may have to be started first.
         let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
         Behaviour { idempotent, timeout, ..Behaviour::default() }
+    }
+
+    /// A server gets the calls of one answer in their order, and those that do more than read one at a time.
+    fn sequence(&self) -> Option<Sequence<'_>> {
+        Some(Sequence { name: &self.link.sequence, overlaps: self.only_reads() })
     }
 
     fn approval(&self, args: &Value) -> Option<String> {

@@ -20,10 +20,10 @@ use tokio::{
 use super::{call, tool};
 
 /// What was asked of a server: the method, and the key that came along.
-type Asked = Arc<Mutex<Vec<(String, Option<String>)>>>;
+pub(super) type Asked = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 /// A server on a free port of loopback, until the test ends.
-async fn serve() -> (String, Asked) {
+pub(super) async fn serve() -> (String, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let asked = Asked::default();
@@ -63,7 +63,8 @@ async fn answer(stream: TcpStream, asked: Asked) {
         };
         let method = body["method"].as_str().unwrap_or_default().to_owned();
         let arguments = &body["params"]["arguments"];
-        asked.lock().unwrap().push((method.clone(), head.get("x-key").cloned()));
+        let noted = arguments["what"].as_str().map(|what| format!("noted:{what}"));
+        asked.lock().unwrap().push((noted.unwrap_or(method.clone()), head.get("x-key").cloned()));
         let result = match &*method {
             "tools/call"
                 if arguments["session"].as_str() == head.get("mcp-session-id").map(String::as_str) =>
@@ -81,7 +82,11 @@ async fn answer(stream: TcpStream, asked: Asked) {
                 "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "far", "version": "1"},
             }),
-            "tools/list" => json!({"tools": [{"name": "look", "inputSchema": schema()}]}),
+            "tools/list" => json!({"tools": [
+                {"name": "look", "inputSchema": schema()},
+                {"name": "note", "inputSchema": {"type": "object"}},
+                {"name": "say", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+            ]}),
             "tools/call" => json!({"content": [{"type": "text", "text": "far away"}]}),
             _ => Value::Null,
         };
@@ -154,7 +159,7 @@ fn answered(answer: &str) -> Value {
     json!({ "answer": answer })
 }
 
-fn methods(asked: &Asked) -> Vec<String> {
+pub(super) fn methods(asked: &Asked) -> Vec<String> {
     asked.lock().unwrap().iter().map(|(method, _)| method.clone()).collect()
 }
 

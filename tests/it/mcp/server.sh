@@ -29,7 +29,8 @@ while read -r line; do
         echo "called" >> "$SEEN"
         case "$line" in
         *'a flood'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"%01100000d"}}\n' "$id" 0 ;;
-        *'"name":"say"'*) what=${line#*\"what\":\"}; text "${what%%\"*} ${CARGO_MANIFEST_DIR:-no key} ${GREETING:-no greeting}" ;;
+        *'"name":"say"'*) [ -n "$ORDER" ] && { what=${line#*\"what\":\"}; echo "said:${what%%\"*}" >> "$SEEN"; }
+            what=${line#*\"what\":\"}; text "${what%%\"*} ${CARGO_MANIFEST_DIR:-no key} ${GREETING:-no greeting}" ;;
         *'"name":"fail"'*) text "it went wrong" true ;;
         *'"name":"die"'*) exit 1 ;;
         *'"name":"note"'*)

@@ -3,6 +3,7 @@
 mod execute;
 mod finish;
 mod hooks;
+mod order;
 mod output;
 mod pending;
 mod permit;
@@ -19,6 +20,7 @@ use tokio::{sync::RwLock, time::Instant};
 
 use self::{
     execute::{Answer, Executor},
+    order::Order,
     pending::{Pending, refuse},
     permit::Verdict,
 };
@@ -48,6 +50,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         permissions: Mutex::new(state.permissions.iter().cloned().collect()),
         asking: tokio::sync::Mutex::new(()),
         alone: RwLock::new(()),
+        order: Order::of(&deps, &pending),
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
         sub_calls: pending
@@ -155,7 +158,7 @@ struct Unreadable(String);
 
 /// The answers with their positions, as they come.
 ///
-/// Calls that are asked about before any of them runs come last, unless all wait for them: if somebody outside is asked, all
+/// Calls that are asked about before any of them runs come last, with those behind them in a sequence, unless all wait for them: if somebody outside is asked, all
 /// other calls are answered by then, for an interrupt ends the node.
 async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
     let pending = pending.into_iter().enumerate();
@@ -168,8 +171,9 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
         // What somebody approves is what runs.
         let call = run.prepare(position, call).await?;
         let call = Pending { verdict: run.verdict_on(position, &call), ..call };
-        let is_asked = matches!(call.verdict, Some(Verdict::Ask(_)));
-        if is_asked { &mut asked } else { &mut others }.push((position, call));
+        let waits = matches!(call.verdict, Some(Verdict::Ask(_)))
+            || run.order.is_behind(position, asked.iter().map(|(position, _)| *position));
+        if waits { &mut asked } else { &mut others }.push((position, call));
     }
     let mut answers = Vec::new();
     if !hold || asked.is_empty() {

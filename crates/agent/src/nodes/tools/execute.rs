@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Pending, finish::Finish, output::Output, permit::Permission, writes::Outer};
+use super::{Pending, finish::Finish, order::Order, output::Output, permit::Permission, writes::Outer};
 use crate::{
     AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, events,
     nodes::{finish::Finishing, parts},
@@ -103,6 +103,8 @@ pub(super) struct Executor {
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Written by tools that want to be alone, read by the others.
     pub(super) alone: RwLock<()>,
+    /// In which order the calls of one sequence run.
+    pub(super) order: Order,
     /// How many calls of the round are sub-agents', which share what is left of the budget.
     pub(super) sub_calls: usize,
     /// When the time of the turn is over.
@@ -114,6 +116,7 @@ pub(super) struct Executor {
 impl Executor {
     /// Answers the call at `position` of its batch, once: should the node run again, the answer is there.
     pub(super) async fn answer(&self, position: usize, pending: Pending) -> Result<Answer, NodeError> {
+        let _answered = self.order.until_answered(position);
         let pending = self.prepare(position, pending).await?;
         let behaviour = self.deps.tools.get(&pending.name).map(|tool| tool.behaviour()).unwrap_or_default();
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
@@ -154,6 +157,7 @@ impl Executor {
     }
 
     async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
+        self.order.turn(position).await;
         let (mut alone, mut together) = (None, None);
         if behaviour.exclusive {
             alone = Some(self.alone.write().await);
@@ -226,7 +230,7 @@ impl Executor {
             Some(done) => done,
             None => match self.deps.sub_agents.get(name) {
                 Some(agent) => self.ask_agent(agent, name, position, &args).await,
-                None => self.run(tool.clone(), name, call, args).await,
+                None => self.run(position, tool.clone(), call, args).await,
             },
         };
         let result = match notice {
@@ -281,10 +285,14 @@ impl Executor {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
-    async fn run(&self, tool: Arc<dyn Tool>, name: &str, call: &ToolCall, args: Value) -> Done {
+    async fn run(&self, position: usize, tool: Arc<dyn Tool>, call: &ToolCall, args: Value) -> Done {
+        let name = &tool.spec().name.clone();
         let cancel = CancellationToken::new();
         let output = Output::new(&self.cx, &call.id, name);
-        let tool_cx = self.tool_cx(call, &cancel, &output);
+        let mut tool_cx = self.tool_cx(call, &cancel, &output);
+        if let Some(sent) = self.order.sent(position) {
+            tool_cx = tool_cx.with_sent(move || sent.cancel());
+        }
         let limit = tool.behaviour().timeout;
         // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.call(args, tool_cx).await }));

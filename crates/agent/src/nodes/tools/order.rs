@@ -1,0 +1,73 @@
+//! The order of the calls of one answer that belong to one sequence, such as those to one server.
+
+use superstep_llm::Sequence;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Pending;
+use crate::AgentDeps;
+
+/// The places of the calls of an answer in the sequences of their tools.
+pub(super) struct Order {
+    places: Vec<Option<Place>>,
+}
+
+/// The place of one call.
+struct Place {
+    sequence: String,
+    overlaps: bool,
+    /// Fires when the call was sent.
+    sent: CancellationToken,
+    /// Fires when the call is answered.
+    answered: CancellationToken,
+}
+
+impl Order {
+    pub(super) fn of(deps: &AgentDeps, calls: &[Pending]) -> Self {
+        let place = |call: &Pending| {
+            let Sequence { name, overlaps } = deps.tools.get(&call.name)?.sequence()?;
+            let (sent, answered) = (CancellationToken::new(), CancellationToken::new());
+            Some(Place { sequence: name.to_owned(), overlaps, sent, answered })
+        };
+        Self { places: calls.iter().map(place).collect() }
+    }
+
+    /// Marks the call as answered once the guard is dropped.
+    pub(super) fn until_answered(&self, position: usize) -> Option<DropGuard> {
+        Some(self.places[position].as_ref()?.answered.clone().drop_guard())
+    }
+
+    /// What to cancel when the call was sent.
+    pub(super) fn sent(&self, position: usize) -> Option<CancellationToken> {
+        Some(self.places[position].as_ref()?.sent.clone())
+    }
+
+    /// Waits until the call may be sent.
+    pub(super) async fn turn(&self, position: usize) {
+        let Some(place) = &self.places[position] else { return };
+        for before in self.before(position) {
+            if place.overlaps && before.overlaps {
+                tokio::select! {
+                    () = before.sent.cancelled() => {}
+                    () = before.answered.cancelled() => {}
+                }
+            } else {
+                before.answered.cancelled().await;
+            }
+        }
+    }
+
+    /// Whether a call has to wait for one of the calls at these positions.
+    pub(super) fn is_behind(&self, position: usize, mut others: impl Iterator<Item = usize>) -> bool {
+        let Some(place) = &self.places[position] else { return false };
+        others.any(|other| {
+            let other = self.places[other].as_ref().filter(|_| other < position);
+            other.is_some_and(|other| other.sequence == place.sequence)
+        })
+    }
+
+    /// The calls before this one that are in its sequence.
+    fn before(&self, position: usize) -> impl Iterator<Item = &Place> {
+        let of = self.places[position].as_ref().map(|place| &place.sequence);
+        self.places[..position].iter().flatten().filter(move |place| Some(&place.sequence) == of)
+    }
+}
