@@ -17,7 +17,7 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
-    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, TurnHistory,
+    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, Trust, TurnHistory,
     harness::OnToolCheck, nodes::finish, react_graph_as, steer, tool_sources::ToolSources,
 };
 
@@ -80,6 +80,7 @@ pub struct AgentBuilder {
     tool_sources: Vec<Arc<dyn ToolSource>>,
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
+    trust: Option<Arc<dyn Trust>>,
     memory: Option<MemoryTrigger>,
     pub(crate) history: Option<TurnHistory>,
     knowledge: Vec<Arc<dyn Knowledge>>,
@@ -189,6 +190,12 @@ impl AgentBuilder {
     #[must_use]
     pub fn approve_by_interrupt(self) -> Self {
         Self { approvals: Approvals::Interrupt, ..self }
+    }
+
+    /// Sets which stored grants and approvals of a thread count, for databases that may come from another person. Without, all do.
+    #[must_use]
+    pub fn trust(self, trust: Arc<dyn Trust>) -> Self {
+        Self { trust: Some(trust), ..self }
     }
 
     /// Sets the memory that outlives threads: what users want remembered goes there, and
@@ -316,6 +323,7 @@ impl AgentBuilder {
             tool_sources: sources,
             sub_agents,
             approvals,
+            trust,
             memory,
             history,
             knowledge,
@@ -370,6 +378,7 @@ impl AgentBuilder {
         Ok(AgentDeps {
             sources,
             approvals,
+            trust,
             memory,
             history,
             knowledge: knowledge.into(),
@@ -394,6 +403,7 @@ impl Agent {
             tool_sources: Vec::new(),
             sub_agents: Vec::new(),
             approvals: Approvals::Deny,
+            trust: None,
             memory: None,
             history: None,
             knowledge: Vec::new(),

@@ -68,8 +68,16 @@ pub enum Approval {
 }
 
 impl Approval {
-    /// What is permitted by it for good.
-    pub(crate) fn rule(&self, tool: &str) -> Option<PermissionRule> {
+    /// Returns whether it lets the call run.
+    pub fn lets_run(&self) -> bool {
+        match self {
+            Self::Approve | Self::Edit(_) | Self::Always | Self::AlwaysFor(_) => true,
+            Self::Deny(_) | Self::Respond(_) => false,
+        }
+    }
+
+    /// The rule that it adds to the thread, if it is about later calls of the tool too.
+    pub fn rule(&self, tool: &str) -> Option<PermissionRule> {
         let arguments = match self {
             Self::Always => BTreeMap::new(),
             Self::AlwaysFor(arguments) => arguments.clone(),

@@ -8,7 +8,7 @@ use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
-    SubAgent, TurnHistory,
+    SubAgent, Trust, TurnHistory,
     harness::OnToolCheck,
     has_agent::{add_node, finishes},
     nodes::{
@@ -28,6 +28,8 @@ pub struct AgentDeps {
     pub sources: Vec<Arc<dyn ToolSource>>,
     /// Who is asked before a tool that wants it.
     pub approvals: Approvals,
+    /// Which stored decisions count; `None` if all do.
+    pub trust: Option<Arc<dyn Trust>>,
     /// What to do with what users want remembered.
     pub memory: Option<MemoryTrigger>,
     /// Where turns are written down; `None` for nowhere.
@@ -64,6 +66,7 @@ impl AgentDeps {
             tools,
             sources: Vec::new(),
             approvals,
+            trust: None,
             memory: None,
             history: None,
             knowledge: Arc::default(),

@@ -41,6 +41,7 @@ mod steer;
 mod sub_agent;
 mod texts;
 mod thread_folders;
+mod trust;
 
 mod tool_sources;
 
@@ -88,3 +89,4 @@ pub use state::{
 pub use steer::{SteerError, steer};
 pub use sub_agent::SubAgent;
 pub use thread_folders::make_private_folder;
+pub use trust::Trust;

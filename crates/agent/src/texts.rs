@@ -48,6 +48,9 @@ pub(crate) fn tool_panicked(payload: &(dyn Any + Send)) -> String {
 
 pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
 
+/// Why a call is asked about although a decision is stored.
+pub(crate) const FOREIGN_DECISION: &str = "the stored answer is not known to be yours, so it is asked again";
+
 /// What the model reads of a call that began before the process stopped.
 pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
     repeating it.";

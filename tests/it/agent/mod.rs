@@ -58,6 +58,7 @@ mod tool_cx;
 mod tools;
 mod transcripts;
 mod treatment;
+mod trust;
 mod turns;
 mod wired;
 

@@ -46,8 +46,10 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
+    let granted = permit::granted(&deps, state, &cx);
     let run = Executor {
-        permissions: Mutex::new(state.permissions.iter().cloned().collect()),
+        permissions: Mutex::new(granted.clone()),
+        granted,
         asking: tokio::sync::Mutex::new(()),
         alone: RwLock::new(()),
         order: Order::of(&deps, &pending),

@@ -97,7 +97,9 @@ pub(super) struct Executor {
     pub(super) state: AgentState,
     /// The state of the graph, which may have more channels.
     pub(super) outer: Box<dyn Outer>,
-    /// What was permitted for good on this thread.
+    /// What was permitted for good on this thread before this round.
+    pub(super) granted: Vec<PermissionRule>,
+    /// The same with what was permitted since.
     pub(super) permissions: Mutex<Vec<PermissionRule>>,
     /// Held while somebody is asked, so that questions come one at a time.
     pub(super) asking: tokio::sync::Mutex<()>,

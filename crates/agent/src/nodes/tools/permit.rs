@@ -1,14 +1,20 @@
 //! Whether a call may run, and asking about it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::join_all};
 use serde_json::{Value, json};
-use superstep_graph::NodeError;
+use superstep_graph::{Cx, NodeError};
 use superstep_llm::Tool;
 
 use super::{Executor, Pending};
-use crate::{Approval, ApprovalRequest, Approvals, PermissionRule, Permit, config::fits, events, texts};
+use crate::{
+    AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust, config::fits,
+    events, texts,
+};
 
 /// What is to happen to a call that could be executed.
 #[derive(Clone)]
@@ -116,8 +122,7 @@ impl Executor {
 
     /// What would happen to a call by what was permitted before this round. Whether its tool asks is recorded.
     fn verdict_before(&self, position: usize, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
-        let permissions: Vec<_> = self.state.permissions.iter().cloned().collect();
-        self.verdict(name, args, last_about(&permissions, name, args), || {
+        self.verdict(name, args, last_about(&self.granted, name, args), || {
             let asks = question(tool, args)?.is_some();
             let asks = self.cx.noted(&format!("asks.{position}"), asks) || asks;
             Ok(asks.then(String::new))
@@ -161,12 +166,26 @@ impl Executor {
                 events::approval_requested(&self.cx, &request);
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
-            match self.problem(&request.tool, &approval) {
-                Some(problem) => request.problem = Some(problem),
-                None => return approval,
+            request.problem = match self.counts(&key, &request, &approval) {
+                true => self.problem(&request.tool, &approval),
+                false => Some(texts::FOREIGN_DECISION.to_owned()),
+            };
+            if request.problem.is_none() {
+                return approval;
             }
         }
         unreachable!("the loop ends with a decision that can be used")
+    }
+
+    /// Returns whether a decision that may have been stored before is taken.
+    fn counts(&self, key: &str, request: &ApprovalRequest, decision: &Approval) -> bool {
+        let is_foreign = decision.lets_run()
+            && self
+                .deps
+                .trust
+                .as_ref()
+                .is_some_and(|trust| !trust.is_decided(self.cx.thread(), request, decision));
+        !self.cx.noted(&format!("foreign.{key}"), is_foreign)
     }
 
     /// Why a decision cannot be used.
@@ -183,8 +202,16 @@ impl Executor {
         position: usize,
         request: &ApprovalRequest,
     ) -> Result<Option<Approval>, NodeError> {
-        let mark = format!("decision.{position}");
-        self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.ask(request).await)).await
+        let (mark, mut is_stored) = (format!("decision.{position}"), true);
+        let decision = self.cx.once(&mark, async |_| {
+            is_stored = false;
+            Ok::<_, NodeError>(self.ask(request).await)
+        });
+        let decision = decision.await?;
+        match &decision {
+            Some(stored) if is_stored && !self.counts(&mark, request, stored) => Ok(self.ask(request).await),
+            _ => Ok(decision),
+        }
     }
 
     /// Asks whoever is there; nothing if the turn is cancelled meanwhile. Who panics does not approve.
@@ -282,6 +309,17 @@ impl ApprovalRequest {
 /// What a tool asks before a call, or how it panicked over that.
 fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
     catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| texts::tool_panicked(&*panic))
+}
+
+/// The rules that were granted on the thread, without those that nobody is known to have granted.
+pub(super) fn granted(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Vec<PermissionRule> {
+    let is_foreign = |rule: &&PermissionRule| {
+        let knows = |trust: &Arc<dyn Trust>| trust.is_granted(cx.thread(), rule);
+        rule.then == Permit::Allow && !deps.trust.as_ref().is_none_or(knows)
+    };
+    let foreign: Vec<_> = state.permissions.iter().filter(is_foreign).cloned().collect();
+    let foreign = cx.noted("foreign", foreign);
+    state.permissions.iter().filter(|rule| !foreign.contains(rule)).cloned().collect()
 }
 
 /// What the last rule says that is about a call.
