@@ -55,7 +55,7 @@ async fn a_call_waits_where_nobody_can_be_asked_and_runs_when_it_is_approved() {
         ran.stderr,
         "call `c1` of edit_file waits:\n    edit notes.txt\n    -needle\n    +thread\n\
          decide with: superstep resume t --approve\n\
-         or with --deny REASON, --always, --edit ID=JSON, --respond ID=TEXT\n"
+         or with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT\n"
     );
     assert!(notes(&place).contains("needle"));
 
@@ -75,7 +75,7 @@ async fn a_call_waits_where_nobody_can_be_asked_and_runs_when_it_is_approved() {
 #[tokio::test]
 async fn a_call_can_be_denied_changed_or_answered() {
     for (flags, wanted) in [
-        (&["--deny", "not today"][..], "Error: Permission denied: not today"),
+        (&["--deny-all", "not today"][..], "Error: Permission denied: not today"),
         (&["--deny", "c1=not = today"], "Error: Permission denied: not = today"),
         (&["--respond", "c1=it is done"], "it is done"),
         (
@@ -119,7 +119,14 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
     asked(&place, &server).await;
     let before = place.state("t").await;
     for (flags, wrong) in [
-        (&["--approve", "c9"][..], "no call `c9` waits on thread `t`; there are: `c1`, `c2`"),
+        (
+            &["--approve", "c9"][..],
+            "no call `c9` waits on thread `t`; there are: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
+        ),
+        (
+            &["--deny", "c9=no"],
+            "no call `c9` waits on thread `t`; there are: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
+        ),
         (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
         (&["--edit", "c1"], "`--edit` says nothing for the call `c1`: `--edit c1=JSON`"),
         (&["--respond", "no"], "`--respond` needs the call's id: `--respond ID=no`"),
@@ -134,8 +141,8 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
     place
         .run(&["resume", "t", "--approve", "c2"])
         .await
-        .refused(2, "no call `c2` waits on thread `t`; there are: `c1`");
-    place.run(&["resume", "t", "--deny", "no"]).await.ok();
+        .refused(2, "no call `c2` waits on thread `t`; there are: `c1`; for all of them: `--approve`, `--always` or `--deny-all REASON`");
+    place.run(&["resume", "t", "--deny-all", "no"]).await.ok();
     assert!(place.work().join("new.txt").exists() && notes(&place).contains("needle"));
     let late = place.run(&["resume", "t", "--approve"]).await;
     assert_eq!(late.stderr, "error: no call waits for a decision on thread `t`\n");
@@ -176,7 +183,7 @@ async fn a_thread_that_waits_is_not_asked_something_else() {
         5,
         "thread `t` waits for a decision\ncall `c1` of edit_file waits:\n    edit notes.txt\n    -needle\n    +thread\n\
          decide with: superstep resume t --approve\n\
-         or with --deny REASON, --always, --edit ID=JSON, --respond ID=TEXT\nor drop that with `--discard`",
+         or with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT\nor drop that with `--discard`",
     );
     let shown = place.run(&["state", "t"]).await.ok().stdout;
     assert!(shown.contains("waits       call `c1` of edit_file: edit notes.txt…\n"), "{shown}");

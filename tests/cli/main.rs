@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod approvals;
 mod dream;
+mod escapes;
 mod keep;
 mod kill;
 #[cfg(unix)]

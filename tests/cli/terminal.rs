@@ -14,7 +14,7 @@ use rustix::{
 };
 use superstep_testing::script::{call, calls, txt};
 use tokio::{
-    process::Child,
+    process::{Child, Command},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     time::timeout,
 };
@@ -31,15 +31,19 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, args: &[&str]) -> Self {
+        Self::with(&mut place.command(args))
+    }
+
+    fn with(command: &mut Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-        let mut command = place.command(args);
         command.stdin(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
-        drop(command);
+        // Closes its copies of the terminal.
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         let keys = File::from(master);
         let mut eyes = keys.try_clone().unwrap();
         let (see, screen) = unbounded_channel();
@@ -81,7 +85,7 @@ impl Terminal {
     }
 }
 
-const QUESTION: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT:";
+const QUESTION: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
 fn made(place: &Place, name: &str) -> bool {
     place.work().join(name).exists()
@@ -116,6 +120,27 @@ async fn the_person_at_the_terminal_is_asked_about_each_call() {
         requests[1]["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "c1");
     assert_eq!(denied.unwrap()["content"], "Error: Permission denied: not that one");
     server.check().unwrap();
+}
+
+#[tokio::test]
+async fn all_of_a_call_can_be_seen_before_it_is_approved() {
+    let place = Place::new();
+    let content: String = (0..200).map(|line| format!("line {line}\\n")).collect();
+    let args = format!(r#"{{"path":"one","content":"{content}\u202eend\u2028"}}"#);
+    let server = serve([call("c1", "write_file", &args), txt("done")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let mut terminal = Terminal::with(place.command(&args).env("PAGER", "cat"));
+    terminal.sees("[not shown in full: `content` (1").await;
+    terminal.sees("`v` shows all of it]").await;
+    terminal.sees(QUESTION).await;
+    terminal.types("v");
+    terminal.sees("argument `content`:").await;
+    terminal.sees("  | line 199\r\n  | \\u{202e}end\\u{2028}\r\n").await;
+    terminal.sees(QUESTION).await;
+    terminal.types("y");
+    assert_eq!(terminal.ends().await.ok().stdout, "done\n");
+    assert!(made(&place, "one"));
 }
 
 #[tokio::test]

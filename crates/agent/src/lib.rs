@@ -33,6 +33,7 @@ mod models;
 mod msg;
 mod nodes;
 mod parts;
+mod printable;
 mod retrieved;
 mod snapshots;
 mod spill;
@@ -80,6 +81,7 @@ pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use models::Models;
 pub use msg::Msg;
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
+pub use printable::{is_printable, printable, printable_line};
 pub use snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots};
 pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{

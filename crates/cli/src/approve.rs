@@ -5,10 +5,13 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     io::{self, BufRead, IsTerminal, Write},
+    process::{Command, Stdio},
 };
 
 use clap::Args;
+use serde_json::Value;
 use superstep::{
     Answers, Interrupt,
     agent::{Approval, ApprovalRequest},
@@ -18,10 +21,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::TurnArgs,
     exit::{Exit, Failure},
-    output::printable,
+    output::{printable, printable_line},
 };
 
 const SAID_NO: &str = "the user said no";
+const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
+
+/// The length of a question that is shown without `v`, in lines and in bytes.
+const MOST_LINES: usize = 60;
+const MOST_BYTES: usize = 8 << 10;
 
 /// What `resume` is told about calls that wait.
 #[derive(Args, Debug, Default)]
@@ -34,8 +42,11 @@ pub(crate) struct DecisionArgs {
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     always: Vec<String>,
     /// Do not let it run, and tell the model why.
-    #[arg(long, value_name = "[ID=]REASON")]
+    #[arg(long, value_name = "ID[=REASON]")]
     deny: Vec<String>,
+    /// Let none run that no other flag names, and tell the model why.
+    #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "")]
+    deny_all: Option<String>,
     /// Let it run with other arguments.
     #[arg(long, value_name = "ID=JSON")]
     edit: Vec<String>,
@@ -82,17 +93,73 @@ impl Waiting {
         [&self.id, &self.request.call_id, &self.interrupt].into_iter().any(|id| id == name)
     }
 
-    /// The question, and what was wrong with the answer before.
+    /// The question, its beginning if it is long, and what was wrong with the answer before.
     pub(crate) fn question(&self) -> String {
-        let problem = self.request.problem.as_ref().map(|problem| format!("\nnot possible: {problem}"));
-        printable(&format!("{}{}", self.request.question, problem.unwrap_or_default()))
+        let mut text = printable(self.first_lines());
+        let more = self.request.question.len() - self.first_lines().len();
+        if more > 0 {
+            text.push_str(&format!("\n… [{more} more bytes]"));
+        }
+        if let Some(problem) = &self.request.problem {
+            text.push_str(&format!("\nnot possible: {}", printable(problem)));
+        }
+        text
+    }
+
+    /// The part of the question that is shown first.
+    fn first_lines(&self) -> &str {
+        let question = self.request.question.as_str();
+        let lines = question.match_indices('\n').nth(MOST_LINES - 1).map_or(question.len(), |(at, _)| at);
+        &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
+    }
+
+    /// Names what [`question`](Self::question) leaves out; `None` if it shows all of the arguments.
+    pub(crate) fn hidden(&self) -> Option<String> {
+        let shown = self.first_lines();
+        let is_shown = |value: &Value| match value {
+            Value::String(text) => text.lines().all(|line| shown.contains(line)),
+            other => shown.contains(&other.to_string()),
+        };
+        let arguments = self.request.args.as_object().into_iter().flatten();
+        let hidden = arguments.filter(|(_, value)| !is_shown(value)).map(|(name, value)| match value {
+            Value::String(text) => {
+                format!("`{}` ({} characters)", printable_line(name), text.chars().count())
+            }
+            _ => format!("`{}`", printable_line(name)),
+        });
+        let cut = (shown.len() < self.request.question.len()).then(|| "the question".to_owned());
+        let hidden: Vec<_> = cut.into_iter().chain(hidden).collect();
+        (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")))
+    }
+
+    /// Everything that a decision is about: the call, the question, and the arguments as the tool will get them.
+    pub(crate) fn whole(&self) -> String {
+        let ApprovalRequest { tool, args, question, .. } = &self.request;
+        let (id, tool) = (printable_line(&self.id), printable_line(tool));
+        let mut text = format!("call `{id}` of {tool}\n");
+        let mut block = |name: &str, content: &str| {
+            text.push_str(&format!("{name}:\n"));
+            content.split('\n').for_each(|line| text.push_str(&format!("  | {}\n", printable(line))));
+        };
+        block("question", question);
+        match args.as_object() {
+            None => block("arguments", &args.to_string()),
+            Some(args) => args.iter().for_each(|(name, value)| {
+                let name = format!("argument `{}`", printable_line(name));
+                match value {
+                    Value::String(content) => block(&name, content),
+                    other => block(&name, &other.to_string()),
+                }
+            }),
+        }
+        text
     }
 }
 
 impl DecisionArgs {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { approve, always, deny, edit, respond } = self;
-        [approve, always, deny, edit, respond].into_iter().all(Vec::is_empty)
+        let Self { approve, always, deny, deny_all, edit, respond } = self;
+        deny_all.is_none() && [approve, always, deny, edit, respond].into_iter().all(Vec::is_empty)
     }
 
     /// The answers to calls that wait.
@@ -115,33 +182,47 @@ impl DecisionArgs {
             }
         }
         for given in &self.deny {
-            match given.split_once('=').filter(|(id, _)| waiting.iter().any(|call| call.is_named(id))) {
-                Some((id, reason)) => decided.one(id, Approval::Deny(reason.to_owned()))?,
-                None => decided.the_rest(Approval::Deny(given.clone()))?,
-            }
+            let (id, reason) = named(given, waiting);
+            decided.one(id, Approval::Deny(reason.unwrap_or(SAID_NO).to_owned()))?;
+        }
+        if let Some(reason) = &self.deny_all {
+            let reason = if reason.is_empty() { SAID_NO } else { reason };
+            decided.the_rest(Approval::Deny(reason.to_owned()))?;
         }
         for given in &self.edit {
-            let (id, json) = named("--edit", "JSON", given, waiting)?;
+            let (id, json) = with_value("--edit", "JSON", given, waiting)?;
             let args = serde_json::from_str(json)
                 .map_err(|error| Failure::usage(format!("the arguments for `{id}` are no JSON: {error}")))?;
             decided.one(id, Approval::Edit(args))?;
         }
         for given in &self.respond {
-            let (id, text) = named("--respond", "TEXT", given, waiting)?;
+            let (id, text) = with_value("--respond", "TEXT", given, waiting)?;
             decided.one(id, Approval::Respond(text.to_owned()))?;
         }
         decided.answers()
     }
 }
 
-fn named<'a>(
+/// Splits `ID=VALUE`. The id is that of a call that waits, if there is one, for an id may have a `=` in it.
+fn named<'a>(given: &'a str, waiting: &[Waiting]) -> (&'a str, Option<&'a str>) {
+    let ends = given.match_indices('=').map(|(at, _)| at).chain([given.len()]);
+    let id = ends.map(|end| &given[..end]).find(|id| waiting.iter().any(|call| call.is_named(id)));
+    match id {
+        Some(id) => (id, given[id.len()..].strip_prefix('=')),
+        None => given.split_once('=').map_or((given, None), |(id, value)| (id, Some(value))),
+    }
+}
+
+fn with_value<'a>(
     flag: &str,
     what: &str,
     given: &'a str,
     waiting: &[Waiting],
 ) -> Result<(&'a str, &'a str), Failure> {
-    given.split_once('=').ok_or_else(|| {
-        Failure::usage(match waiting.iter().any(|call| call.is_named(given)) {
+    let (id, value) = named(given, waiting);
+    let is_there = waiting.iter().any(|call| call.is_named(id));
+    value.map(|value| (id, value)).ok_or_else(|| {
+        Failure::usage(match is_there {
             true => format!("`{flag}` says nothing for the call `{given}`: `{flag} {given}={what}`"),
             false => format!("`{flag}` needs the call's id: `{flag} ID={given}`"),
         })
@@ -163,7 +244,8 @@ impl Decided<'_> {
             let ids: Vec<_> = self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();
             let (thread, ids) = (self.thread, ids.join(", "));
             return Err(Failure::usage(format!(
-                "no call `{id}` waits on thread `{thread}`; there are: {ids}"
+                "no call `{id}` waits on thread `{thread}`; there are: {ids}; for all of them: `--approve`, `--always` or \
+                 `--deny-all REASON`"
             )));
         };
         match self.by_interrupt.insert(&call.interrupt, approval) {
@@ -220,9 +302,9 @@ impl Approve {
                 Self::Later => return None,
                 Self::All => Approval::Approve,
                 Self::Ask => {
-                    let question = call.question();
+                    let call = call.clone();
                     let asked = tokio::task::spawn_blocking(move || {
-                        ask_approval(&question, &mut io::stdin().lock(), &mut anstream::stderr())
+                        ask_approval(&call, page, &mut io::stdin().lock(), &mut anstream::stderr())
                     });
                     tokio::select! {
                         // What is read from the terminal then is read by nobody; the program ends.
@@ -238,21 +320,29 @@ impl Approve {
 }
 
 /// Asks until the answer is a decision; `None` at the end of the input.
+///
+/// `view` shows everything that the decision is about.
 fn ask_approval(
-    about: &str,
+    call: &Waiting,
+    view: impl Fn(&str) -> io::Result<()>,
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> io::Result<Option<Approval>> {
-    writeln!(output, "{about}")?;
+    writeln!(output, "{}", call.question())?;
+    if let Some(hidden) = call.hidden() {
+        writeln!(output, "[{hidden}; `v` shows all of it]")?;
+    }
     loop {
-        let Some(answer) =
-            answer("Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT:", input, output)?
-        else {
+        let Some(answer) = answer(ALLOW, input, output)? else {
             return Ok(None);
         };
         let (word, rest) = answer.split_once(char::is_whitespace).unwrap_or((&answer, ""));
         let rest = rest.trim();
         return Ok(Some(match (word.to_lowercase().as_str(), rest) {
+            ("v" | "view", "") => {
+                view(&call.whole())?;
+                continue;
+            }
             ("y" | "yes", "") => Approval::Approve,
             ("a" | "always", "") => Approval::Always,
             ("n" | "no", "") => Approval::Deny(SAID_NO.to_owned()),
@@ -268,6 +358,25 @@ fn ask_approval(
             _ => continue,
         }));
     }
+}
+
+/// Shows a text on the terminal through the user's pager, or at once if that cannot be started.
+fn page(text: &str) -> io::Result<()> {
+    let pager = env::var("PAGER").ok().filter(|pager| !pager.trim().is_empty());
+    let mut command = Command::new("sh");
+    command.args(["-c", pager.as_deref().unwrap_or("less")]).stdin(Stdio::piped());
+    // Stdout may be a file or a pipe; who is asked looks at stderr.
+    #[cfg(unix)]
+    command.stdout(std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?);
+    let shown = command.spawn().and_then(|mut pager| {
+        // A pager that was left before its end has read less than all.
+        let _ = pager.stdin.take().map(|mut input| input.write_all(text.as_bytes()));
+        pager.wait()
+    });
+    if shown.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    write!(anstream::stderr(), "{text}")
 }
 
 /// Asks whether something is to be done that cannot be undone. Where nobody can be asked, the command line has said it.
@@ -305,6 +414,8 @@ fn answer(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -319,8 +430,8 @@ mod tests {
     #[test]
     fn a_decision_is_a_word_and_what_belongs_to_it() {
         let decided = |typed: &str| {
-            let mut output = Vec::new();
-            let approval = ask_approval("run:\nls", &mut typed.as_bytes(), &mut output).unwrap();
+            let (mut output, call) = (Vec::new(), &waiting(&["c1"])[0]);
+            let approval = ask_approval(call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();
             (approval, String::from_utf8(output).unwrap().matches("Allow this?").count())
         };
         for (typed, approval) in [
@@ -333,7 +444,51 @@ mod tests {
         ] {
             assert_eq!(decided(typed), (Some(approval), 1), "{typed}");
         }
-        assert_eq!(decided("what\ny maybe\nr\ne {\n"), (None, 5));
+        assert_eq!(decided("what\ny maybe\nr\nv\ne {\n"), (None, 6));
+    }
+
+    fn asking(question: &str, args: Value) -> Waiting {
+        let (call_id, tool) = ("c\u{202e}1".to_owned(), "write\nfile".to_owned());
+        let request = ApprovalRequest {
+            call_id: call_id.clone(),
+            tool,
+            args,
+            question: question.to_owned(),
+            problem: None,
+        };
+        Waiting { interrupt: "i".to_owned(), id: call_id, request }
+    }
+
+    #[test]
+    fn what_the_question_leaves_out_is_named() {
+        for (question, args, hidden) in [
+            ("edit a\n-b\n+c", json!({"path": "a", "old": "b", "new": "c"}), None),
+            ("go", json!({"to": "x\n", "n": 5}), Some("not shown in full: `n`, `to` (2 characters)")),
+            ("go 5", json!({"n": 5, "to": ""}), None),
+            (&"x\n".repeat(100), json!({}), Some("not shown in full: the question")),
+            (&"é".repeat(9_000), json!({}), Some("not shown in full: the question")),
+        ] {
+            assert_eq!(asking(question, args).hidden().as_deref(), hidden, "{question}");
+        }
+        let long = asking(&"x\n".repeat(100), json!({})).question();
+        assert_eq!((long.lines().count(), long.ends_with("\n… [81 more bytes]")), (61, true), "{long}");
+    }
+
+    #[test]
+    fn all_of_what_is_approved_can_be_seen() {
+        let hidden = "ok\u{1b}[8m; rm -rf ~\u{2028}\n| fake\u{e0041}";
+        let call = asking("Run it?", json!({"command": hidden, "n": 1}));
+        let seen = RefCell::new(String::new());
+        let view = |text: &str| -> io::Result<()> {
+            seen.borrow_mut().push_str(text);
+            Ok(())
+        };
+        ask_approval(&call, view, &mut "v\ny\n".as_bytes(), &mut Vec::new()).unwrap();
+        assert_eq!(
+            *seen.borrow(),
+            "call `c\\u{202e}1` of write\\nfile\nquestion:\n  | Run it?\nargument `command`:\n  \
+             | ok\\u{1b}[8m; rm -rf ~\\u{2028}\n  | | fake\\u{e0041}\nargument `n`:\n  | 1\n"
+        );
     }
 
     fn waiting(ids: &[&str]) -> Vec<Waiting> {
@@ -370,8 +525,16 @@ mod tests {
         assert_eq!(answers(&["--approve"], &two), to(&[("c1", json!("approve")), ("c2", json!("approve"))]));
         assert_eq!(answers(&["--approve", "c2"], &two), to(&[("c2", json!("approve"))]));
         assert_eq!(
-            answers(&["--deny", "a=b", "--always", "tools:4.0:c2"], &two),
+            answers(&["--deny-all", "a=b", "--always", "tools:4.0:c2"], &two),
             to(&[("c1", json!({"deny": "a=b"})), ("c2", json!("always"))])
+        );
+        assert_eq!(
+            answers(&["--deny", "c=1=no", "--deny", "c2", "--deny-all"], &["c=1", "c2", "c3"]),
+            to(&[
+                ("c=1", json!({"deny": "no"})),
+                ("c2", json!({"deny": SAID_NO})),
+                ("c3", json!({"deny": SAID_NO}))
+            ])
         );
         assert_eq!(
             answers(&["--respond", "c2=x=y", "--deny", "c1=no"], &two),
@@ -382,11 +545,15 @@ mod tests {
 
     #[test]
     fn decisions_that_make_no_sense_are_refused() {
+        let no_call = "no call `c9` waits on thread `t`; there are: `c1`; for all of them: `--approve`, `--always` or \
+                       `--deny-all REASON`";
         for (flags, wrong) in [
-            (&["--approve", "c9"][..], "no call `c9` waits on thread `t`; there are: `c1`"),
+            (&["--approve", "c9"][..], no_call),
+            (&["--deny", "c9=no"], no_call),
+            (&["--deny", "c9"], no_call),
             (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
             (
-                &["--approve", "--deny", "no"],
+                &["--approve", "--deny-all", "no"],
                 "only one decision can be without an id, for all that no other names",
             ),
             (&["--approve", "c1", "--always"], "every call is named, so no decision is left without an id"),

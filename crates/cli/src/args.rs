@@ -6,7 +6,10 @@ use clap::{
     Args, Parser, Subcommand, ValueEnum,
     builder::{NonEmptyStringValueParser, PossibleValuesParser},
 };
-use superstep::{agent::PRESETS, llm::ApiKey};
+use superstep::{
+    agent::{PRESETS, is_printable},
+    llm::ApiKey,
+};
 
 use crate::{
     approve::DecisionArgs,
@@ -510,6 +513,9 @@ fn thread_name(name: &str) -> Result<String, String> {
 fn new_thread_name(name: &str) -> Result<String, String> {
     if name.starts_with('-') {
         return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
+    }
+    if name.chars().any(|c| !is_printable(c)) {
+        return Err("a thread's name has no characters that cannot be seen".to_owned());
     }
     thread_name(name)
 }

@@ -15,7 +15,7 @@ use crate::{
     exit::{Exit, Failure},
     memory::Memory,
     model::OFFLINE,
-    output::{Output, printable},
+    output::{Output, printable_line},
     place::Place,
     run::{Basis, Purpose, exit_of},
     settings::{self, Chosen},
@@ -149,7 +149,7 @@ fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, 
         line["user"] = user.into();
         print(&lines([line]))?;
     }
-    let name = printable(user);
+    let name = printable_line(user);
     let text = match dreamt {
         Dreamt::NotDue { waiting: 0 } => format!("nothing new was said by `{name}`"),
         Dreamt::NotDue { waiting } => {
@@ -165,18 +165,18 @@ fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, 
 
 /// What is said of a dream, or why it was in vain.
 fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
-    let (name, turns) = (printable(user), turns(dream.turns));
+    let (name, turns) = (printable_line(user), turns(dream.turns));
     let wait = format!("{} for another dream", waits(user, dream.turns));
     match dream.outcome {
         Some(AgentOutcome::Completed) if !dream.settled => {
-            let reply = printable(dream.reply.trim());
+            let reply = dream.reply.trim();
             Err(Failure::new(
                 Exit::Failed,
                 format!("the dream gave up after a call that failed: {reply}\n{wait}"),
             ))
         }
         Some(AgentOutcome::Completed) => {
-            let reply = printable(dream.reply.trim());
+            let reply = dream.reply.trim();
             Ok(format!("dreamt of {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
         }
         Some(AgentOutcome::LlmError) => {
@@ -202,7 +202,7 @@ fn turns(number: usize) -> String {
 
 fn waits(user: &str, number: usize) -> String {
     let wait = if number == 1 { "waits" } else { "wait" };
-    format!("{} of `{}` {wait}", turns(number), printable(user))
+    format!("{} of `{}` {wait}", turns(number), printable_line(user))
 }
 
 pub(crate) fn failed(error: DreamError) -> Failure {

@@ -9,6 +9,8 @@ use std::{
 
 use superstep::{CheckpointError, RunError, chain};
 
+use crate::output::printable;
+
 /// The exit codes. A promise: they are listed in `docs/cli.md` and in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -65,7 +67,7 @@ impl Failure {
     /// Tells it on stderr.
     pub(crate) fn report(self) -> Exit {
         let style = anstyle::AnsiColor::Red.on_default().bold();
-        let text = crate::output::printable(&self.message);
+        let text = printable(&self.message);
         // If stderr is gone too, the exit code has to do.
         let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {text}");
         self.exit
@@ -108,7 +110,7 @@ pub(crate) fn unwritten(error: &io::Error) -> Option<Failure> {
 pub(crate) fn guard(program: impl FnOnce() -> Exit) -> Exit {
     // Tasks that panic are caught and reported by the run; this says where it was.
     panic::set_hook(Box::new(|panic| {
-        let text = panic.payload_as_str().unwrap_or("without a message");
+        let text = printable(panic.payload_as_str().unwrap_or("without a message"));
         let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
         let place = place.unwrap_or_default();
         let _ = writeln!(anstream::stderr(), "internal error: {text}{place}; please report this");

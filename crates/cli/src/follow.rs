@@ -1,6 +1,6 @@
 //! Following a run to its end: what it tells, what it asks, and how to go on.
 
-use std::io::{self, Write};
+use std::io;
 
 use futures::StreamExt;
 use superstep::{
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::{
     approve::{Approve, Waiting},
     exit::{self, Exit, Failure},
-    output::{End, Output, printable},
+    output::{End, Output, printable_line, tell},
     run::{Setup, streaming},
     signals,
 };
@@ -100,7 +100,6 @@ impl Setup<'_> {
     ) -> Result<Exit, Failure> {
         let resume = format!("resume with: {}", self.command("resume", &[self.thread().as_str()]));
         // Some of it is said even to those who want to hear nothing but the reply.
-        let say = |text: &str| drop(writeln!(anstream::stderr(), "{text}"));
         match (end.outcome, &written) {
             (AgentOutcome::LlmError, Ok(())) => {
                 let error = &end.state.error;
@@ -110,8 +109,8 @@ impl Setup<'_> {
                     format!("the model could not be asked: {error}\n{resume}"),
                 ));
             }
-            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => say(&format!("interrupted; {resume}")),
-            (AgentOutcome::AwaitingApproval, _) => say(&self.waits(waiting)),
+            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => tell(&format!("interrupted; {resume}")),
+            (AgentOutcome::AwaitingApproval, _) => tell(&self.waits(waiting)),
             (outcome, Ok(())) => {
                 let more = self.command("run", &["--thread", self.thread().as_str()]);
                 if self.has_schema() && end.state.output.is_none() {
@@ -147,15 +146,17 @@ impl Setup<'_> {
     fn waits(&self, waiting: &[Waiting]) -> String {
         let mut text = String::new();
         for call in waiting {
-            let (id, question) = (printable(&call.id), call.question().replace('\n', "\n    "));
-            text.push_str(&format!(
-                "call `{id}` of {} waits:\n    {question}\n",
-                printable(&call.request.tool)
-            ));
+            let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
+            let question = call.question().replace('\n', "\n    ");
+            text.push_str(&format!("call `{id}` of {tool} waits:\n    {question}\n"));
+            if let Some(hidden) = call.hidden() {
+                let state = self.place.command("state", &[self.thread().as_str()]);
+                text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
+            }
         }
         let approve = self.command("resume", &[self.thread().as_str(), "--approve"]);
         text + &format!(
-            "decide with: {approve}\nor with --deny REASON, --always, --edit ID=JSON, --respond ID=TEXT"
+            "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT"
         )
     }
 

@@ -8,7 +8,7 @@ use crate::{
     args::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
     exit::{Exit, Failure},
     model::Remembered,
-    output::printable,
+    output::printable_line,
     place::Place,
     results, revert,
     show::{graph, lines, print},
@@ -116,6 +116,6 @@ fn allowed(what: &str, yes: bool) -> Result<bool, Failure> {
 }
 
 fn listed(threads: &[&str]) -> String {
-    let names: Vec<_> = threads.iter().map(|thread| format!("`{}`", printable(thread))).collect();
+    let names: Vec<_> = threads.iter().map(|thread| format!("`{}`", printable_line(thread))).collect();
     format!("thread{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", "))
 }

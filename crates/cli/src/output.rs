@@ -5,15 +5,21 @@
 mod human;
 mod json;
 
-use std::{io, time::Duration};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
+use anstyle::Style;
+use serde::Serialize;
 use serde_json::Value;
 use superstep::{
     NodeName,
-    agent::{AgentOutcome, AgentState, Metadata},
+    agent::{AgentOutcome, AgentState, Metadata, is_printable},
 };
 
 pub(crate) use self::{human::Human, json::Json};
+pub(crate) use superstep::agent::{printable, printable_line};
 
 /// Takes what happens in a run, in order. An error means that stdout cannot be written.
 pub(crate) trait Output {
@@ -54,23 +60,35 @@ impl End<'_> {
     }
 }
 
-/// Text that a terminal only shows: control characters of models, tools and files are written out, so that they cannot
-/// move the cursor or worse.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && !['\n', '\t'].contains(&c) {
-            shown.extend(c.escape_default());
+/// Serializes a value on one line, in which every character that is not printable is a JSON escape: the line means the same, and is
+/// harmless on a terminal.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if is_printable(c) {
+            line.push(c);
         } else {
-            shown.push(c);
+            line.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
         }
     }
-    shown
+    line.push('\n');
+    Ok(line)
+}
+
+/// Writes a line for people to stderr, escaped. A closed stderr is not a failure.
+pub(crate) fn tell(text: &str) {
+    tell_in(Style::new(), text);
+}
+
+/// Writes as [`tell`] does, in a style that only a terminal sees.
+fn tell_in(style: Style, text: &str) {
+    let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
 }
 
 /// The beginning of a text, on one line.
 pub(crate) fn brief(text: &str, most: usize) -> String {
-    let line = printable(text.lines().next().unwrap_or_default());
+    let line = printable_line(text.lines().next().unwrap_or_default());
     let cut: String = line.chars().take(most).collect();
     if cut.len() < line.len() || text.lines().nth(1).is_some() { format!("{cut}…") } else { cut }
 }
@@ -80,8 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_written_out() {
-        assert_eq!(printable("a\u{1b}[2Jb\r\n\tc"), "a\\u{1b}[2Jb\\r\n\tc");
+    fn json_lines_mean_the_same_and_show_what_is_hidden() {
+        let hidden = "a\u{1b}\u{9b}2J\u{202e}\u{2028}\u{e0041}\u{200b}é";
+        let line = json_line(&hidden).unwrap();
+        assert_eq!(line, "\"a\\u001b\\u009b2J\\u202e\\u2028\\udb40\\udc41\\u200bé\"\n");
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), hidden);
     }
 
     #[test]

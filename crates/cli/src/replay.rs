@@ -1,14 +1,12 @@
 //! `superstep replay`: a thread once more on what is recorded of it.
 
-use std::io::Write;
-
 use serde_json::json;
 use superstep::{CheckpointId, Checkpointer, History, Replay, ReplayError, Replayed, Source, ThreadId};
 
 use crate::{
     args::{ReplayArgs, TurnArgs},
     exit::{Exit, Failure},
-    output::printable,
+    output::tell,
     place::Place,
     run::{Purpose, Setup},
     show::print,
@@ -67,7 +65,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         print(&format!("{line}\n"))?;
     } else {
         let fork = replayed.fork.map(|fork| format!("the fork begins at checkpoint {fork}\n"));
-        print(&format!("{}\n{}", printable(&replayed.to_string()), fork.unwrap_or_default()))?;
+        print(&format!("{}\n{}", replayed, fork.unwrap_or_default()))?;
     }
     if let Some(divergence) = &replayed.divergence {
         let TurnArgs { preset, config, mode, max_steps, tools, .. } = &turn;
@@ -80,7 +78,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
                 "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
                  turns since with: {again}"
             );
-            drop(writeln!(anstream::stderr(), "{}", printable(&hint)));
+            tell(&hint);
         }
         return Ok(Exit::Diverged);
     }

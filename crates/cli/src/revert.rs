@@ -19,7 +19,7 @@ use crate::{
     args::RevertArgs,
     exit::{Exit, Failure},
     model::Remembered,
-    output::printable,
+    output::printable_line,
     place::Place,
     show::{graph, lines, print},
 };
@@ -89,7 +89,7 @@ pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {
                 FileChangeKind::Changed => "changed",
                 FileChangeKind::Removed => "removed",
             };
-            format!("{kind} {}", printable(&change.path).replace('\n', "\\n"))
+            format!("{kind} {}", printable_line(&change.path))
         })
         .collect();
     if changes.more > 0 {
@@ -107,7 +107,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let cwd = place.cwd_of(&Remembered::load(&*store, &thread).await?)?;
     let graph = graph()?.with_checkpointer(store.clone());
     let to = CheckpointId(args.to);
-    let asked = format!("put the files of thread `{}` back to checkpoint {to}", printable(name));
+    let asked = format!("put the files of thread `{}` back to checkpoint {to}", printable_line(name));
     let sure = confirm(&format!("This will {asked}."), args.yes);
     if !sure.map_err(|cause| {
         Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))

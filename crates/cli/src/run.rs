@@ -1,7 +1,7 @@
 //! `superstep run` and `superstep resume`.
 
 use std::{
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -25,7 +25,7 @@ use crate::{
     mcp,
     memory::Memory,
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
-    output::{Human, Json, Output},
+    output::{Human, Json, Output, tell},
     place::Place,
     profile::Profiles,
     results, revert,
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     if is_unread && is_piped() {
         // Also to those who want to hear nothing but the reply: it may be one to half a question.
         let what = "what is piped in is not read; to put it under the prompt, write `-` behind that";
-        let _ = writeln!(anstream::stderr(), "{what}");
+        tell(what);
     }
     let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
     setup.close(exit).await

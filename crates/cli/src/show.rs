@@ -23,7 +23,7 @@ use crate::{
     memory::{self, Memory},
     model::Remembered,
     offline::Offline,
-    output::{brief, printable},
+    output::{brief, json_line, printable, printable_line},
     place::Place,
     revert, settings,
     threads::Standing,
@@ -162,7 +162,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     let state = &snapshot.values;
     let mut text = format!(
         "thread      {}\ncheckpoint  {} of superstep {}, {}\nstatus      {}\n",
-        printable(thread.as_str()),
+        printable_line(thread.as_str()),
         meta.id,
         meta.control.step,
         time(meta.created_ms),
@@ -174,16 +174,17 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     text.push_str(&format!("steps       {} of {}\n", state.current_step, state.max_steps));
     for task in &snapshot.tasks {
         if let Some(error) = &task.error {
-            text.push_str(&format!("error       {}: {}\n", task.node, printable(error)));
+            text.push_str(&format!("error       {}: {error}\n", printable_line(task.node.as_str())));
         }
     }
     let waiting = Waiting::of(snapshot.tasks.iter().flat_map(|task| &task.interrupts)).unwrap_or_default();
     for call in waiting {
-        let (id, tool) = (printable(&call.id), printable(&call.request.tool));
+        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
         text.push_str(&format!("waits       call `{id}` of {tool}: {}\n", brief(&call.request.question, 80)));
+        call.whole().lines().for_each(|line| text.push_str(&format!("            {line}\n")));
     }
     if let Some(list) = to_do(state) {
-        let lines: Vec<_> = list.lines().map(printable).collect();
+        let lines: Vec<_> = list.lines().collect();
         text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
     }
     let files = state.files.iter().flat_map(revert::listed).collect::<Vec<_>>();
@@ -198,14 +199,14 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
             Role::Assistant => "assistant",
             Role::Tool => "tool",
         };
-        let content = printable(&message.content);
+        let content = message.content.as_str();
         match message.role {
-            Role::Tool => text.push_str(&format!("\n{who}: {}\n", brief(&content, 100))),
+            Role::Tool => text.push_str(&format!("\n{who}: {}\n", brief(content, 100))),
             _ if content.is_empty() => text.push_str(&format!("\n{who}:\n")),
             _ => text.push_str(&format!("\n{who}: {content}\n")),
         }
         for call in &message.tool_calls {
-            text.push_str(&format!("  → {} {}\n", printable(&call.name), brief(&call.arguments, 100)));
+            text.push_str(&format!("  → {} {}\n", printable_line(&call.name), brief(&call.arguments, 100)));
         }
     }
     text
@@ -235,7 +236,7 @@ fn next(nodes: &[NodeName]) -> String {
     if nodes.is_empty() {
         return "-".to_owned();
     }
-    nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+    nodes.iter().map(|node| printable_line(node.as_str())).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn time(ms: i64) -> String {
@@ -244,14 +245,14 @@ pub(crate) fn time(ms: i64) -> String {
 }
 
 pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
-    let line = |item| serde_json::to_string(&item).expect("what is shown has a JSON form") + "\n";
+    let line = |item| json_line(&item).expect("what is shown has a JSON form");
     items.into_iter().map(line).collect()
 }
 
-/// Writes to stdout. That nobody reads it any more is no failure.
+/// Writes to stdout, escaped: names and texts in it are from models, files and databases. A closed stdout is not a failure.
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 fn written(result: io::Result<()>) -> Result<Exit, Failure> {

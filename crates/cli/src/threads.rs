@@ -11,7 +11,7 @@ use superstep::{
 use crate::{
     args::ThreadsArgs,
     exit::{Exit, Failure},
-    output::printable,
+    output::printable_line,
     place::Place,
     show::{graph, lines, new_table, print, time},
 };
@@ -41,7 +41,7 @@ impl Standing {
         match self.outcome {
             _ if !self.waits.is_empty() => "waits for a decision".to_owned(),
             _ if !self.next.is_empty() => {
-                let next: Vec<_> = self.next.iter().map(NodeName::as_str).collect();
+                let next: Vec<_> = self.next.iter().map(|node| printable_line(node.as_str())).collect();
                 format!("stopped before {}", next.join(", "))
             }
             Some(AgentOutcome::Cancelled) => "cancelled".to_owned(),
@@ -92,7 +92,7 @@ pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
     let mut table = new_table(&["THREAD", "CHECKPOINT", "UPDATED", "STATUS"]);
     for Listed { thread, head, standing } in &threads {
         table.add_row([
-            printable(thread.as_str()),
+            printable_line(thread.as_str()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
             standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), Standing::status),

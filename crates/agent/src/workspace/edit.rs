@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     change, check_stop, grouped,
     journal::EditJournal,
-    question::{changes, safe},
+    question::changes,
     read::{binary, is_binary},
     root::{Found, Workspace},
     store::{NOTED_PREFIX, Next, replace},
 };
-use crate::locks::keep_names;
+use crate::{locks::keep_names, printable_line};
 
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Beyond this many places, their number does not matter any more.
@@ -264,7 +264,7 @@ pub(super) fn lines(count: usize) -> String {
 
 /// What a person is asked: the lines that go and the lines that come.
 fn preview(args: &EditFile) -> String {
-    let mut text = vec![format!("edit {}", safe(&args.path))];
+    let mut text = vec![format!("edit {}", printable_line(&args.path))];
     text.extend(changes(&args.old, &args.new));
     text.join("\n")
 }

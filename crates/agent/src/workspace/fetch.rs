@@ -10,10 +10,8 @@ use superstep_llm::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    REPEATABLE, cancelled, crashed, cut, grouped, html, question::harmless, reach::Reach, read::is_binary,
-    stop_signal,
-};
+use super::{REPEATABLE, cancelled, crashed, cut, grouped, html, reach::Reach, read::is_binary, stop_signal};
+use crate::printable_line;
 
 const MAX_URL_BYTES: usize = 2_000;
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -67,7 +65,7 @@ impl Tool for Fetch {
             Some(Reach::Machine) => ", which is on this machine",
             Some(_) => ", which is in a private network",
         };
-        Some(format!("fetch {}{place}", harmless(target.url.as_str())))
+        Some(format!("fetch {}{place}", printable_line(target.url.as_str())))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
@@ -174,10 +172,10 @@ async fn fetch(mut target: Target, cx: ToolCx) -> Result<String, ToolError> {
         let Some(location) = location else { return read(target.url, response, cx).await };
         let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
         target = target.redirected(&location).map_err(|why| {
-            let from = harmless(target.url.as_str());
+            let from = printable_line(target.url.as_str());
             ToolError::Denied(format!(
                 "`{from}` redirects to `{}`, which {why}",
-                harmless(cut(&location, 300))
+                printable_line(cut(&location, 300))
             ))
         })?;
     }
@@ -268,11 +266,11 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     if !matches!(encoding.as_str(), "" | "identity") {
         return Err(ToolError::Failed(format!(
             "the server compressed its answer (`{}`)",
-            harmless(&encoding)
+            printable_line(&encoding)
         )));
     }
     let Some(kind) = kind.filter(|_| !is_binary(&body)) else {
-        let what = if kind.is_none() { harmless(&content_type) } else { "binary".to_owned() };
+        let what = if kind.is_none() { printable_line(&content_type) } else { "binary".to_owned() };
         return Err(ToolError::Failed(format!("the address has no text: it is {what}")));
     };
     let read = body.len() as u64;

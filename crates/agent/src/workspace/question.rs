@@ -1,6 +1,7 @@
 //! What a person is asked before something is changed.
 
 use super::cut;
+use crate::printable;
 
 /// Lines of each side that are shown.
 const SIDE_LINES: usize = 20;
@@ -19,7 +20,7 @@ pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
         if changed == [""] && side.len() == 1 {
             continue;
         }
-        text.extend(changed.iter().take(SIDE_LINES).map(|line| format!("{sign}{}", safe(line))));
+        text.extend(changed.iter().take(SIDE_LINES).map(|line| format!("{sign}{}", shown_line(line))));
         if changed.len() > SIDE_LINES {
             text.push(format!("{sign}… [{} more lines]", changed.len() - SIDE_LINES));
         }
@@ -27,26 +28,12 @@ pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
     text
 }
 
-/// A line that can do nothing but be read, and a long one is cut.
-pub(super) fn safe(line: &str) -> String {
+/// Escapes a line, and cuts a long one.
+fn shown_line(line: &str) -> String {
     let start = cut(line, LINE_BYTES);
-    let mut text = harmless(start);
+    let mut text = printable(start);
     if start.len() < line.len() {
         text.push_str(&format!("… [{} more bytes]", line.len() - start.len()));
     }
     text
-}
-
-/// Text that can do nothing but be read: control characters and those that turn the writing direction are written out.
-pub(super) fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if (c.is_control() && !['\t', '\n'].contains(&c)) || turns {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }

@@ -15,9 +15,9 @@ use tokio::{
 use super::{
     cancelled,
     ends::{Ends, Whole},
-    question::harmless,
     root::Workspace,
 };
+use crate::{printable, printable_line};
 
 /// A person has to read it before it runs.
 const MAX_COMMAND_BYTES: usize = 4 << 10;
@@ -101,8 +101,8 @@ impl Tool for Run {
 
     fn approval(&self, args: &Value) -> Option<String> {
         let args = Shell::parse(args).ok()?;
-        let place = args.cwd.map(|cwd| format!(" in {}", harmless(&cwd))).unwrap_or_default();
-        Some(format!("run{place}:\n{}", harmless(&args.command)))
+        let place = args.cwd.map(|cwd| format!(" in {}", printable_line(&cwd))).unwrap_or_default();
+        Some(format!("run{place}:\n{}", printable(&args.command)))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

@@ -12,10 +12,11 @@ use super::{
     change, check_stop,
     edit::{MAX_FILE_BYTES, lines, load},
     grouped,
-    question::{changes, safe},
+    question::changes,
     root::Workspace,
     store::{create, replace},
 };
+use crate::printable_line;
 
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,7 +81,7 @@ impl Tool for Write {
             }
             Ok((_, false)) | Err(_) => (String::new(), "make"),
         };
-        let mut text = vec![format!("{verb} {}, {}", safe(&path), lines(content.lines().count()))];
+        let mut text = vec![format!("{verb} {}, {}", printable_line(&path), lines(content.lines().count()))];
         text.extend(changes(&old, &content));
         Some(text.join("\n"))
     }

@@ -16,7 +16,7 @@ use superstep::{
 };
 use tokio::time::Instant;
 
-use super::{End, Output, brief, printable};
+use super::{End, Output, brief, printable, tell_in};
 use crate::revert::listed;
 
 const DIM: Style = Style::new().dimmed();
@@ -91,7 +91,7 @@ impl<W: Write> Human<W> {
     fn tell(&mut self, style: Style, text: &str) {
         self.stop_waiting();
         if !self.quiet {
-            let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
+            tell_in(style, text);
         }
     }
 

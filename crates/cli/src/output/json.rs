@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep::{NodeName, agent::Metadata};
 
-use super::{End, Output, printable};
+use super::{End, Output, json_line, tell};
 
 /// Writes events to `out`, everything else to stderr. The form of its lines is a promise, see `docs/cli.md`.
 pub(crate) struct Json<W> {
@@ -48,8 +48,7 @@ impl<W: Write> Json<W> {
     }
 
     fn line(&mut self, event: &str, data: impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, &Line { event, data })?;
-        self.out.write_all(b"\n")?;
+        self.out.write_all(json_line(&Line { event, data })?.as_bytes())?;
         self.out.flush()
     }
 }
@@ -68,7 +67,7 @@ impl<W: Write> Output for Json<W> {
     }
 
     fn note(&mut self, text: &str) {
-        let _ = writeln!(anstream::stderr(), "{}", printable(text));
+        tell(text);
     }
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {

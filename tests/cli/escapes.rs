@@ -1,0 +1,99 @@
+//! What a terminal is shown of models, tools, files and databases.
+
+use std::sync::Arc;
+
+use superstep::{
+    RunConfig,
+    agent::{AgentState, is_printable},
+    checkpoint::SqliteCheckpointer,
+    prelude::*,
+};
+use superstep_testing::script::{call, txt};
+
+use crate::support::{Place, Ran, serve};
+
+/// Moves the cursor, turns the direction, separates lines, and hides: each in another way.
+const HOSTILE: &str =
+    "a\u{1b}[2J\u{9b}1A\u{202e}b\u{2066}\u{2028}c\u{2029}\u{200b}d\u{e0041}\u{feff}e\rf\u{ad}";
+
+/// The same without control characters, which a graph refuses in names.
+const NAME: &str = "a\u{202e}b\u{2066}\u{2028}c\u{2029}\u{200b}d\u{e0041}";
+
+fn only_prints(text: &str) {
+    let hidden: Vec<_> = text.chars().filter(|c| !is_printable(*c)).collect();
+    assert!(hidden.is_empty(), "{hidden:?} in {text}");
+}
+
+fn shows_nothing_hidden(ran: &Ran) {
+    only_prints(&ran.stdout);
+    only_prints(&ran.stderr);
+}
+
+/// Makes a thread with a graph of its own, as somebody else's program would.
+async fn stored(place: &Place, thread: &str, node: &str) {
+    std::fs::create_dir_all(place.database().parent().unwrap()).unwrap();
+    let mut graph = StateGraph::<AgentState>::new(NAME);
+    let node = graph.add_node(node, async |_: AgentState, _: Cx| AgentState::update().final_reply(HOSTILE));
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    graph.stop_before(node);
+    let graph = graph
+        .compile()
+        .unwrap()
+        .with_checkpointer(Arc::new(SqliteCheckpointer::open(place.database()).unwrap()));
+    let input = AgentState::update().final_reply(HOSTILE).user_id(HOSTILE);
+    graph.invoke(input, RunConfig::thread(thread)).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_and_texts_of_a_database_are_escaped() {
+    let place = Place::new();
+    let lines = format!("{HOSTILE}\nt-fake  7  now  finished");
+    stored(&place, &lines, NAME).await;
+    stored(&place, "t", NAME).await;
+    for args in [
+        &["threads"][..],
+        &["threads", "--json"],
+        &["state", "t"],
+        &["state", "t", "--json"],
+        &["history", "t"],
+        &["history", "t", "--json"],
+        &["draw", "--thread", "t"],
+        &["replay", "t"],
+        &["resume", "t"],
+        &["run", "x", "--thread", "t", "--model", "offline"],
+        &["delete", "t", "--yes"],
+    ] {
+        let ran = place.run(args).await;
+        assert!(ran.code.is_some_and(|code| code != 70), "{ran:?}");
+        shows_nothing_hidden(&ran);
+    }
+    let listed = place.run(&["threads"]).await.ok().stdout;
+    assert!(!listed.lines().any(|line| line.starts_with("t-fake")), "{listed}");
+    let named = place.run(&["run", "x", "--thread", HOSTILE]).await;
+    assert_eq!(named.code, Some(2), "{named:?}");
+}
+
+#[tokio::test]
+async fn what_models_tools_and_files_say_is_escaped() {
+    let place = Place::new();
+    place.file("notes.txt", HOSTILE);
+    let args = serde_json::json!({"path": HOSTILE, "content": HOSTILE}).to_string();
+    let server = serve([
+        call(HOSTILE, HOSTILE, "{}"),
+        call("c1", "read_file", r#"{"path":"notes.txt"}"#),
+        call("c2", "write_file", &args),
+        txt(HOSTILE),
+    ])
+    .await;
+    let url = server.base_url();
+    let model = ["--base-url", &url, "--model", "m"];
+    let waits = place.run(&[&["run", "go", "--thread", "t"][..], &model].concat()).await;
+    assert_eq!(waits.code, Some(6), "{waits:?}");
+    only_prints(&waits.stderr);
+    shows_nothing_hidden(&place.run(&["state", "t"]).await.ok());
+    let json = place.run(&["resume", "t", "--approve", "--json"]).await.ok();
+    shows_nothing_hidden(&json);
+    assert_eq!(json.lines().last().unwrap()["data"]["final_reply"], HOSTILE, "it means the same");
+    shows_nothing_hidden(&place.run(&["state", "t"]).await.ok());
+}
