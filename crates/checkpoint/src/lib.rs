@@ -4,6 +4,7 @@
 
 mod database;
 mod error;
+mod foreign;
 mod locks;
 mod open;
 mod read;

@@ -9,7 +9,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use superstep_graph::CheckpointError;
 
-use crate::{SqliteOptions, database::Place, error};
+use crate::{SqliteOptions, database::Place, error, foreign};
 
 /// The tables of a database, as SQL.
 ///
@@ -80,6 +80,7 @@ pub(crate) fn for_reading(
 /// Makes a database that no one else sees.
 pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
     Connection::open_in_memory()
+        .and_then(|connection| foreign::distrust(&connection).map(|()| connection))
         .and_then(|connection| make_tables(&connection).map(|()| connection))
         .map_err(|cause| error::database(&Place::Memory, "make the tables", cause))
 }
@@ -132,6 +133,7 @@ fn connect(
     let place = Place::File(file.clone());
     let connection = Connection::open_with_flags(&file, flags)
         .and_then(|connection| connection.busy_timeout(options.busy_timeout).map(|()| connection))
+        .and_then(|connection| foreign::distrust(&connection).map(|()| connection))
         .map_err(|cause| error::opening(&place, cause))?;
     Ok((connection, file))
 }
@@ -154,7 +156,7 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
     );
     match look.map_err(|cause| error::opening(&place, cause))? {
         (0, 0, 0) => Ok(Content::Nothing),
-        (APPLICATION, VERSION, _) => Ok(Content::Tables),
+        (APPLICATION, VERSION, _) => foreign::check(connection, file).map(|()| Content::Tables),
         (APPLICATION, newer, _) if newer > VERSION => Err(error::not_ours(
             file,
             format!(

@@ -26,6 +26,7 @@ use crate::{
 };
 use items::Items;
 
+pub(crate) use tables::SCHEMAS;
 pub use tables::STORE_SCHEMA;
 
 /// How many operations, and how many bytes of values in them, are done at once by whoever asks.

@@ -129,8 +129,13 @@ impl Items<'_> {
                 vector
             ],
         )?;
+        let id = self.connection.last_insert_rowid();
+        self.execute(
+            "INSERT INTO store_totals VALUES (?1, 1, ?2)
+                ON CONFLICT (namespace) DO UPDATE SET items = items + 1, words = words + excluded.words",
+            (new.namespace.as_str(), count),
+        )?;
         if count > 0 {
-            let id = self.connection.last_insert_rowid();
             self.execute("INSERT INTO store_words (rowid, text) VALUES (?1, ?2)", (id, text.join(" ")))?;
             self.count_words(new.namespace.as_str(), &text, true)?;
         }
@@ -161,6 +166,13 @@ impl Items<'_> {
             self.count_words(namespace, &words(&text).collect::<Vec<_>>(), false)?;
             self.execute("DELETE FROM store_words WHERE rowid = ?1", [id])?;
         }
+        // The file has triggers for this, of which programs of older versions know; this one runs no code of a file.
+        self.execute(
+            "UPDATE store_totals SET items = items - 1, words = words - (SELECT words FROM store_items WHERE id = ?2)
+             WHERE namespace = ?1",
+            (namespace, id),
+        )?;
+        self.execute("DELETE FROM store_totals WHERE namespace = ?1 AND items <= 0", [namespace])?;
         self.execute("DELETE FROM store_items WHERE id = ?1", [id]).map(drop)
     }
 

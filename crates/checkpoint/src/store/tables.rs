@@ -11,7 +11,7 @@ use crate::{database::Place, error};
 pub const STORE_SCHEMA: &str = concat!(include_str!("schema_1.sql"), "\n", include_str!("schema_2.sql"));
 
 /// What makes each schema from the one before. They are never changed; a new schema is a new entry.
-const SCHEMAS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+pub(crate) const SCHEMAS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// The name under which the schema is noted in `parts`.
 const PART: &str = "store";

@@ -255,3 +255,41 @@ async fn a_full_disk_refuses_a_commit_and_keeps_the_last_one() {
     drop(store);
     assert_eq!(updates(&load(&folder.open(), &thread).await), ["1", "2", "3"]);
 }
+
+#[test]
+fn what_the_program_did_not_put_into_a_database_is_refused() {
+    for (sql, what) in [
+        (
+            "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM threads; END",
+            "it has the trigger `t`, which superstep did not make",
+        ),
+        ("CREATE VIEW v AS SELECT 1", "it has the view `v`, which superstep did not make"),
+        ("CREATE TABLE more (a TEXT DEFAULT (hex(randomblob(9))))", "it has the table `more`, which superstep did not make"),
+        ("CREATE INDEX i ON tasks (lower(record))", "it has the index `i`, which superstep did not make"),
+        (
+            "DROP VIEW history; CREATE VIEW history AS SELECT 'nothing happened' AS thread",
+            "its view `history` is not defined as superstep defines it",
+        ),
+        (
+            "ALTER TABLE tasks ADD COLUMN note TEXT GENERATED ALWAYS AS (upper(record)) VIRTUAL",
+            "its table `tasks` is not defined as superstep defines it",
+        ),
+        (
+            "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'slot INTEGER', 'slot INTEGER CHECK (slot < 9)')
+             WHERE name = 'tasks'",
+            "its table `tasks` is not defined as superstep defines it",
+        ),
+    ] {
+        let folder = Folder::new();
+        drop(folder.open());
+        folder.sql().execute_batch(sql).unwrap();
+        let expected = format!(
+            "SS303: cannot open database `DIR/db`: {what}; do not use it if it came from somebody else, or remove what is \
+             foreign with `sqlite3`"
+        );
+        assert_eq!(refusal(&folder), expected);
+        assert_eq!(folder.text(&SqliteCheckpointer::open_read_only(folder.db()).unwrap_err()), expected);
+        let store = superstep_checkpoint::SqliteStore::open(folder.db()).unwrap_err();
+        assert!(store.to_string().contains(what), "{store}");
+    }
+}
