@@ -32,7 +32,7 @@ pub use context::{Breaker, ContextBudget, ContextConfig, ContextLayer};
 pub use finish::{Finish, FinishBy, OutputMode};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
-pub(crate) use permissions::fits;
+pub(crate) use permissions::decided;
 pub use permissions::{PermissionRule, Permit};
 pub use presets::{PRESETS, Preset};
 pub use retrieve::Retrieve;

@@ -5,18 +5,20 @@ use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
+use crate::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
 
 /// A tool made of a function; see [`tool_fn`].
 pub struct FnTool<Args, F> {
     spec: ToolSpec,
     behaviour: Behaviour,
     asks: Option<Asks>,
+    subject: Option<Tells>,
     run: F,
     args: PhantomData<fn(Args)>,
 }
 
 type Asks = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
+type Tells = Arc<dyn Fn(&str, &Value) -> Option<Subject> + Send + Sync>;
 
 /// Makes a tool of an async function with typed arguments.
 ///
@@ -44,7 +46,7 @@ where
     Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
     R: Into<ToolReply>,
 {
-    FnTool { spec, behaviour: Behaviour::default(), asks: None, run, args: PhantomData }
+    FnTool { spec, behaviour: Behaviour::default(), asks: None, subject: None, run, args: PhantomData }
 }
 
 impl<Args, F> FnTool<Args, F> {
@@ -58,6 +60,15 @@ impl<Args, F> FnTool<Args, F> {
     #[must_use]
     pub fn with_approval(self, asks: impl Fn(&Value) -> Option<String> + Send + Sync + 'static) -> Self {
         Self { asks: Some(Arc::new(asks)), ..self }
+    }
+
+    /// The same tool, with what its arguments stand for: see [`Tool::subject`].
+    #[must_use]
+    pub fn with_subject(
+        self,
+        subject: impl Fn(&str, &Value) -> Option<Subject> + Send + Sync + 'static,
+    ) -> Self {
+        Self { subject: Some(Arc::new(subject)), ..self }
     }
 }
 
@@ -84,6 +95,10 @@ where
 
     fn approval(&self, args: &Value) -> Option<String> {
         self.asks.as_ref().and_then(|asks| asks(args))
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        self.subject.as_ref().and_then(|subject| subject(argument, args))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

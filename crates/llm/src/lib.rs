@@ -28,6 +28,7 @@ mod refusal;
 mod registry;
 mod retry;
 mod retrying;
+mod subject;
 mod text_calls;
 mod thinking;
 #[cfg(feature = "tiktoken")]
@@ -58,6 +59,7 @@ pub use refusal::{excerpt, retry_after};
 pub use registry::{RegistryError, ToolRegistry};
 pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
+pub use subject::Subject;
 pub use superstep_macros::tool;
 pub use text_calls::text_calls;
 pub use thinking::split_thinking;

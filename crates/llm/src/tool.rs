@@ -6,7 +6,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ToolCx;
+use crate::{Subject, ToolCx};
 
 /// What a model is told of a [`Tool`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -159,6 +159,14 @@ pub trait Tool: Send + Sync {
     /// Asked only for arguments that pass the schema. The executor asks; the tool does not.
     fn approval(&self, args: &Value) -> Option<String> {
         let _ = args;
+        None
+    }
+
+    /// What an argument of a call stands for, so that a rule about it is compared with what the call really touches; also if the
+    /// call leaves that argument out and the tool takes something in its place. `None` if the tool does not say: then its name, its
+    /// value and the rule's pattern have to tell, and what is doubtful is not allowed.
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        let _ = (argument, args);
         None
     }
 

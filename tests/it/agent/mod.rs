@@ -44,6 +44,7 @@ mod remembers;
 mod replay;
 mod resume;
 mod retrieve;
+mod rules;
 mod second_opinion;
 mod snapshots;
 mod spill;

@@ -5,12 +5,13 @@ use std::{fs::Metadata, io::Read};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     change, check_stop, grouped,
     journal::EditJournal,
+    path,
     question::changes,
     read::{binary, is_binary},
     root::{Found, Workspace},
@@ -96,6 +97,10 @@ impl Tool for Edit {
     fn approval(&self, args: &Value) -> Option<String> {
         // Arguments that `call` refuses without touching anything are not worth a question.
         Some(preview(&EditFile::parse(args).ok()?))
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        path(&self.workspace, argument, args, false)
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

@@ -6,7 +6,7 @@ use reqwest::{Client, Response, Url, header, redirect::Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,8 @@ struct FetchUrl {
 /// The tool `fetch_url{url}`: reads an address of the web as text; a person is asked first.
 ///
 /// HTML is turned into text; what is no text is refused. It reads at most 1 MiB, takes at most 30 seconds and follows at most
-/// five redirects.
+/// five redirects, all of them within one server: one to another scheme, host or port is refused, and the model reads where it
+/// leads, so that a call can name that address.
 ///
 /// An address of this machine or of a private network is fetched only if the call itself names it (`http://localhost:3000`,
 /// `http://10.0.0.7/`), and the question then says so. What a redirect or a name's resolution leads there is refused, and so are
@@ -66,6 +67,11 @@ impl Tool for Fetch {
             Some(_) => ", which is in a private network",
         };
         Some(format!("fetch {}{place}", printable_line(target.url.as_str())))
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        let address = args[argument].as_str().filter(|_| argument == "url")?;
+        Some(Subject::Url(address.to_owned()))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
@@ -125,9 +131,10 @@ impl Target {
     fn redirected(&self, location: &str) -> Result<Self, String> {
         let url = self.url.join(location).map_err(|error| format!("is no URL: {error}"))?;
         let next = Self::new(url)?;
-        // The person who agreed to one host has not agreed to another one behind their own walls.
-        if next.named.is_some() && next.url.host_str() != self.url.host_str() {
-            return Err("is on this machine or in a private network".into());
+        // The person or the rule that agreed to one server has not agreed to another one.
+        if next.url.origin() != self.url.origin() {
+            let place = if next.named.is_some() { ", on this machine or in a private network" } else { "" };
+            return Err(format!("is another server{place}; call `fetch_url` with that address"));
         }
         Ok(next)
     }
@@ -173,9 +180,10 @@ async fn fetch(mut target: Target, cx: ToolCx) -> Result<String, ToolError> {
         let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
         target = target.redirected(&location).map_err(|why| {
             let from = printable_line(target.url.as_str());
+            let to = target.url.join(&location).map_or(location.clone(), String::from);
             ToolError::Denied(format!(
                 "`{from}` redirects to `{}`, which {why}",
-                printable_line(cut(&location, 300))
+                printable_line(cut(&to, MAX_URL_BYTES))
             ))
         })?;
     }
@@ -397,8 +405,15 @@ mod tests {
         for (location, why) in [
             ("file:///etc/passwd", "has the scheme `file`; only http and https are fetched"),
             ("http://169.254.169.254/latest", "has an address that must not be fetched"),
-            ("http://192.168.0.1/", "is on this machine or in a private network"),
-            ("http://localhost/", "is on this machine or in a private network"),
+            (
+                "http://192.168.0.1/",
+                "is another server, on this machine or in a private network; call `fetch_url` with that address",
+            ),
+            (
+                "http://127.0.0.1:1/next",
+                "is another server, on this machine or in a private network; call `fetch_url` with that address",
+            ),
+            ("https://example.com/a?b", "is another server; call `fetch_url` with that address"),
             ("http://u:p@example.com/", "has a user or a password in it, which is not sent"),
         ] {
             let url = serve(vec![to(location)]).await;

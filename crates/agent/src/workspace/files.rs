@@ -1,18 +1,19 @@
 //! `list_files`: what is there.
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, grouped, look,
+    REPEATABLE, grouped, look, path,
     root::{Found, Workspace},
     walk::{Item, Walk},
 };
 
 const MAX_ENTRIES: usize = 1_000;
+const MAX_GLOB_BYTES: usize = 1_000;
 
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +28,7 @@ struct ListFiles {
 ///
 /// Hidden files are listed; what a `.gitignore` in the workspace excludes is not, nor are directories by themselves.
 pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
-    let workspace = workspace.clone();
+    let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<ListFiles>(
         "list_files",
         "Lists the files of the workspace, one path per line, sorted, at most 1,000. Leaves out what .gitignore \
@@ -37,7 +38,7 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| list(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
 }
 
 fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Result<String, ToolError> {
@@ -90,17 +91,25 @@ fn line(workspace: &Workspace, item: &Item) -> String {
 }
 
 struct Glob {
-    matcher: GlobMatcher,
+    matcher: GlobSet,
     by_name: bool,
 }
 
 impl Glob {
     fn new(text: &str) -> Result<Self, ToolError> {
+        let wrong = |why: &dyn std::fmt::Display| ToolError::InvalidArguments(format!("`glob` {why}"));
+        if text.len() > MAX_GLOB_BYTES {
+            return Err(wrong(&format!("is longer than {MAX_GLOB_BYTES} bytes")));
+        }
         let glob = GlobBuilder::new(text.strip_prefix("./").unwrap_or(text))
             .literal_separator(true)
             .build()
-            .map_err(|error| ToolError::InvalidArguments(format!("`glob` is no glob pattern: {error}")))?;
-        Ok(Self { by_name: !glob.glob().contains('/'), matcher: glob.compile_matcher() })
+            .map_err(|error| wrong(&format!("is no glob pattern: {error}")))?;
+        let by_name = !glob.glob().contains('/');
+        // A set says so if a pattern is too large; a single matcher panics.
+        let matcher =
+            GlobSet::builder().add(glob).build().map_err(|error| wrong(&format!("is too large: {error}")))?;
+        Ok(Self { by_name, matcher })
     }
 
     fn matches(&self, item: &Item, start: &Found) -> bool {
@@ -210,6 +219,8 @@ mod tests {
                 json!({"glob": "a{"}),
                 "`glob` is no glob pattern: error parsing glob 'a{': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)",
             ),
+            (json!({"glob": "a".repeat(1_001)}), "`glob` is longer than 1000 bytes"),
+            (json!({"glob": "{".repeat(100_000) + &"}".repeat(100_000)}), "`glob` is longer than 1000 bytes"),
         ] {
             assert_eq!(refusal(&tool, args).await, expected);
         }

@@ -33,7 +33,8 @@ use std::{
     sync::Arc,
 };
 
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError};
+use serde_json::Value;
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::{
@@ -119,6 +120,15 @@ where
 {
     let (stop, _guard) = stop_signal(&cx);
     tokio::task::spawn_blocking(move || work(&stop)).await.unwrap_or_else(|_| Err(crashed()))
+}
+
+/// What the argument `path` of a file tool stands for, and any other text.
+fn path(workspace: &Workspace, argument: &str, args: &Value, whole: bool) -> Option<Subject> {
+    let given = args.get(argument).and_then(Value::as_str);
+    match (argument, given) {
+        ("path", given) => Some(workspace.subject(given.unwrap_or("."), whole)),
+        (_, text) => text.map(|text| Subject::Text(text.to_owned())),
+    }
 }
 
 fn cancelled() -> ToolError {

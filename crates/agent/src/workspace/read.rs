@@ -11,7 +11,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, Stoppable, check_stop, grouped, look,
+    REPEATABLE, Stoppable, check_stop, grouped, look, path,
     root::{Found, Workspace},
 };
 
@@ -37,7 +37,7 @@ struct ReadFile {
 /// At most 2,000 lines and 256 KiB in one call; the answer says with which `offset` to go on. A line longer than
 /// 4 KiB is cut, and says so. Also reads what `.gitignore` hides from listing.
 pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
-    let workspace = workspace.clone();
+    let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<ReadFile>(
         "read_file",
         "Reads a text file. Each line comes as its number, a tab, and its text. Long files are read in parts: the \
@@ -47,7 +47,7 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| read(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, false))
 }
 
 fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Result<String, ToolError> {

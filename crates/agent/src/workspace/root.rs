@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use superstep_llm::ToolError;
+use superstep_llm::{Subject, ToolError};
 
 use crate::locks::same_file;
 
@@ -112,6 +112,18 @@ impl Workspace {
         }
     }
 
+    /// What a path of the model stands for, to rules about calls, with everything below it if that is touched as well.
+    pub(super) fn subject(&self, given: &str, whole: bool) -> Subject {
+        let told = || {
+            let (found, _) = self.resolve(Path::new(given), true).ok()?;
+            let below = found.real.strip_prefix(&self.root).ok()?;
+            let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
+            let (root, below) = (self.root.to_str()?.to_owned(), names?.join("/"));
+            Some(Subject::Path { root, below, whole, any_case: any_case(&found.real) })
+        };
+        told().unwrap_or(Subject::Unknown)
+    }
+
     /// Opens a regular file for reading and makes sure that it is the one that was found.
     pub(super) fn open_file(&self, found: &Found) -> Result<(File, Metadata), ToolError> {
         let shown = &found.shown;
@@ -166,6 +178,25 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
         .collect()
+}
+
+/// Whether the file system finds what is at a path by other letter cases as well; if nothing there has letters, whether systems
+/// of this kind do.
+fn any_case(path: &Path) -> bool {
+    let other_case = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let swapped: String = name
+            .chars()
+            .map(|c| if c.is_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() })
+            .collect();
+        (swapped != name).then(|| path.with_file_name(swapped))
+    };
+    let known = path.ancestors().find_map(|path| {
+        let there = fs::symlink_metadata(path).ok()?;
+        let other = fs::symlink_metadata(other_case(path)?);
+        Some(other.is_ok_and(|other| same_file(&there, &other)))
+    });
+    known.unwrap_or(cfg!(any(target_os = "macos", windows)))
 }
 
 fn there(given: &Path, (found, exists): (Found, bool)) -> Result<Found, ToolError> {

@@ -12,13 +12,16 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, Stoppable, check_stop, grouped, look,
+    REPEATABLE, Stoppable, check_stop, grouped, look, path,
     read::binary,
     root::{Found, Workspace},
     walk::Walk,
 };
 
 const MAX_MATCHES: usize = 200;
+const MAX_PATTERN_BYTES: usize = 1_000;
+/// What a compiled pattern may take, in bytes.
+const MAX_COMPILED_BYTES: usize = 4 << 20;
 const MAX_LINE_BYTES: usize = 300;
 /// What of a long line is shown; windows overlap by half.
 const WINDOW_BYTES: usize = 240;
@@ -40,7 +43,7 @@ struct SearchFiles {
 ///
 /// Searches what `list_files` lists, except links, whose targets are found in their own places, and binary files.
 pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
-    let workspace = workspace.clone();
+    let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<SearchFiles>(
         "search_files",
         "Searches the text files of the workspace for a regular expression. Answers with lines `path:line: text`, \
@@ -50,17 +53,22 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.clone();
         look(cx, move |stop| search(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
 }
 
 fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -> Result<String, ToolError> {
     if args.pattern.is_empty() {
         return Err(ToolError::InvalidArguments("`pattern` is empty; list files with `list_files`".into()));
     }
-    let matcher =
-        RegexMatcherBuilder::new().line_terminator(Some(b'\n')).build(&args.pattern).map_err(|error| {
-            ToolError::InvalidArguments(format!("`pattern` is no regular expression for one line: {error}"))
-        })?;
+    if args.pattern.len() > MAX_PATTERN_BYTES {
+        let text = format!("`pattern` is longer than {MAX_PATTERN_BYTES} bytes");
+        return Err(ToolError::InvalidArguments(text));
+    }
+    let mut builder = RegexMatcherBuilder::new();
+    builder.line_terminator(Some(b'\n')).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
+    let matcher = builder.build(&args.pattern).map_err(|error| {
+        ToolError::InvalidArguments(format!("`pattern` is no regular expression for one line: {error}"))
+    })?;
     let start = workspace.find_to_read(args.path.as_deref().unwrap_or("."))?;
     let mut hunt = Hunt::new(workspace, matcher, stop);
     let mut unreadable = 0;

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, io, path::Path, process::ExitStatus, time::Duration};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{Child, Command},
@@ -103,6 +103,17 @@ impl Tool for Run {
         let args = Shell::parse(args).ok()?;
         let place = args.cwd.map(|cwd| format!(" in {}", printable_line(&cwd))).unwrap_or_default();
         Some(format!("run{place}:\n{}", printable(&args.command)))
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        let given = args[argument].as_str();
+        match argument {
+            "command" if cfg!(unix) => Some(Subject::Command(given?.to_owned())),
+            // The shells of other systems read lines otherwise.
+            "command" => Some(Subject::Unknown),
+            "cwd" => Some(self.workspace.subject(given.unwrap_or("."), false)),
+            _ => None,
+        }
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

@@ -23,6 +23,9 @@ pub(super) const GITIGNORE: &str = ".gitignore";
 /// Far more than anybody writes by hand.
 const MAX_GITIGNORE_BYTES: u64 = 1 << 20;
 
+/// A longer line of it is left out: reading patterns within patterns takes the stack.
+const MAX_LINE_BYTES: usize = 4 << 10;
+
 /// Something that is not a directory.
 pub(super) struct Item {
     pub(super) real: PathBuf,
@@ -167,7 +170,9 @@ impl<'a> Walk<'a> {
 /// The rules of a `.gitignore` with this content, in `dir`.
 pub(super) fn rules(dir: &Path, content: &[u8]) -> Result<Gitignore, ignore::Error> {
     let mut builder = GitignoreBuilder::new(dir);
-    for line in String::from_utf8_lossy(content).trim_start_matches('\u{feff}').lines() {
+    let text = String::from_utf8_lossy(content);
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    for line in lines.filter(|line| line.len() <= MAX_LINE_BYTES) {
         // A line that is no pattern matches nothing, for git too.
         let _ = builder.add_line(None, line);
     }

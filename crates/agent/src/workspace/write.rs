@@ -5,13 +5,13 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     change, check_stop,
     edit::{MAX_FILE_BYTES, lines, load},
-    grouped,
+    grouped, path,
     question::changes,
     root::Workspace,
     store::{create, replace},
@@ -84,6 +84,10 @@ impl Tool for Write {
         let mut text = vec![format!("{verb} {}, {}", printable_line(&path), lines(content.lines().count()))];
         text.extend(changes(&old, &content));
         Some(text.join("\n"))
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        path(&self.workspace, argument, args, false)
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

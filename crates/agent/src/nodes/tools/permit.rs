@@ -12,8 +12,8 @@ use superstep_llm::Tool;
 
 use super::{Executor, Pending};
 use crate::{
-    AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust, config::fits,
-    events, texts,
+    AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust,
+    config::decided, events, texts,
 };
 
 /// What is to happen to a call that could be executed.
@@ -64,7 +64,7 @@ impl Executor {
         remembered: Option<Permit>,
         question: impl FnOnce() -> Result<Option<String>, String>,
     ) -> Verdict {
-        let configured = last_about(&self.deps.config.permissions, name, args);
+        let configured = self.decided(&self.deps.config.permissions, name, args);
         // What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
         let permit = match configured {
             Some(Permit::Deny) => Some(Permit::Deny),
@@ -85,7 +85,13 @@ impl Executor {
 
     /// What the rules say that the thread remembers.
     fn remembered(&self, name: &str, args: &Value) -> Option<Permit> {
-        last_about(&self.permissions.lock().expect("nobody panics while holding it"), name, args)
+        let rules = self.permissions.lock().expect("nobody panics while holding it").clone();
+        self.decided(&rules, name, args)
+    }
+
+    /// What rules say of a call.
+    fn decided(&self, rules: &[PermissionRule], name: &str, args: &Value) -> Option<Permit> {
+        decided(rules, name, self.deps.tools.get(name).map(|tool| &**tool), args)
     }
 
     /// What is to happen to the call at `position`, which may be no call of a tool at all, or have arguments that cannot be used:
@@ -122,7 +128,7 @@ impl Executor {
 
     /// What would happen to a call by what was permitted before this round. Whether its tool asks is recorded.
     fn verdict_before(&self, position: usize, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
-        self.verdict(name, args, last_about(&self.granted, name, args), || {
+        self.verdict(name, args, self.decided(&self.granted, name, args), || {
             let asks = question(tool, args)?.is_some();
             let asks = self.cx.noted(&format!("asks.{position}"), asks) || asks;
             Ok(asks.then(String::new))
@@ -320,19 +326,4 @@ pub(super) fn granted(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Vec<Perm
     let foreign: Vec<_> = state.permissions.iter().filter(is_foreign).cloned().collect();
     let foreign = cx.noted("foreign", foreign);
     state.permissions.iter().filter(|rule| !foreign.contains(rule)).cloned().collect()
-}
-
-/// What the last rule says that is about a call.
-fn last_about(rules: &[PermissionRule], tool: &str, args: &Value) -> Option<Permit> {
-    rules.iter().rev().find(|rule| matches(rule, tool, args)).map(|rule| rule.then)
-}
-
-/// Whether a rule is about a call. Patterns were checked when the agent was built; one that is none matches nothing.
-fn matches(rule: &PermissionRule, tool: &str, args: &Value) -> bool {
-    let argument = |(name, pattern): (&String, &String)| match &args[name.as_str()] {
-        Value::Null => false,
-        Value::String(text) => fits(pattern, text),
-        other => fits(pattern, &other.to_string()),
-    };
-    rule.is_about(tool) && rule.arguments.iter().all(argument)
 }

@@ -1,0 +1,262 @@
+//! Whether a command line of a shell fits a pattern.
+//!
+//! Two readings: a strict one, for what may be allowed, which refuses whatever it does not understand; and a loose one, for what may
+//! be forbidden, which looks for the pattern in every part.
+
+use super::{
+    Fit,
+    glob::{Glob, fits_text},
+};
+
+/// Longer ones are not read, in bytes.
+const LONGEST: usize = 4 << 10;
+
+/// Words that a shell does not take for the name of a program.
+const RESERVED: [&str; 19] = [
+    "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for", "in",
+    "function", "select", "time", "!", "[[", "coproc",
+];
+
+/// Programs that run text that may come from anywhere.
+const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
+
+/// Programs that run what their arguments name.
+const RUNNERS: [&str; 16] = [
+    "builtin", "busybox", "command", "doas", "env", "exec", "find", "nice", "nohup", "parallel", "setsid",
+    "sudo", "time", "timeout", "watch", "xargs",
+];
+
+/// Whether a pattern is about a command line.
+///
+/// In the pattern `*` stands for characters of one word without `/`; as a word of its own for words, at the end also for none.
+pub(super) fn fit(pattern: &str, command: &str) -> Fit {
+    let (pattern, command) = (pattern.trim(), command.trim());
+    if command.len() > LONGEST {
+        return Fit::Maybe;
+    }
+    Fit::of(pattern == command || allows(pattern, command), || mentions(pattern, command))
+}
+
+/// One of the parts of a command line.
+#[derive(Debug, PartialEq)]
+enum Token {
+    Word(Word),
+    /// Something between words that means something to the shell.
+    Sign(String),
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Word {
+    text: String,
+    /// Whether the shell puts something in its place, such as a variable or the names of files.
+    is_filled: bool,
+    is_begun: bool,
+}
+
+fn allows(pattern: &str, command: &str) -> bool {
+    let (Some(pattern), Some(command)) = (read(pattern, true), read(command, false)) else { return false };
+    let signs = |tokens: &[Token]| -> Vec<String> {
+        tokens
+            .iter()
+            .filter_map(|token| match token {
+                Token::Sign(sign) => Some(sign.clone()),
+                Token::Word(_) => None,
+            })
+            .collect()
+    };
+    if signs(&pattern) != signs(&command) {
+        return false;
+    }
+    let lines = |tokens: Vec<Token>| -> Vec<Vec<Word>> {
+        let mut lines = vec![Vec::new()];
+        for token in tokens {
+            match token {
+                Token::Word(word) => lines.last_mut().expect("there is one from the start").push(word),
+                Token::Sign(_) => lines.push(Vec::new()),
+            }
+        }
+        lines
+    };
+    lines(pattern).iter().zip(lines(command)).all(|(pattern, line)| words_fit(pattern, &line))
+}
+
+/// Whether the words of one simple command are what a pattern says.
+fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
+    let assigned = words.iter().take_while(|word| is_assignment(&word.text)).count();
+    let is_special = |at: usize, word: &Word| {
+        at < assigned
+            || at == assigned
+                && (RESERVED.contains(&&*word.text) || word.is_filled || word.text.contains(['{', '}']))
+    };
+    let fits = |at: usize, pattern: &Word, glob: &Glob| {
+        let word = &words[at];
+        if pattern.text == word.text {
+            return true;
+        }
+        let leads_up = word.text.split(['/', '=', ':']).any(|name| name == "..");
+        !is_special(at, word) && !word.is_filled && !leads_up && glob.fits(&word.text)
+    };
+    let is_any = |pattern: &Word| matches!(&*pattern.text, "*" | "**");
+    // How many words the parts of the pattern so far may stand for.
+    let mut reached = vec![false; words.len() + 1];
+    reached[0] = true;
+    for (part, wanted) in pattern.iter().enumerate() {
+        let Ok(glob) = Glob::names(&wanted.text) else { return false };
+        let mut next = vec![false; words.len() + 1];
+        for at in 0..=words.len() {
+            if !reached[at] {
+                continue;
+            }
+            if is_any(wanted) {
+                next[at] |= part > 0 && part + 1 == pattern.len();
+                for end in at..words.len() {
+                    if is_special(end, &words[end]) {
+                        break;
+                    }
+                    next[end + 1] = true;
+                }
+            } else if at < words.len() && fits(at, wanted, &glob) {
+                next[at + 1] = true;
+            }
+        }
+        reached = next;
+    }
+    reached[words.len()]
+}
+
+fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map(|(name, _)| name.strip_suffix('+').unwrap_or(name));
+    name.is_some_and(|name| {
+        !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_[]".contains(c))
+    })
+}
+
+/// The parts of a command line; `None` if the shell may do something else with it than they say. Signs of a pattern keep their
+/// meaning within quotes.
+fn read(text: &str, is_pattern: bool) -> Option<Vec<Token>> {
+    let (mut tokens, mut word) = (Vec::new(), Word::default());
+    let mut chars = text.chars().peekable();
+    let end = |word: &mut Word, tokens: &mut Vec<Token>| {
+        if word.is_begun {
+            tokens.push(Token::Word(std::mem::take(word)));
+        }
+    };
+    let mut quote = None;
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (_, '\0') => return None,
+            (Some('\''), '\'') | (Some('"'), '"') => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.is_begun = true;
+            }
+            (Some('\''), c) => word.text.push(c),
+            (_, '`') => return None,
+            (_, '$') => variable(&mut chars, &mut word)?,
+            (quote, '\\') => {
+                let next = chars.next().filter(|next| *next != '\n')?;
+                let stands = quote.is_none() || matches!(next, '"' | '\\' | '$' | '`');
+                if is_pattern || !stands {
+                    word.text.push('\\');
+                }
+                word.text.push(next);
+                word.is_begun = true;
+            }
+            (Some(_), c) => word.text.push(c),
+            (None, ' ' | '\t') => end(&mut word, &mut tokens),
+            (None, '#') if !word.is_begun => return None,
+            (None, '\n') => {
+                end(&mut word, &mut tokens);
+                tokens.push(Token::Sign("\n".to_owned()));
+            }
+            (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') => {
+                end(&mut word, &mut tokens);
+                let mut sign = c.to_string();
+                while let Some(more) = chars.next_if(|next| ";&|<>()".contains(*next)) {
+                    sign.push(more);
+                }
+                tokens.push(Token::Sign(sign));
+            }
+            (None, c) if c.is_whitespace() || c.is_control() => return None,
+            (None, c) => {
+                word.is_filled |= "*?[]{}~".contains(c);
+                word.text.push(c);
+                word.is_begun = true;
+            }
+        }
+    }
+    end(&mut word, &mut tokens);
+    quote.is_none().then_some(tokens)
+}
+
+/// Reads what follows a `$`: a plain variable, or something that is not understood.
+fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Word) -> Option<()> {
+    let in_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+    word.text.push('$');
+    (word.is_begun, word.is_filled) = (true, true);
+    let braced = chars.next_if_eq(&'{').is_some();
+    let mut length = 0;
+    if braced {
+        word.text.push('{');
+    }
+    while let Some(c) = chars.next_if(in_name) {
+        word.text.push(c);
+        length += 1;
+    }
+    if braced {
+        word.text.push(chars.next_if_eq(&'}')?);
+    } else if length == 0 {
+        word.text.push(chars.next_if(|c| "@*#?$!-".contains(*c))?);
+        length = 1;
+    }
+    (length > 0).then_some(())
+}
+
+/// Whether a command line may run something that the pattern is about, in any of its parts, also in quotes and behind other words.
+fn mentions(pattern: &str, command: &str) -> bool {
+    let bare = |text: &str| text.replace("\\\n", "").replace(['"', '\'', '\\'], "");
+    let is_sign = |c: char| ";&|<>()`{}\n".contains(c);
+    let spaced = |text: &str| {
+        let text: String =
+            text.chars().map(|c| if is_sign(c) { format!(" {c} ") } else { c.to_string() }).collect();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // Braces and backslashes of a pattern are its own.
+    let wanted = pattern.replace(['"', '\''], "").split_whitespace().collect::<Vec<_>>().join(" ");
+    if fits_text(&wanted, command) {
+        return true;
+    }
+    let command = bare(command);
+    if wanted.contains([';', '&', '|', '<', '>', '(', '`', '$']) {
+        let wanted: String = wanted
+            .chars()
+            .map(|c| if ";&|<>()`".contains(c) { format!(" {c} ") } else { c.to_string() })
+            .collect();
+        let wanted = wanted.split_whitespace().collect::<Vec<_>>().join(" ");
+        return fits_text(&format!("*{wanted}*"), &spaced(&command));
+    }
+    let Ok(wanted) = Glob::text(&wanted) else { return true };
+    command.split(is_sign).any(|part| part_mentions(&wanted, part))
+}
+
+fn part_mentions(wanted: &Glob, part: &str) -> bool {
+    let words: Vec<&str> = part.split_whitespace().skip_while(|word| is_assignment(word)).collect();
+    let Some(program) = words.first().map(|word| base(word)) else { return false };
+    // Who knows what these run.
+    let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
+    let runs_anything = RUNNERS.contains(&&*program) && words.iter().any(|word| word.contains('$'));
+    if SHELLS.contains(&&*program) || is_filled(words[0]) || runs_anything {
+        return true;
+    }
+    (0..words.len()).any(|start| {
+        let line = words[start..].join(" ");
+        let rest = &line[words[start].len()..];
+        let by_name = format!("{}{rest}", base(words[start]));
+        [&*line, &*by_name].iter().any(|line| wanted.fits(line) || wanted.fits(&format!("{line} ")))
+    })
+}
+
+/// The name of a program without its folder, in small letters.
+fn base(word: &str) -> String {
+    word.rsplit('/').next().unwrap_or(word).to_lowercase()
+}

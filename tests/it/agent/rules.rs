@@ -1,0 +1,173 @@
+//! Rules about calls are compared with what the calls really touch.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use superstep::agent::{Agent, PermissionRule, Permit, ReactConfig, workspace};
+use superstep_testing::{
+    script::{Script, calls, txt},
+    scripted::ScriptedModel,
+};
+
+use super::{preset, real};
+use crate::support::{Backend, head, t};
+
+const ASKED: &str = "Error: Permission denied: nobody is there to approve it";
+const DENIED: &str = "Error: Permission denied: a rule forbids it";
+
+fn rule(tool: &str, argument: &str, pattern: &str, then: Permit) -> PermissionRule {
+    PermissionRule {
+        arguments: [(argument.to_owned(), pattern.to_owned())].into(),
+        ..PermissionRule::new(tool, then)
+    }
+}
+
+/// What the model reads of these calls.
+async fn results(at: &Path, permissions: Vec<PermissionRule>, made: &[(&str, Value)]) -> Vec<String> {
+    let ids: Vec<String> = (0..made.len()).map(|number| format!("c{number}")).collect();
+    let args: Vec<String> = made.iter().map(|(_, args)| args.to_string()).collect();
+    let round = ids.iter().zip(made).zip(&args).map(|((id, (tool, _)), args)| (&**id, *tool, &**args));
+    let model = ScriptedModel::new(Script::new([calls(round.collect::<Vec<_>>()), txt("ok")]));
+    let agent = Agent::builder(std::sync::Arc::new(model)).tools(workspace::tools(at, || 0).unwrap());
+    let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(Backend::memory().open());
+    let agent = agent.build().unwrap();
+    agent.process_message("go", t()).await.unwrap();
+    let messages = head(agent.graph()).await.values.messages;
+    let result = |id: &String| {
+        let answers = messages.iter().find(|message| message.tool_call_id == *id);
+        answers.unwrap().content.clone()
+    };
+    ids.iter().map(result).collect()
+}
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["docs/deep/a.md", "src/main.rs", "secrets/key"] {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "old\n").unwrap();
+    }
+    dir
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rule_about_paths_is_about_where_they_lead() {
+    real(async {
+        let dir = place();
+        std::os::unix::fs::symlink("../src", dir.path().join("docs/link")).unwrap();
+        std::os::unix::fs::symlink("docs", dir.path().join("pages")).unwrap();
+        let write = |path: &str| ("write_file", json!({ "path": path, "content": "new\n" }));
+        let allow = vec![rule("write_file", "path", "docs/*", Permit::Allow)];
+        let made = ["docs/new.md", "pages/other.md", "./docs/x/../third.md"].map(write);
+        for result in results(dir.path(), allow.clone(), &made).await {
+            assert!(result.starts_with("made 'docs/"), "{result}");
+        }
+        let absolute = dir.path().join("src/main.rs");
+        let paths = [
+            "docs/../src/main.rs",
+            "docs/link/main.rs",
+            "docs/link/new",
+            "docs/deep/a.md",
+            absolute.to_str().unwrap(),
+        ];
+        assert_eq!(results(dir.path(), allow.clone(), &paths.map(write)).await, [ASKED; 5]);
+        let outside = results(dir.path(), allow, &[write("docs/../../x")]).await;
+        assert_eq!(outside, [ASKED]);
+        assert_eq!(fs::read_to_string(absolute).unwrap(), "old\n");
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rule_that_denies_is_not_passed_by() {
+    real(async {
+        let dir = place();
+        std::os::unix::fs::symlink("../secrets", dir.path().join("docs/link")).unwrap();
+        std::os::unix::fs::symlink("secrets/key", dir.path().join("key")).unwrap();
+        let deny = vec![rule("*", "path", "secrets/*", Permit::Deny)];
+        let absolute = dir.path().join("secrets/key");
+        let paths = [
+            "secrets/key",
+            "./secrets/key",
+            "docs/../secrets/key",
+            "docs/link/key",
+            "key",
+            "secrets//key",
+            "secrets/./key",
+            absolute.to_str().unwrap(),
+        ];
+        let read = |path: &str| ("read_file", json!({ "path": path }));
+        assert_eq!(results(dir.path(), deny.clone(), &paths.map(read)).await, [DENIED; 8]);
+        // What goes through a folder goes through what is in it.
+        let through = [
+            ("search_files", json!({ "pattern": "old" })),
+            ("search_files", json!({ "pattern": "old", "path": "secrets" })),
+            ("list_files", json!({ "path": "." })),
+        ];
+        assert_eq!(results(dir.path(), deny.clone(), &through).await, [DENIED; 3]);
+        let others = [
+            read("src/main.rs"),
+            ("search_files", json!({ "pattern": "old", "path": "src" })),
+            ("calculate", json!({ "expression": "1+1" })),
+        ];
+        assert_eq!(results(dir.path(), deny, &others).await, ["1\told", "src/main.rs:1: old", "2"]);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rule_about_commands_is_about_one_command_if_it_allows_and_about_each_if_it_denies() {
+    real(async {
+        let dir = place();
+        let run = |command: &str| ("shell", json!({ "command": command }));
+        let allow = vec![rule("shell", "command", "echo *", Permit::Allow)];
+        let ran = results(dir.path(), allow.clone(), &[run("echo a 'b; c'"), run("echo")]).await;
+        assert_eq!(ran, ["a b; c\n[exit code 0]", "[no output, exit code 0]"]);
+        let more = [
+            "echo a; touch x",
+            "echo a && touch x",
+            "echo $(touch x)",
+            "echo `touch x`",
+            "echo a > x",
+            "echo a\ntouch x",
+            "echo a | tee x",
+        ];
+        assert_eq!(results(dir.path(), allow, &more.map(run)).await, [ASKED; 7]);
+        assert!(!dir.path().join("x").exists());
+        let deny =
+            vec![PermissionRule::new("shell", Permit::Allow), rule("shell", "command", "rm *", Permit::Deny)];
+        let hidden = [
+            "rm src/main.rs",
+            "true; rm src/main.rs",
+            "echo $(rm src/main.rs)",
+            "/bin/rm src/main.rs",
+            "sh -c 'rm src/main.rs'",
+        ];
+        assert_eq!(results(dir.path(), deny.clone(), &hidden.map(run)).await, [DENIED; 5]);
+        assert!(dir.path().join("src/main.rs").exists());
+        assert_eq!(results(dir.path(), deny, &[run("printf ok")]).await, ["ok\n[exit code 0]"]);
+    });
+}
+
+#[test]
+fn a_rule_about_addresses_is_about_their_parts() {
+    real(async {
+        let dir = place();
+        let fetch = |url: &str| ("fetch_url", json!({ "url": url }));
+        let allow = vec![rule("fetch_url", "url", "http://example.org/*", Permit::Allow)];
+        let others = [
+            "http://example.org.evil.invalid/",
+            "http://127.0.0.1:1/?http://example.org/",
+            "https://example.org/",
+            "http://example.org:81/",
+        ];
+        assert_eq!(results(dir.path(), allow, &others.map(fetch)).await, [ASKED; 4]);
+        let deny = vec![
+            PermissionRule::new("*", Permit::Allow),
+            rule("fetch_url", "url", "http://localhost/*", Permit::Deny),
+        ];
+        let same = ["http://LOCALHOST:1/", "http://localhost./a", "http://loc%61lhost/"];
+        assert_eq!(results(dir.path(), deny, &same.map(fetch)).await, [DENIED; 3]);
+    });
+}
