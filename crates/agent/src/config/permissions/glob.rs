@@ -30,6 +30,7 @@ impl Glob {
         let glob = GlobBuilder::new(pattern)
             .literal_separator(literal_separator)
             .backslash_escape(true)
+            .empty_alternates(true)
             .build()
             .map_err(|error| error.to_string())?;
         // A set says so if a pattern is too large; a single matcher panics.
