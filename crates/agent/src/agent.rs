@@ -198,6 +198,12 @@ impl AgentBuilder {
         Self { trust: Some(trust), ..self }
     }
 
+    /// Has every call run that wants to be approved, as a rule that allows it would; see [`Approvals::Allow`].
+    #[must_use]
+    pub fn approve_all(self) -> Self {
+        Self { approvals: Approvals::Allow, ..self }
+    }
+
     /// Sets the memory that outlives threads: what users want remembered goes there, and
     /// [`ReactConfig::retrieve`] says what is looked up in it.
     #[must_use]

@@ -13,12 +13,22 @@ use crate::{PermissionRule, Permit};
 pub enum Approvals {
     /// Nobody: they are denied.
     Deny,
+    /// Nobody: they run, as if a rule allowed them. What a rule denies is denied, and what was decided before about a call that
+    /// waited holds.
+    Allow,
     /// Someone who is there while the turn runs.
     Ask(Arc<dyn Approver>),
     /// Whoever answers the run's interrupts, in any process, at any time. The turn stops until all calls of the round are
-    /// decided. Those that need no approval have run by then, and do not run again, unless
-    /// [`hold_batch`](crate::ApprovalConfig::hold_batch) has them wait.
+    /// decided. Those that need no approval and may run before them have run by then, and do not run again; all of them wait
+    /// with [`hold_batch`](crate::ApprovalConfig::hold_batch).
     Interrupt,
+}
+
+impl Approvals {
+    /// Whether decisions come from outside the run.
+    pub(crate) fn are_outside(&self) -> bool {
+        matches!(self, Self::Interrupt | Self::Allow)
+    }
 }
 
 /// Someone who is asked before a tool that wants it.

@@ -67,8 +67,6 @@ pub(crate) struct Waiting {
 /// Who decides while the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approve {
-    /// Nobody: everything is approved.
-    All,
     /// The person at the terminal.
     Ask,
     /// Nobody who is here: the run ends, and `resume` goes on with it.
@@ -285,9 +283,7 @@ impl Decided<'_> {
 impl Approve {
     /// Asks only where somebody sees the question and can answer it.
     pub(crate) fn new(args: &TurnArgs) -> Self {
-        if args.yes {
-            Self::All
-        } else if !args.json && io::stdin().is_terminal() && io::stderr().is_terminal() {
+        if !args.json && io::stdin().is_terminal() && io::stderr().is_terminal() {
             Self::Ask
         } else {
             Self::Later
@@ -300,7 +296,6 @@ impl Approve {
         for call in waiting {
             let approval = match self {
                 Self::Later => return None,
-                Self::All => Approval::Approve,
                 Self::Ask => {
                     let call = call.clone();
                     let asked = tokio::task::spawn_blocking(move || {

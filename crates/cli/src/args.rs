@@ -247,7 +247,7 @@ pub(crate) struct TurnArgs {
     /// then all].
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
-    /// Approve every call without asking.
+    /// Run every call that asks, as if a rule allowed it; what a rule denies is denied.
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// One JSON object a line on stdout: the events, then `final`.

@@ -352,10 +352,13 @@ impl<'a> Setup<'a> {
             None => models,
         };
         let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+        let models = match turn.yes {
+            true => models.approve_all(),
+            false => models.approve_by_interrupt(),
+        };
         let agent = models
             .tools(tools)
             .spill(Arc::new(results::kept(cwd)?))
-            .approve_by_interrupt()
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());

@@ -48,7 +48,7 @@ pub(crate) fn is_tool_name(name: &str) -> bool {
 /// How a [`Tool`] wants to be treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Its calls run alone, whatever else the model called at the same time.
+    /// Its calls run alone, whatever else the model called at the same time: after the calls before it, and before those behind it.
     pub exclusive: bool,
     /// It is asked the same again and again until something changes: repeating it is no loop.
     pub poll: bool,

@@ -8,6 +8,7 @@ use superstep::{
     Answers, Clock, Event, RunConfig, RunError, RunStream, StreamMode, TokioClock,
     agent::{
         Agent, AgentOutcome, Approval, ApprovalConfig, Budget, PermissionRule, Permit, ReactConfig, Reply,
+        ToolMode,
     },
     llm::Message,
 };
@@ -35,7 +36,8 @@ fn program(
 }
 
 fn sending() -> Scenario {
-    Scenario::new([]).tools(&["echo", "send", "add"])
+    let scenario = Scenario::new([]).tools(&["echo", "send", "add"]);
+    scenario.config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config })
 }
 
 fn with_approval(approval: ApprovalConfig) -> Scenario {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use superstep::{
     Answers, MemoryCheckpointer, RunConfig,
-    agent::{Agent, AgentOutcome, Approval, ApprovalConfig, ReactConfig, Reply},
+    agent::{Agent, AgentOutcome, Approval, ApprovalConfig, ReactConfig, Reply, ToolMode},
     llm::Message,
 };
 use superstep_testing::script::{Answer, call, calls, txt};
@@ -28,7 +28,8 @@ struct Thread {
 
 impl Thread {
     fn new(asked: Asked, approval: ApprovalConfig) -> Self {
-        let config = ReactConfig { approval, ..preset() };
+        // Where calls run one after the other, the neighbour would wait as well.
+        let config = ReactConfig { approval, tool_mode: ToolMode::Parallel { max: 8 }, ..preset() };
         let agent = asked.agent.config(config).checkpointer(Arc::new(MemoryCheckpointer::new()));
         Self { agent: agent.approve_by_interrupt().build().unwrap(), kit: asked.kit }
     }

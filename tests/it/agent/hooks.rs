@@ -411,7 +411,7 @@ fn what_somebody_approves_is_what_hooks_made_of_it_and_they_run_once() {
         let answers = Answers::new().answer("c1", Approval::Approve);
         let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("send")), ("ok", 1));
-        assert_eq!(kit.notes(), ["pre c1", "pre c2", r#"post c2 {"x":"1"}"#, r#"post c1 {"to":"b"}"#]);
+        assert_eq!(kit.notes(), ["pre c1", "pre c2", r#"post c1 {"to":"b"}"#, r#"post c2 {"x":"1"}"#]);
         let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
         let said = show::messages(state.messages.iter());
         assert!(said.contains(r#"c1 send{"to":"a"}"#), "the model's words stay: {said}");

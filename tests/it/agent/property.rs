@@ -3,6 +3,7 @@
 mod case;
 mod hooked;
 mod life;
+mod order;
 
 use std::collections::BTreeSet;
 

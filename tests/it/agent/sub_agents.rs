@@ -12,7 +12,9 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
     Answers, Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode, Streaming,
-    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent},
+    agent::{
+        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent, ToolMode,
+    },
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
 };
 
@@ -78,7 +80,8 @@ impl ChatModel for Caller {
 }
 
 fn agent(model: &Caller, kit: &Kit, tools: &[&'static str]) -> AgentBuilder {
-    Agent::builder(Arc::new(model.clone())).tools(kit.tools(tools)).config(preset()).approve_by_interrupt()
+    let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 4 }, ..preset() };
+    Agent::builder(Arc::new(model.clone())).tools(kit.tools(tools)).config(config).approve_by_interrupt()
 }
 
 fn sub(name: &str, agent: AgentBuilder) -> SubAgent {
@@ -135,6 +138,21 @@ async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested(
     valid(&state);
 }
 
+#[tokio::test]
+async fn where_calls_run_one_after_the_other_one_behind_a_sub_agent_waits_for_all_that_it_asks() {
+    let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[SEND]]));
+    let agent =
+        office(&kit, &boss, &digger).config(preset()).checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let agent = agent.build().unwrap();
+    let asked = agent.process_message("go", t()).await.unwrap();
+    assert_eq!((kit.n("send"), kit.n("echo")), (0, 0));
+    let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
+    let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+    assert_eq!(reply.final_reply, "boss: digger: sent, r:1");
+    let ran: Vec<_> = kit.effects().into_iter().map(|(tool, _)| tool).collect();
+    assert_eq!(ran, ["send", "echo"]);
+}
+
 on_every_store! {
     async fn an_approval_inside_a_sub_agent_is_asked_by_the_run_and_answered_in_another_process(backend: Backend) {
         let kit = Kit::default();
@@ -164,8 +182,7 @@ on_every_store! {
         let open = || {
             let lowest = || sub("deep", agent(&deep, &kit, &["send"]));
             let between = sub("middle", agent(&middle, &kit, &[]).sub_agent(lowest()));
-            let config = ReactConfig { tool_mode: superstep::agent::ToolMode::Parallel { max: 4 }, ..preset() };
-            let agent = agent(&boss, &kit, &[]).config(config).sub_agent(between).sub_agent(lowest());
+            let agent = agent(&boss, &kit, &[]).sub_agent(between).sub_agent(lowest());
             agent.checkpointer(backend.open()).build().unwrap()
         };
         let asked = open().process_message("go", t()).await.unwrap();

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalConfig {
-    /// Whether the calls of an answer wait until those of them that are asked about are decided. Otherwise those that need
-    /// nobody run meanwhile.
+    /// Whether the calls of an answer wait until those of them that are asked about are decided. Otherwise only those wait that
+    /// must not run before them: in [`Sequential`](crate::ToolMode::Sequential) mode the later ones, in parallel mode those on
+    /// the other side of an [exclusive](superstep_llm::Behaviour::exclusive) call.
     pub hold_batch: bool,
     /// Whether the turn ends with the round in which somebody denied a call, with the outcome
     /// [`Denied`](crate::AgentOutcome::Denied). Otherwise the model is told and goes on. The other calls of the round are

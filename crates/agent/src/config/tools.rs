@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ToolMode {
-    /// One after the other.
+    /// One after the other, in call order: while one waits to be approved, so do the later ones.
     Sequential,
-    /// At the same time, up to a number of them.
+    /// At the same time, up to a number of them. A tool that is [exclusive](superstep_llm::Behaviour::exclusive) runs after all
+    /// calls before it and before all calls behind it.
     Parallel {
         /// How many at most; 0 counts as 1.
         max: usize,

@@ -16,13 +16,12 @@ use std::sync::{Mutex, OnceLock};
 use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{Cx, NodeError, State, Update};
 use superstep_llm::{Role, Usage};
-use tokio::{sync::RwLock, time::Instant};
+use tokio::time::Instant;
 
 use self::{
     execute::{Answer, Executor},
     order::Order,
     pending::{Pending, refuse},
-    permit::Verdict,
 };
 use super::{
     asked::by_model,
@@ -30,7 +29,7 @@ use super::{
     finish::settle,
     steered::is_waiting,
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, Approvals, HasAgent, ResultOrder, ToolMode};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
 /// agent itself writes.
@@ -51,7 +50,6 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         permissions: Mutex::new(granted.clone()),
         granted,
         asking: tokio::sync::Mutex::new(()),
-        alone: RwLock::new(()),
         order: Order::of(&deps, &pending),
         failed: OnceLock::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
@@ -158,61 +156,90 @@ async fn ended(
 #[error("what a tool wrote before the program was replaced cannot be read: {0}")]
 struct Unreadable(String);
 
-/// The answers with their positions, as they come.
+/// Calls with their positions in the answer.
+type Calls = Vec<(usize, Pending)>;
+
+/// The answers with their positions, as they come. Calls that must keep their order run one after the other, whatever the
+/// first of them waits for; see [`side_by_side`].
 ///
-/// Calls that are asked about before any of them runs come last, with those behind them in a sequence, unless all wait for them: if somebody outside is asked, all
-/// other calls are answered by then, for an interrupt ends the node.
+/// Among calls that run at the same time, those that somebody outside is asked about come last: an interrupt ends the node,
+/// and by then all others are answered. All questions of the round are asked together.
 async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
-    let pending = pending.into_iter().enumerate();
     let hold = run.deps.config.approval.hold_batch;
-    if !hold && !matches!(run.deps.approvals, Approvals::Interrupt) {
-        return answer_some(run, pending.collect()).await;
+    let asks_first = hold || run.deps.approvals.are_outside();
+    let mut calls: Vec<_> = pending.into_iter().enumerate().collect();
+    if asks_first || run.at_once() > 1 {
+        // What somebody approves is what runs, and what runs says whether it runs alone.
+        calls = prepare_all(run, calls).await?;
     }
-    let (mut asked, mut others) = (Vec::new(), Vec::new());
-    for (position, call) in pending {
-        // What somebody approves is what runs.
-        let call = run.prepare(position, call).await?;
-        let call = Pending { verdict: run.verdict_on(position, &call), ..call };
-        let waits = matches!(call.verdict, Some(Verdict::Ask(_)))
-            || run.order.is_behind(position, asked.iter().map(|(position, _)| *position));
-        if waits { &mut asked } else { &mut others }.push((position, call));
+    if asks_first {
+        for (position, call) in &mut calls {
+            call.verdict = run.verdict_on(*position, call);
+        }
     }
+    let mut undecided = asks_first && calls.iter().any(|(_, call)| call.is_asked());
     let mut answers = Vec::new();
-    if !hold || asked.is_empty() {
-        answers = answer_some(run, std::mem::take(&mut others)).await?;
+    while !calls.is_empty() {
+        let later = calls.split_off(side_by_side(run, &calls));
+        let mut now = std::mem::replace(&mut calls, later);
+        if undecided && (hold || now.iter().any(|(_, call)| call.is_asked())) {
+            undecided = false;
+            if !hold {
+                let (asked, others) = split_off_asked(run, now);
+                answers.extend(answer_some(run, others).await?);
+                now = asked;
+            }
+            let cancelled = run.cx.noted("cancelled.asked", run.cx.cancel().is_cancelled());
+            if !cancelled && run.failed.get().is_none() {
+                run.decide(now.iter_mut().chain(&mut calls)).await?;
+            }
+        }
+        answers.extend(answer_some(run, now).await?);
     }
-    let cancelled = run.cx.noted("cancelled.asked", run.cx.cancel().is_cancelled());
-    if !cancelled && run.failed.get().is_none() {
-        run.decide(&mut asked).await?;
-    }
-    asked.extend(others);
-    asked.sort_by_key(|(position, _)| *position);
-    answers.extend(answer_some(run, asked).await?);
     Ok(answers)
 }
 
+/// The calls that somebody is asked about, with those behind them in a sequence, and the others.
+fn split_off_asked(run: &Executor, calls: Calls) -> (Calls, Calls) {
+    let (mut asked, mut others) = (Vec::<(usize, Pending)>::new(), Vec::new());
+    for (position, call) in calls {
+        let waits = call.is_asked() || run.order.is_behind(position, asked.iter().map(|(asked, _)| *asked));
+        if waits { &mut asked } else { &mut others }.push((position, call));
+    }
+    (asked, others)
+}
+
+async fn prepare_all(run: &Executor, calls: Calls) -> Result<Calls, NodeError> {
+    stream::iter(calls)
+        .map(|(position, call)| async move { Ok((position, run.prepare(position, call).await?)) })
+        .buffered(run.at_once())
+        .try_collect()
+        .await
+}
+
+/// How many of the first calls may run at the same time. The next one waits until all of them are answered.
+fn side_by_side(run: &Executor, calls: &[(usize, Pending)]) -> usize {
+    if run.at_once() == 1 {
+        return 1;
+    }
+    let alone = calls.iter().position(|(_, call)| run.is_alone(call));
+    alone.map_or(calls.len(), |first| first.max(1))
+}
+
+/// Answers calls that may run at the same time.
+///
 /// Those that are agents come last: what they ask somebody outside ends the node, and by then all others are answered.
-async fn answer_some(
-    run: &Executor,
-    calls: Vec<(usize, Pending)>,
-) -> Result<Vec<(usize, Answer)>, NodeError> {
+async fn answer_some(run: &Executor, calls: Calls) -> Result<Vec<(usize, Answer)>, NodeError> {
     let (agents, tools): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| run.is_sub_agent(call));
     let mut answers = answer_alike(run, tools).await?;
     answers.extend(answer_alike(run, agents).await?);
     Ok(answers)
 }
 
-async fn answer_alike(
-    run: &Executor,
-    calls: Vec<(usize, Pending)>,
-) -> Result<Vec<(usize, Answer)>, NodeError> {
-    let at_once = match run.deps.config.tool_mode {
-        ToolMode::Sequential => 1,
-        ToolMode::Parallel { max } => max.max(1),
-    };
+async fn answer_alike(run: &Executor, calls: Calls) -> Result<Vec<(usize, Answer)>, NodeError> {
     stream::iter(calls)
         .map(|(position, call)| async move { Ok((position, run.answer(position, call).await?)) })
-        .buffer_unordered(at_once)
+        .buffer_unordered(run.at_once())
         .try_collect()
         .await
 }

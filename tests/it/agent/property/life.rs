@@ -51,7 +51,7 @@ pub(super) enum End {
 }
 
 /// A store whose process stops at one of its writes, once.
-struct Stops {
+pub(super) struct Stops {
     store: Arc<dyn Checkpointer>,
     crash: Option<Crash>,
     writes: AtomicUsize,
@@ -59,6 +59,10 @@ struct Stops {
 }
 
 impl Stops {
+    pub(super) fn new(store: Arc<dyn Checkpointer>, crash: Option<Crash>, stuck: &Stuck) -> Wrapped<Self> {
+        Wrapped(Self { store, crash, writes: AtomicUsize::new(0), stuck: stuck.clone() })
+    }
+
     fn at<'a, T: Send + 'a>(&'a self, write: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
         let nth = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let crash = self.crash.filter(|crash| crash.write == nth);
@@ -110,9 +114,8 @@ pub(super) async fn live(case: &Case) -> Lived {
         ScriptedModel::with_rules(scenario.script.clone(), superstep_testing::provider::Rules::default());
     let (kit, stuck) = (Kit::new(&scenario.found, 1), Stuck::default());
     let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
-    let writes = AtomicUsize::new(0);
-    let stops = Stops { store: store.clone(), crash: case.crash, writes, stuck: stuck.clone() };
-    let agent = program(case, &model, &kit, Arc::new(Wrapped(stops)));
+    let stops = Stops::new(store.clone(), case.crash, &stuck);
+    let agent = program(case, &model, &kit, Arc::new(stops));
     let mut life = Life { case, model, kit, store, agent, stuck, crashed: false };
     let mut ends = Vec::new();
     for (at, text) in scenario.turns.iter().enumerate() {

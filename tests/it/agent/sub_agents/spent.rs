@@ -2,7 +2,7 @@
 
 use superstep::{
     TokioClock,
-    agent::{AtLimit, Limit, ToolMode},
+    agent::{AtLimit, Limit},
 };
 
 use super::*;

@@ -11,7 +11,6 @@ use serde_json::Value;
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolReply, Usage};
 use tokio::{
-    sync::RwLock,
     task::JoinError,
     time::{Instant, timeout},
 };
@@ -19,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Pending, finish::Finish, order::Order, output::Output, permit::Permission, writes::Outer};
 use crate::{
-    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, events,
+    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, ToolMode, events,
     nodes::{finish::Finishing, parts},
     spill::shorten,
     texts,
@@ -103,8 +102,6 @@ pub(super) struct Executor {
     pub(super) permissions: Mutex<Vec<PermissionRule>>,
     /// Held while somebody is asked, so that questions come one at a time.
     pub(super) asking: tokio::sync::Mutex<()>,
-    /// Written by tools that want to be alone, read by the others.
-    pub(super) alone: RwLock<()>,
     /// In which order the calls of one sequence run.
     pub(super) order: Order,
     /// How many calls of the round are sub-agents', which share what is left of the budget.
@@ -116,11 +113,29 @@ pub(super) struct Executor {
 }
 
 impl Executor {
+    /// How many calls may run at the same time.
+    pub(super) fn at_once(&self) -> usize {
+        match self.deps.config.tool_mode {
+            ToolMode::Sequential => 1,
+            ToolMode::Parallel { max } => max.max(1),
+        }
+    }
+
+    /// Whether no other call may run beside this one.
+    pub(super) fn is_alone(&self, call: &Pending) -> bool {
+        let may_run = call.refused.is_none() && matches!(call.checked, Some(Ok(_)));
+        may_run && self.behaviour(call).exclusive
+    }
+
+    fn behaviour(&self, call: &Pending) -> Behaviour {
+        self.deps.tools.get(&call.name).map(|tool| tool.behaviour()).unwrap_or_default()
+    }
+
     /// Answers the call at `position` of its batch, once: should the node run again, the answer is there.
     pub(super) async fn answer(&self, position: usize, pending: Pending) -> Result<Answer, NodeError> {
         let _answered = self.order.until_answered(position);
         let pending = self.prepare(position, pending).await?;
-        let behaviour = self.deps.tools.get(&pending.name).map(|tool| tool.behaviour()).unwrap_or_default();
+        let behaviour = self.behaviour(&pending);
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
         let cancelled = format!("cancelled.{position}");
         let refused = match self.cx.noted(&cancelled, self.cx.cancel().is_cancelled()) {
@@ -160,12 +175,6 @@ impl Executor {
 
     async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
         self.order.turn(position).await;
-        let (mut alone, mut together) = (None, None);
-        if behaviour.exclusive {
-            alone = Some(self.alone.write().await);
-        } else {
-            together = Some(self.alone.read().await);
-        }
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
@@ -190,7 +199,6 @@ impl Executor {
             None => self.process(position, pending, behaviour).await?,
         };
         let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
-        drop((alone.take(), together.take()));
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result);
         Ok(Done { result, kept_at, hook_error, ..done })

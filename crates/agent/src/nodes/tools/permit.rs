@@ -104,7 +104,15 @@ impl Executor {
             let question = question(&**tool, args)?;
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
         };
-        Some(self.verdict(&call.name, args, self.remembered(&call.name, args), question))
+        let verdict = self.verdict(&call.name, args, self.remembered(&call.name, args), question);
+        let is_asked = matches!(verdict, Verdict::Ask(_));
+        Some(if is_asked && self.is_allowed(position, call) { Verdict::Run } else { verdict })
+    }
+
+    /// Whether nobody is asked because everything is approved. What was decided before about a call that waited still counts.
+    fn is_allowed(&self, position: usize, call: &Pending) -> bool {
+        let allows = matches!(self.deps.approvals, Approvals::Allow) && !self.cx.is_answered(&call.call.id);
+        self.cx.noted(&format!("allowed.{position}"), allows)
     }
 
     /// What is about to happen, for a replay: the call, and what would happen to it by what was permitted before this round. Not
@@ -136,20 +144,19 @@ impl Executor {
     }
 
     /// Has the calls decided that wait for it, all of them before the first one runs.
-    pub(super) async fn decide(&self, calls: &mut [(usize, Pending)]) -> Result<(), NodeError> {
+    pub(super) async fn decide(
+        &self,
+        calls: impl Iterator<Item = &mut (usize, Pending)>,
+    ) -> Result<(), NodeError> {
         match &self.deps.approvals {
             Approvals::Deny => {}
-            Approvals::Interrupt => {
-                let asked = calls.iter().map(|(_, call)| async {
-                    match call.request() {
-                        Some(request) => Some(self.decided_outside(request).await),
-                        None => None,
+            Approvals::Interrupt | Approvals::Allow => {
+                let asked = calls.map(|(_, call)| async {
+                    if let Some(request) = call.request() {
+                        call.decision = Some(self.decided_outside(request).await);
                     }
                 });
-                let decisions = join_all(asked).await;
-                for ((_, call), decision) in calls.iter_mut().zip(decisions) {
-                    call.decision = decision;
-                }
+                join_all(asked).await;
             }
             Approvals::Ask(_) => {
                 for (position, call) in calls {
@@ -169,6 +176,9 @@ impl Executor {
                 _ => format!("{}.{round}", request.call_id),
             };
             if !self.cx.is_answered(&key) {
+                if matches!(self.deps.approvals, Approvals::Allow) {
+                    return Approval::Approve;
+                }
                 events::approval_requested(&self.cx, &request);
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
@@ -270,7 +280,7 @@ impl Executor {
             (None, Approvals::Ask(_)) => {
                 self.ask_once(position, &ApprovalRequest::new(call, &args, question)).await?
             }
-            (None, Approvals::Deny | Approvals::Interrupt) => {
+            (None, Approvals::Deny | Approvals::Interrupt | Approvals::Allow) => {
                 return Ok(Permission::no(texts::denied("nobody is there to approve it")));
             }
         };
@@ -294,6 +304,11 @@ impl Executor {
 }
 
 impl Pending {
+    /// Whether somebody is asked about it, if that is settled.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::Ask(_)))
+    }
+
     /// What is asked about it; nothing if nobody is.
     fn request(&self) -> Option<ApprovalRequest> {
         match (&self.verdict, &self.checked) {
