@@ -21,6 +21,9 @@ use crate::{
 /// How a dream ended whose model said that it was done after a call that failed.
 const LAST_CALL_FAILED: &str = "last_call_failed";
 
+/// How a dream ended whose model said that it was done and had edited nothing.
+const NOTHING_CHANGED: &str = "nothing_changed";
+
 /// What the nodes work with, for one user.
 #[derive(Clone)]
 pub(super) struct Desk {
@@ -127,32 +130,41 @@ async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeErro
 }
 
 /// Moves the cursor behind the turns of a dream that was completed, and notes how any other one ended.
+///
+/// A dream that edited nothing leaves its turns to the next one, which may have a better model or more to go by. Only if that
+/// edits nothing either do they count as read, for otherwise they would be read again for ever.
 pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
     let outcome = state.agent.outcome;
     let results = &state.agent.tool_result_history;
     // A model that gives up has remembered nothing, however it says that it is done.
     let gave_up = results.iter().next_back().is_some_and(|result| result.starts_with("Error"));
-    let is_completed = outcome == Some(AgentOutcome::Completed) && !gave_up;
-    let end = match outcome {
+    let calls = state.agent.tool_call_history.iter().zip(results.iter());
+    let mut edits = calls.filter(|(call, result)| call.name == "edit_file" && !result.starts_with("Error"));
+    let edited = edits.next().is_some();
+    let end = move |again: bool| match outcome {
         Some(AgentOutcome::Completed) if gave_up => LAST_CALL_FAILED,
+        Some(AgentOutcome::Completed) if !edited && !again => NOTHING_CHANGED,
         Some(outcome) => outcome.as_str(),
         None => "unfinished",
     };
-    let last = LastDream { at_ms: cx.now_ms(), end: end.to_owned() };
+    let at_ms = cx.now_ms();
     let (from, to) = (state.from.clone(), state.to.clone());
     let (files, alone) = (desk.files, desk.alone);
     let settled = blocking(move || {
         let _alone = alone;
         let mut cursor = files.cursor()?;
-        if is_completed && cursor.read == from {
+        let is_same = cursor.read == from;
+        let again = is_same && cursor.last.is_some_and(|last| last.end == NOTHING_CHANGED);
+        let is_completed = end(again) == AgentOutcome::Completed.as_str();
+        if is_completed && is_same {
             cursor.read.clone_from(&to);
         }
-        cursor.last = Some(last);
+        cursor.last = Some(LastDream { at_ms, end: end(again).to_owned() });
         files.set(&cursor)?;
         // Another one may have been here, with another store of threads.
         Ok(is_completed && cursor.read == to)
     });
     let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;
-    events::dream_ended(&cx, end, state.entries.len(), settled);
+    events::dream_ended(&cx, end(settled), state.entries.len(), settled);
     Ok(DreamState::update().settled(settled))
 }

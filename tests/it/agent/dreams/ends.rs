@@ -54,8 +54,9 @@ async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
 async fn a_model_that_gives_up_after_a_call_that_failed_has_completed_nothing() {
     let fails = || call("c1", "edit_file", r#"{"path":"MEMORY.md","old":"no such line","new":"x"}"#);
     let reads = call("c2", "read_file", r#"{"path":"MEMORY.md"}"#);
+    let edits = call("c3", "edit_file", r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- one"}"##);
     for (answers, is_settled) in
-        [(vec![fails(), txt("I cannot.")], false), (vec![fails(), reads, txt("Nothing to do.")], true)]
+        [(vec![fails(), txt("I cannot.")], false), (vec![fails(), reads, edits, txt("Done.")], true)]
     {
         let bed = Bed::new();
         bed.say("ada", 0, &["one", "two", "three"]).await;
@@ -64,6 +65,32 @@ async fn a_model_that_gives_up_after_a_call_that_failed_has_completed_nothing() 
         let (cursor, end) = (bed.cursor("ada"), if is_settled { "completed" } else { "last_call_failed" });
         assert_eq!((cursor.read.offset > 0, cursor.last.unwrap().end.as_str()), (is_settled, end));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_changes_nothing_either() {
+    let (bed, minute) = (Bed::new(), 60_000);
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let reads = || call("c1", "read_file", r#"{"path":"MEMORY.md"}"#);
+    let idle = || bed.dreams(scripted([reads(), txt("Nothing to do.")]));
+    let dream = dreamt(idle().dream_if_due("ada", at(1)).await.unwrap());
+    assert_eq!((dream.outcome, dream.settled), (Some(AgentOutcome::Completed), false));
+    let cursor = bed.cursor("ada");
+    assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, "nothing_changed"));
+    // It rests, and the next one reads the same turns and those since.
+    bed.say("ada", 2, &["four"]).await;
+    assert_eq!(idle().dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 4 });
+    let dreams = bed.dreams(Dreamer::default());
+    let dream = dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
+    assert_eq!((dream.turns, dream.settled), (4, true));
+    assert_eq!(bed.read("ada"), "# Memory\n- four\n- three\n- two\n- one\n");
+    // Turns of which nothing is worth it are not read for ever.
+    bed.say("ada", 40 * minute, &["five"]).await;
+    for settled in [false, true] {
+        assert_eq!(dreamt(idle().dream_now("ada", at(41 * minute)).await.unwrap()).settled, settled);
+    }
+    assert_eq!(bed.cursor("ada").last.unwrap().end, "completed");
+    assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
 }
 
 /// A dream that stops at its `n`-th write, as if its process did.
