@@ -123,10 +123,10 @@ impl Tool for Edit {
 }
 
 fn edit(workspace: &Workspace, args: &EditFile, stop: &CancellationToken) -> Result<String, ToolError> {
-    let _turn = workspace.edit_turn();
+    let turn = workspace.edit_turn()?;
     check_stop(stop)?;
-    let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
-    replace(workspace, &found, &metadata, &content, stop)?;
+    let Edited { found, old, content, said } = Edited::new(workspace, args)?;
+    replace(workspace, &turn, &found, &old, &content, stop)?;
     Ok(said)
 }
 
@@ -137,16 +137,16 @@ fn edit_once(
     (journal, call): (&EditJournal, &str),
     stop: &CancellationToken,
 ) -> Result<String, ToolError> {
-    let _turn = workspace.edit_turn();
+    let _turn = workspace.edit_turn()?;
     check_stop(stop)?;
     if let Some(said) = journal.made(call)? {
         return Ok(said);
     }
-    let Edited { found, metadata, content, said } = Edited::new(workspace, args)?;
-    journal.check(metadata.len(), &content)?;
-    let next = Next::new(NOTED_PREFIX, &found, &metadata, &content)?;
-    journal.note(call, next.path(), &said)?;
-    match next.take_place(workspace, &metadata, stop) {
+    let Edited { found, old, content, said } = Edited::new(workspace, args)?;
+    journal.check(old.metadata.len(), &content)?;
+    let next = Next::new(workspace, NOTED_PREFIX, &found, &old, &content)?;
+    journal.note(call, &next.path(), &said)?;
+    match next.take_place(workspace, &old, stop) {
         Ok(()) => {
             // The cursor of a dream must not outlast its edits.
             found.real.parent().map_or(Ok(()), keep_names).map_err(|error| {
@@ -166,7 +166,7 @@ fn edit_once(
 /// What a file is to become.
 struct Edited {
     found: Found,
-    metadata: Metadata,
+    old: Old,
     content: String,
     /// What the model reads.
     said: String,
@@ -175,18 +175,25 @@ struct Edited {
 impl Edited {
     fn new(workspace: &Workspace, args: &EditFile) -> Result<Self, ToolError> {
         let found = workspace.find(&args.path)?;
-        let (content, metadata) = load(workspace, &found)?;
-        let at = only_place(&content, &args.old, &found)?;
-        let edited = [&content[..at], &args.new, &content[at + args.old.len()..]].concat();
-        let line = line_of(&content, at);
+        let old = load(workspace, &found)?;
+        let text = &old.text;
+        let at = only_place(text, &args.old, &found)?;
+        let edited = [&text[..at], &args.new, &text[at + args.old.len()..]].concat();
+        let line = line_of(text, at);
         let (before, after) = (args.old.lines().count(), args.new.lines().count());
         let said =
             format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after));
-        Ok(Self { found, metadata, content: edited, said })
+        Ok(Self { found, old, content: edited, said })
     }
 }
 
-pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<(String, Metadata), ToolError> {
+/// What a file has in it that is to be changed.
+pub(super) struct Old {
+    pub(super) text: String,
+    pub(super) metadata: Metadata,
+}
+
+pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<Old, ToolError> {
     let (file, metadata) = workspace.open_file(found)?;
     let shown = &found.shown;
     if metadata.permissions().readonly() {
@@ -207,7 +214,7 @@ pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<(String, Meta
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| ToolError::Failed(format!("path '{shown}' is not UTF-8 text and cannot be edited")))?;
-    Ok((text, metadata))
+    Ok(Old { text, metadata })
 }
 
 /// Where `old` begins, if there is one such place only; overlapping ones count.
@@ -392,12 +399,20 @@ mod tests {
         let place = Place::new();
         place.file("a", "x");
         let found = place.workspace.find("a").unwrap();
-        let (_, metadata) = load(&place.workspace, &found).unwrap();
-        place.file("a", "changed by somebody else");
-        let stop = CancellationToken::new();
-        let refused = replace(&place.workspace, &found, &metadata, "y", &stop).unwrap_err();
+        let old = load(&place.workspace, &found).unwrap();
+        // Of the same length, and as if at the same moment.
+        place.file("a", "z");
+        fs::File::options()
+            .write(true)
+            .open(place.at("a"))
+            .unwrap()
+            .set_modified(old.metadata.modified().unwrap())
+            .unwrap();
+        let turn = place.workspace.edit_turn().unwrap();
+        let refused =
+            replace(&place.workspace, &turn, &found, &old, "y", &CancellationToken::new()).unwrap_err();
         assert_eq!(refused.to_string(), "path 'a' was replaced while it was in use; try again");
-        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "changed by somebody else");
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "z");
         assert_eq!(names(&place), ["a"]);
     }
 

@@ -9,6 +9,7 @@ mod edit;
 mod ends;
 mod fetch;
 mod files;
+mod held;
 mod html;
 mod journal;
 mod question;
@@ -24,6 +25,8 @@ mod todo;
 mod walk;
 mod write;
 
+#[cfg(all(test, unix))]
+mod racing;
 #[cfg(test)]
 mod testing;
 

@@ -1,18 +1,27 @@
 //! The confinement of file tools to one directory.
 
 use std::{
-    fs::{self, File, Metadata},
+    fs::{self, File, Metadata, TryLockError},
     io,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use superstep_llm::{Subject, ToolError};
 
+use super::{
+    held::{Folder, Root, is_swapped},
+    store::{NOTED_PREFIX, PREFIX},
+};
 use crate::locks::same_file;
 
 /// Names that are nobody's business: git's store, and the database of this program.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
+
+/// How the names of files begin that are about to take the place of others: nobody else's business either.
+const RESERVED_STARTS: [&str; 3] = [PREFIX, NOTED_PREFIX, ".superstep-new-"];
 
 /// Where under the root the program keeps tool results that were too long for the conversation. Tools may read them.
 pub const RESULTS: &str = ".superstep/results";
@@ -26,14 +35,17 @@ const MAX_LINKS: usize = 40;
 /// root. `.git` and `.superstep` are out of reach at any depth, in any case of letters. Cloning is cheap, and the
 /// tools made of clones take turns in editing.
 ///
+/// On Linux files and folders are opened from the open root by `openat2`, which follows no link: whatever another program swaps for a
+/// link at whatever moment, nothing outside is read or changed.
 /// # Limits
-/// The check is by name, then again on the opened file, so a link that takes the place of a file between the two is
-/// refused. What remains: a program that swaps a directory of the path for a link and back, twice, at the right
-/// moments of one call; and hard links, which cannot be told from files. Run hostile programs somewhere else.
+/// On other systems, and where `openat2` or `/proc` is missing, the check is by name, then again on the opened file: a program that
+/// swaps a directory of the path for a link and back, twice, at the right moments of one call, is not seen. Hard links cannot be
+/// told from files anywhere.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     /// Canonical.
     root: Arc<Path>,
+    open: Root,
     edits: Arc<Mutex<()>>,
 }
 
@@ -58,7 +70,7 @@ impl Workspace {
                 "the workspace root is not a directory",
             ));
         }
-        Ok(Self { root: root.into(), edits: Arc::default() })
+        Ok(Self { open: Root::open(&root), root: root.into(), edits: Arc::default() })
     }
 
     /// The directory, without links in its path.
@@ -127,17 +139,25 @@ impl Workspace {
     /// Opens a regular file for reading and makes sure that it is the one that was found.
     pub(super) fn open_file(&self, found: &Found) -> Result<(File, Metadata), ToolError> {
         let shown = &found.shown;
-        let failed = |error: io::Error| ToolError::Failed(format!("path '{shown}' cannot be read: {error}"));
-        // Looked at before opening, because opening a FIFO waits for its other end. A FIFO that takes the place of
-        // the file right here still blocks a thread, but not the call: `look` leaves it when the call is cancelled.
+        let failed = |error: io::Error| match is_swapped(&error) {
+            true => replaced(shown),
+            false => ToolError::Failed(format!("path '{shown}' cannot be read: {error}")),
+        };
+        // Looked at before opening, because opening a device may do something. Where a FIFO that takes the place of the file right
+        // here still blocks a thread, it does not block the call: `look` leaves it when the call is cancelled.
         regular(&fs::symlink_metadata(&found.real).map_err(failed)?, shown)?;
-        let file = File::open(&found.real).map_err(failed)?;
+        let file = self.open.file(&found.real).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         regular(&metadata, shown)?;
         if !self.still_leads_to(found, &metadata) {
             return Err(replaced(shown));
         }
         Ok((file, metadata))
+    }
+
+    /// Opens a folder below the root, by its real path.
+    pub(super) fn folder(&self, real: &Path) -> io::Result<Folder> {
+        self.open.folder(real)
     }
 
     /// If the found path still is what it was: no link in it, and at its end the file with this metadata.
@@ -162,15 +182,58 @@ impl Workspace {
         shown
     }
 
-    /// One edit at a time, so that two calls of one turn cannot undo each other.
-    pub(super) fn edit_turn(&self) -> MutexGuard<'_, ()> {
-        self.edits.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One edit at a time, of all calls and of all processes that work here, so that no two undo each other.
+    ///
+    /// # Errors    Another process has its turn and does not end it.
+    pub(super) fn edit_turn(&self) -> Result<EditTurn<'_>, ToolError> {
+        let here = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        // A folder cannot be locked everywhere: there, a change by another process is still seen before it is written over.
+        let Ok(root) = File::open(&self.root) else { return Ok(EditTurn { root: None, _here: here }) };
+        for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {
+            match root.try_lock() {
+                Ok(()) => return Ok(EditTurn { root: Some(root), _here: here }),
+                Err(TryLockError::Error(_)) => return Ok(EditTurn { root: None, _here: here }),
+                Err(TryLockError::WouldBlock) => pause(),
+            }
+        }
+        let waited = PATIENCE.as_millis();
+        Err(ToolError::Failed(format!(
+            "nothing was changed: another process has been changing files here for {waited} ms; try again"
+        )))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "edits are made beside the runtime")]
+fn pause() {
+    thread::sleep(TURN);
+}
+
+/// How long another process is waited for that edits.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long is waited until it is looked again whose turn it is.
+const TURN: Duration = Duration::from_millis(2);
+
+/// The turn of one edit, until it is dropped.
+pub(super) struct EditTurn<'a> {
+    /// The locked root.
+    root: Option<File>,
+    _here: MutexGuard<'a, ()>,
+}
+
+impl EditTurn<'_> {
+    /// Whether no process makes another edit now that heeds the lock.
+    pub(super) fn is_alone(&self) -> bool {
+        self.root.is_some()
     }
 }
 
 /// If a directory entry of this name is not to be seen.
 pub(super) fn is_reserved(name: &[u8]) -> bool {
+    let begins =
+        |start: &&str| name.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start.as_bytes()));
     RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved.as_bytes()))
+        || RESERVED_STARTS.iter().any(begins)
 }
 
 /// `text` with its control characters written out.

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    held::is_swapped,
     root::{Found, Workspace, is_reserved, one_line},
     walk::{GITIGNORE, Walk},
 };
@@ -230,13 +231,21 @@ impl FileSnapshots {
     /// What is at a path now; `None` if it is nothing that can be kept.
     fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
         const UNKNOWN: Option<Seen> = Some((Entry::Unknown, None));
-        let metadata = match fs::symlink_metadata(real) {
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
+        let folder = match self.workspace.folder(parent) {
+            Ok(folder) => folder,
+            // Nothing is looked at where a link in the way leads.
+            Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
+            Err(_) => return Ok(UNKNOWN),
+        };
+        let metadata = match fs::symlink_metadata(folder.at(name)) {
             Ok(metadata) => metadata,
             Err(error) if is_nothing(&error) => return Ok(None),
             Err(_) => return Ok(UNKNOWN),
         };
         if metadata.is_symlink() {
-            let target = fs::read_link(real).ok().and_then(|target| target.to_str().map(str::to_owned));
+            let target =
+                fs::read_link(folder.at(name)).ok().and_then(|target| target.to_str().map(str::to_owned));
             return Ok(Some((target.map_or(Entry::Unknown, Entry::Link), None)));
         }
         if !metadata.is_file() {

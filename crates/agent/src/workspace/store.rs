@@ -1,9 +1,9 @@
 //! Writing a file in one step: whoever reads it sees the old content or the new, and never a part.
 
 use std::{
-    fs::{self, Metadata},
+    fs,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use superstep_llm::ToolError;
@@ -12,73 +12,84 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     check_stop,
-    root::{Found, Workspace, replaced},
+    edit::{Old, load},
+    held::{Folder, is_swapped},
+    root::{EditTurn, Found, Workspace, replaced},
 };
 
-/// How the names of files begin that are about to take the place of others.
+/// How the names of files begin that are about to take the place of others. No tool sees them; one that a killed process left goes
+/// with the next write into its folder.
 pub(super) const PREFIX: &str = ".superstep-edit-";
 
 /// The same of files that a note tells of: whoever clears the notes away removes these, and none of an edit that is being made
 /// without one.
 pub(super) const NOTED_PREFIX: &str = ".superstep-noted-";
 
-/// Puts `content` in the place of a file, if that still is the one whose metadata was read. Permissions are kept.
+/// Puts `content` in the place of a file, if that still is the one that was read. Permissions are kept.
 pub(super) fn replace(
     workspace: &Workspace,
+    turn: &EditTurn<'_>,
     found: &Found,
-    read: &Metadata,
+    old: &Old,
     content: &str,
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
-    Next::new(PREFIX, found, read, content)?.take_place(workspace, read, stop).map_err(|(_, error)| error)
+    let next = Next::new(workspace, PREFIX, found, old, content)?;
+    clear(turn, &next.folder, Some(&next.file));
+    next.take_place(workspace, old, stop).map_err(|(_, error)| error)
 }
 
 /// A new content that stands beside the file whose place it is to take; removed if it does not.
 pub(super) struct Next<'a> {
+    // Before the folder by way of which it is removed.
     file: NamedTempFile,
+    folder: Folder,
     found: &'a Found,
 }
 
 impl<'a> Next<'a> {
     pub(super) fn new(
+        workspace: &Workspace,
         prefix: &str,
         found: &'a Found,
-        read: &Metadata,
+        old: &Old,
         content: &str,
     ) -> Result<Self, ToolError> {
+        let folder = workspace.folder(directory(found)).map_err(failed(found))?;
         let mut file =
-            tempfile::Builder::new().prefix(prefix).tempfile_in(directory(found)).map_err(failed(found))?;
+            tempfile::Builder::new().prefix(prefix).tempfile_in(folder.path()).map_err(failed(found))?;
         fill(&mut file, content).map_err(failed(found))?;
-        file.as_file().set_permissions(read.permissions()).map_err(failed(found))?;
-        Ok(Self { file, found })
+        file.as_file().set_permissions(old.metadata.permissions()).map_err(failed(found))?;
+        Ok(Self { file, folder, found })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        self.file.path()
+    /// Where it stands.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.real().join(self.file.path().file_name().expect("a file has a name"))
     }
 
-    /// Takes the place of the file, if that still is the one whose metadata was read; else it still stands beside it.
+    /// Takes the place of the file, if that still is the one that was read; else it still stands beside it.
     pub(super) fn take_place(
         self,
         workspace: &Workspace,
-        read: &Metadata,
+        old: &Old,
         stop: &CancellationToken,
-    ) -> Result<(), (Self, ToolError)> {
-        let Self { file, found } = self;
-        // The last look before the rename. Between the two, a change by another program would still be lost.
+    ) -> Result<(), (Box<Self>, ToolError)> {
+        let Self { file, folder, found } = self;
+        // The last look before the rename. Between the two, a change by a program that heeds no lock would still be lost.
         let looked = check_stop(stop).and_then(|()| {
-            let (_, now) = workspace.open_file(found)?;
-            let unchanged = now.len() == read.len()
-                && now.modified().ok() == read.modified().ok()
-                && workspace.still_leads_to(found, read);
+            let now = load(workspace, found)?;
+            let unchanged = now.text == old.text && workspace.still_leads_to(found, &old.metadata);
             if unchanged { Ok(()) } else { Err(replaced(&found.shown)) }
         });
         if let Err(error) = looked {
-            return Err((Self { file, found }, error));
+            return Err((Box::new(Self { file, folder, found }), error));
         }
-        match file.persist(&found.real) {
+        match file.persist(folder.at(name(found))) {
             Ok(_) => Ok(()),
-            Err(error) => Err((Self { file: error.file, found }, failed(found)(error.error))),
+            Err(error) => {
+                Err((Box::new(Self { file: error.file, folder, found }), failed(found)(error.error)))
+            }
         }
     }
 }
@@ -86,55 +97,70 @@ impl<'a> Next<'a> {
 /// Makes a file where nothing is, and the directories that are missing on the way to it.
 pub(super) fn create(
     workspace: &Workspace,
+    turn: &EditTurn<'_>,
     found: &Found,
     content: &str,
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
     check_stop(stop)?;
-    let directory = directory(found);
-    make_directories(workspace, directory)?;
+    let folder = make_directories(workspace, directory(found))?;
+    clear(turn, &folder, None);
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut next = builder.prefix(PREFIX).tempfile_in(directory).map_err(failed(found))?;
+    let mut next = builder.prefix(PREFIX).tempfile_in(folder.path()).map_err(failed(found))?;
     fill(&mut next, content).map_err(failed(found))?;
     check_stop(stop)?;
-    stays(workspace, directory)?;
-    match next.persist_noclobber(&found.real) {
+    folder.check().map_err(failed(found))?;
+    match next.persist_noclobber(folder.at(name(found))) {
         Ok(_) => Ok(()),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(replaced(&found.shown)),
         Err(error) => Err(failed(found)(error.error)),
     }
 }
 
-/// One after the other, so that a link which takes the place of one is seen before anything is made behind it.
-pub(super) fn make_directories(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
-    if !directory.starts_with(workspace.root()) {
-        let directory = directory.display();
-        return Err(ToolError::Denied(format!("directory '{directory}' is outside the workspace root")));
-    }
-    let above = directory.ancestors().take_while(|dir| *dir != workspace.root());
-    for dir in above.collect::<Vec<_>>().into_iter().rev() {
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                let shown = workspace.show(dir);
-                return Err(ToolError::Failed(format!("directory '{shown}' cannot be made: {error}")));
-            }
-            Ok(()) | Err(_) => stays(workspace, dir)?,
+/// Removes what a process left in a folder that was killed before its file took its place. Only while nobody else writes, for it
+/// might be theirs; and if that fails, nothing is lost but room.
+fn clear(turn: &EditTurn<'_>, folder: &Folder, except: Option<&NamedTempFile>) {
+    let kept = except.and_then(|file| file.path().file_name());
+    let Some(entries) = turn.is_alone().then(|| fs::read_dir(folder.path()).ok()).flatten() else { return };
+    for name in entries.flatten().map(|entry| entry.file_name()) {
+        if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && Some(&*name) != kept {
+            let _ = fs::remove_file(folder.at(name));
         }
     }
-    Ok(())
 }
 
-/// Makes sure that a path is that of a directory, without a link in it.
-fn stays(workspace: &Workspace, directory: &Path) -> Result<(), ToolError> {
-    let shown = || workspace.show(directory);
-    match directory.canonicalize() {
-        Ok(real) if real != directory => Err(replaced(&shown())),
-        Ok(real) if real.is_dir() => Ok(()),
-        Ok(_) => Err(ToolError::Failed(format!("path '{}' is no directory", shown()))),
-        Err(error) => Err(ToolError::Failed(format!("path '{}' cannot be resolved: {error}", shown()))),
+/// One after the other, each in the one before, so that a link which takes the place of one leads nowhere.
+pub(super) fn make_directories(workspace: &Workspace, directory: &Path) -> Result<Folder, ToolError> {
+    let Ok(below) = directory.strip_prefix(workspace.root()) else {
+        let directory = directory.display();
+        return Err(ToolError::Denied(format!("directory '{directory}' is outside the workspace root")));
+    };
+    let mut real = workspace.root().to_owned();
+    let open = |real: &Path| {
+        workspace.folder(real).map_err(|error| match (is_swapped(&error), error.kind()) {
+            (true, _) => replaced(&workspace.show(real)),
+            (false, io::ErrorKind::NotADirectory) => {
+                ToolError::Failed(format!("path '{}' is no directory", workspace.show(real)))
+            }
+            _ => ToolError::Failed(format!("path '{}' cannot be resolved: {error}", workspace.show(real))),
+        })
+    };
+    let mut folder = open(&real)?;
+    for name in below.components() {
+        let made = fs::create_dir(folder.at(name));
+        real.push(name);
+        if let Err(error) = made.or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        }) {
+            let shown = workspace.show(&real);
+            return Err(ToolError::Failed(format!("directory '{shown}' cannot be made: {error}")));
+        }
+        folder = open(&real)?;
     }
+    Ok(folder)
 }
 
 fn fill(next: &mut NamedTempFile, content: &str) -> io::Result<()> {
@@ -146,7 +172,14 @@ fn directory(found: &Found) -> &Path {
     found.real.parent().expect("a file below the root has a parent")
 }
 
+fn name(found: &Found) -> &Path {
+    Path::new(found.real.file_name().expect("a file below the root has a name"))
+}
+
 fn failed(found: &Found) -> impl Fn(io::Error) -> ToolError {
     let shown = found.shown.clone();
-    move |error| ToolError::Failed(format!("path '{shown}' cannot be written: {error}"))
+    move |error| match is_swapped(&error) {
+        true => replaced(&shown),
+        false => ToolError::Failed(format!("path '{shown}' cannot be written: {error}")),
+    }
 }

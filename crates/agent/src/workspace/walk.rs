@@ -134,17 +134,16 @@ impl<'a> Walk<'a> {
 
     fn entries(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for entry in fs::read_dir(dir)? {
+        let folder = self.workspace.folder(dir)?;
+        for entry in fs::read_dir(folder.path())? {
             let entry = entry?;
             let name = entry.file_name();
             if !is_reserved(name.as_encoded_bytes()) {
-                entries.push(Entry { real: entry.path(), kind: entry.file_type()?, name });
+                entries.push(Entry { real: dir.join(&name), kind: entry.file_type()?, name });
             }
         }
         // A link that took the place of the directory would have shown us names from elsewhere.
-        if dir.canonicalize()? != dir {
-            return Err(io::Error::other("it was replaced while it was read"));
-        }
+        folder.check()?;
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }

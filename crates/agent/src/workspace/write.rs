@@ -77,7 +77,7 @@ impl Tool for Write {
         let WriteFile { path, content } = WriteFile::parse(args).ok()?;
         let (old, verb) = match self.workspace.place(Path::new(&path)) {
             Ok((found, true)) => {
-                (load(&self.workspace, &found).map(|(old, _)| old).unwrap_or_default(), "replace")
+                (load(&self.workspace, &found).map(|old| old.text).unwrap_or_default(), "replace")
             }
             Ok((_, false)) | Err(_) => (String::new(), "make"),
         };
@@ -100,17 +100,17 @@ impl Tool for Write {
 }
 
 fn write(workspace: &Workspace, args: &WriteFile, stop: &CancellationToken) -> Result<String, ToolError> {
-    let _turn = workspace.edit_turn();
+    let turn = workspace.edit_turn()?;
     check_stop(stop)?;
     let (found, exists) = workspace.place(Path::new(&args.path))?;
     let now = lines(args.content.lines().count());
     if !exists {
-        create(workspace, &found, &args.content, stop)?;
+        create(workspace, &turn, &found, &args.content, stop)?;
         return Ok(format!("made '{}': {now}", found.shown));
     }
-    let (old, metadata) = load(workspace, &found)?;
-    replace(workspace, &found, &metadata, &args.content, stop)?;
-    Ok(format!("replaced '{}': {} became {now}", found.shown, lines(old.lines().count())))
+    let old = load(workspace, &found)?;
+    replace(workspace, &turn, &found, &old, &args.content, stop)?;
+    Ok(format!("replaced '{}': {} became {now}", found.shown, lines(old.text.lines().count())))
 }
 
 #[cfg(test)]
@@ -188,7 +188,8 @@ mod tests {
         let (found, exists) = place.workspace.place(Path::new("a")).unwrap();
         assert!(!exists);
         place.file("a", "by somebody else");
-        let refused = create(&place.workspace, &found, "x", &CancellationToken::new()).unwrap_err();
+        let turn = place.workspace.edit_turn().unwrap();
+        let refused = create(&place.workspace, &turn, &found, "x", &CancellationToken::new()).unwrap_err();
         assert_eq!(refused.to_string(), "path 'a' was replaced while it was in use; try again");
         assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "by somebody else");
     }
@@ -221,7 +222,8 @@ mod tests {
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         let (found, _) = place.workspace.place(Path::new("dir/a/b")).unwrap();
         place.link("dir", "../elsewhere");
-        let refused = create(&place.workspace, &found, "x", &CancellationToken::new()).unwrap_err();
+        let turn = place.workspace.edit_turn().unwrap();
+        let refused = create(&place.workspace, &turn, &found, "x", &CancellationToken::new()).unwrap_err();
         assert_eq!(refused.to_string(), "path 'dir' was replaced while it was in use; try again");
         assert_eq!(fs::read_dir(place.dir.path().join("elsewhere")).unwrap().count(), 0);
     }

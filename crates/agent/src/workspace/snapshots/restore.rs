@@ -72,7 +72,7 @@ impl FileSnapshots {
         rounds: &[FileChanges],
         overwrite: bool,
     ) -> Result<FileChanges, RestoreError> {
-        let _turn = self.workspace.edit_turn();
+        let _turn = self.workspace.edit_turn().map_err(|error| SnapshotError(error.to_string()))?;
         let steps = self.steps(thread, rounds, overwrite)?;
         self.take(thread, steps)
     }
@@ -173,38 +173,42 @@ impl FileSnapshots {
     fn put(&self, path: &str, wanted: Option<&Entry>, content: &[u8]) -> io::Result<()> {
         let root = self.workspace.root();
         let real = root.join(path);
-        let directory = real.parent().unwrap_or(root);
+        let (directory, name) = (real.parent().unwrap_or(root), real.file_name().unwrap_or_default());
         let Some(entry) = wanted else {
-            if directory.canonicalize()? != directory {
-                return Err(io::Error::other("there is a link in its path"));
-            }
-            fs::remove_file(&real)?;
+            fs::remove_file(self.workspace.folder(directory)?.at(name))?;
             // Folders that are empty now are gone as well; others refuse.
-            let above = directory.ancestors().take_while(|dir| *dir != root);
-            let _ = above.map(fs::remove_dir).take_while(Result::is_ok).count();
+            for above in directory.ancestors().take_while(|dir| *dir != root) {
+                let (Some(parent), Some(name)) = (above.parent(), above.file_name()) else { break };
+                let removed =
+                    self.workspace.folder(parent).and_then(|parent| fs::remove_dir(parent.at(name)));
+                if removed.is_err() {
+                    break;
+                }
+            }
             return Ok(());
         };
-        make_directories(&self.workspace, directory).map_err(|error| io::Error::other(error.to_string()))?;
+        let folder = make_directories(&self.workspace, directory)
+            .map_err(|error| io::Error::other(error.to_string()))?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX);
         if let Entry::Link(target) = entry {
-            let link = builder.make_in(directory, |at| symlink(target.as_ref(), at))?;
-            link.into_temp_path().persist(&real)?;
+            let link = builder.make_in(folder.path(), |at| symlink(target.as_ref(), at))?;
+            link.into_temp_path().persist(folder.at(name))?;
             return Ok(());
         }
-        let there = fs::symlink_metadata(&real).ok().filter(fs::Metadata::is_file);
+        let there = fs::symlink_metadata(folder.at(name)).ok().filter(fs::Metadata::is_file);
         #[cfg(unix)]
         {
             let mode = if matches!(entry, Entry::Program(_)) { 0o777 } else { 0o666 };
             builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
         }
-        let mut file = builder.tempfile_in(directory)?;
+        let mut file = builder.tempfile_in(folder.path())?;
         if let Some(there) = there {
             file.as_file().set_permissions(permissions(&there, matches!(entry, Entry::Program(_))))?;
         }
         file.write_all(content)?;
         file.as_file().sync_all()?;
-        file.persist(&real)?;
+        file.persist(folder.at(name))?;
         Ok(())
     }
 

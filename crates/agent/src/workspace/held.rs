@@ -1,0 +1,154 @@
+//! Files and folders below a root, opened so that nothing else is reached, whatever is swapped for a link meanwhile.
+//!
+//! On Linux everything is opened from the open root by `openat2`, which follows no link and does not leave the root; what is in a
+//! folder is named by way of the open folder. On other systems, and where `openat2` or `/proc` is missing, a path is
+//! checked before it is used and afterwards.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+#[cfg(target_os = "linux")]
+use std::{
+    os::fd::{AsRawFd, OwnedFd},
+    sync::Arc,
+};
+
+#[cfg(target_os = "linux")]
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+/// The open root.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// Canonical.
+    path: PathBuf,
+    #[cfg(target_os = "linux")]
+    open: Option<Arc<OwnedFd>>,
+}
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Where it was found, canonical.
+    real: PathBuf,
+    /// Under which path its entries are reached.
+    by: PathBuf,
+    #[cfg(target_os = "linux")]
+    open: Option<OwnedFd>,
+}
+
+impl Root {
+    /// `path` is canonical.
+    pub(super) fn open(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            #[cfg(target_os = "linux")]
+            open: linux::root(path).map(Arc::new),
+        }
+    }
+
+    /// Opens a file for reading, which may turn out to be something else.
+    pub(super) fn file(&self, real: &Path) -> io::Result<File> {
+        #[cfg(target_os = "linux")]
+        if let Some(root) = &self.open {
+            // What is no file does not have anybody wait.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            return Ok(linux::open(root, self.below(real)?, flags)?.into());
+        }
+        File::open(real)
+    }
+
+    /// Opens a folder, or the root itself.
+    pub(super) fn folder(&self, real: &Path) -> io::Result<Folder> {
+        #[cfg(target_os = "linux")]
+        if let Some(root) = &self.open {
+            let open = linux::open(root, self.below(real)?, OFlags::PATH | OFlags::DIRECTORY)?;
+            let by = Path::new(linux::OPEN).join(open.as_raw_fd().to_string());
+            return Ok(Folder { real: real.to_owned(), by, open: Some(open) });
+        }
+        let folder = Folder {
+            real: real.to_owned(),
+            by: real.to_owned(),
+            #[cfg(target_os = "linux")]
+            open: None,
+        };
+        folder.check()?;
+        Ok(folder)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn below<'a>(&self, real: &'a Path) -> io::Result<&'a Path> {
+        let below = real.strip_prefix(&self.path).map_err(|_| io::Error::from(Errno::XDEV))?;
+        Ok(if below.as_os_str().is_empty() { Path::new(".") } else { below })
+    }
+}
+
+impl Folder {
+    /// Where it was found.
+    pub(super) fn real(&self) -> &Path {
+        &self.real
+    }
+
+    /// Itself, under a path that leads nowhere else as long as this is held.
+    pub(super) fn path(&self) -> &Path {
+        &self.by
+    }
+
+    /// What has a name in it.
+    pub(super) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.by.join(name)
+    }
+
+    /// Whether what was reached by its path was in it.
+    pub(super) fn check(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if self.open.is_some() {
+            return Ok(());
+        }
+        match fs::symlink_metadata(&self.real)?.is_dir() && self.real.canonicalize()? == self.real {
+            true => Ok(()),
+            false if self.real.is_dir() => Err(io::Error::other(Swapped)),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+}
+
+/// There is a link where a folder was.
+#[derive(Debug, thiserror::Error)]
+#[error("it was replaced while it was in use")]
+struct Swapped;
+
+/// Whether something could not be opened because there is a link where none was.
+pub(super) fn is_swapped(error: &io::Error) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Some(error) = Errno::from_io_error(error) {
+        return matches!(error, Errno::LOOP | Errno::XDEV | Errno::AGAIN);
+    }
+    error.get_ref().is_some_and(|error| error.is::<Swapped>())
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+
+    /// Where a process finds what it has open.
+    pub(super) const OPEN: &str = "/proc/self/fd";
+
+    /// The root, if the system has what it takes to stay below it.
+    pub(super) fn root(path: &Path) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        open(&root, Path::new("."), flags).ok()?;
+        Path::new(OPEN).join(root.as_raw_fd().to_string()).is_dir().then_some(root)
+    }
+
+    pub(super) fn open(root: &OwnedFd, below: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        Ok(rustix::fs::openat2(root, below, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    }
+}
