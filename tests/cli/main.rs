@@ -28,3 +28,5 @@ mod structured;
 #[cfg(unix)]
 mod terminal;
 mod tools;
+#[cfg(unix)]
+mod trust;

@@ -38,6 +38,23 @@ async fn ctrl_c_ends_cleanly_and_says_how_to_resume() {
 }
 
 #[tokio::test]
+async fn a_terminal_that_is_gone_ends_the_run_and_its_children() {
+    let place = Place::new();
+    let command = "echo began; sleep 613; echo ended > ended.txt";
+    let server = serve([call("c1", "shell", &json!({ "command": command }).to_string()), txt("ok")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--yes", "--json", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let mut running = place.start(&args);
+    running.line_with("began").await;
+    running.signal("HUP");
+    let ran = running.end().await;
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stderr.ends_with("interrupted; resume with: superstep resume t\n"), "{}", ran.stderr);
+    let processes = std::process::Command::new("ps").args(["-eo", "args"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&processes.stdout).lines().any(|line| line == "sleep 613"));
+}
+
+#[tokio::test]
 async fn the_command_to_resume_names_the_place_if_it_is_not_the_usual_one() {
     let place = Place::new();
     let server = serve([Answer::stream().stall()]).await;

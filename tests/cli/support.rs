@@ -72,6 +72,13 @@ impl Place {
         command
     }
 
+    /// The program as another user on another machine has it, who is known by a name.
+    pub(crate) fn command_of(&self, user: &str, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.env("SUPERSTEP_STATE_DIR", self.beside(user));
+        command
+    }
+
     /// Any program in the folder.
     pub(crate) fn bare(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
@@ -81,6 +88,7 @@ impl Place {
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
+            .env("SUPERSTEP_STATE_DIR", self.beside("state"))
             .env("NO_PROXY", "*")
             .stdin(Stdio::null())
             .kill_on_drop(true);

@@ -58,7 +58,7 @@ pub(crate) struct DecisionArgs {
 /// A call that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    interrupt: String,
+    pub(crate) interrupt: String,
     /// What people call it.
     pub(crate) id: String,
     pub(crate) request: ApprovalRequest,

@@ -31,6 +31,7 @@ Environment:
   OPENAI_BASE_URL, OPENAI_MODEL   where to ask, and which model
   OPENAI_API_KEY                  the key; it is never stored
   SUPERSTEP_LOCAL_SERVERS         the servers to look for, as `NAME=URL,...`; empty for none
+  SUPERSTEP_STATE_DIR             where it is stored what you permitted on a thread
   NO_COLOR                        no colours
 
 Exit codes:

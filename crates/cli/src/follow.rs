@@ -4,7 +4,7 @@ use std::io;
 
 use futures::StreamExt;
 use superstep::{
-    Event, RunConfig, RunError, RunStream, Status,
+    Event, RunError, RunStream, Status,
     agent::{AgentOutcome, AgentState},
 };
 use tokio::time::Instant;
@@ -34,13 +34,14 @@ impl Setup<'_> {
                 Err(error) => return Err(self.refused(error).await),
             };
             let waiting = Waiting::of(&outcome.interrupts)?;
+            self.tell_untaken();
             if waiting.is_empty() || written.is_err() {
                 break (outcome, waiting, written);
             }
             match Approve::new(self.turn).decide(&waiting, &self.cancel).await {
                 None => break (outcome, waiting, written),
                 Some(answers) => {
-                    let config = RunConfig { answers, ..self.config()? };
+                    let config = self.answering(&waiting, answers)?;
                     stream = self.agent.resume_stream(config, streaming()).await?;
                 }
             }

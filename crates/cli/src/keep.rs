@@ -7,7 +7,6 @@ use crate::{
     approve::confirm,
     args::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
     exit::{Exit, Failure},
-    model::Remembered,
     output::printable_line,
     place::Place,
     results, revert,
@@ -31,14 +30,15 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
     for thread in &threads {
-        let cwd = match Remembered::load(&*store, &thread.as_str().into()).await {
-            // A folder that is gone has no results.
-            Ok(remembered) => place.cwd_of(&remembered).ok(),
+        let cwd = match place.remembered(&*store, &thread.as_str().into()).await {
+            // A folder that is gone has no results, and one that only the database names is left alone.
+            Ok((remembered, _)) => place.cwd_of(&remembered).ok(),
             // It is damaged, and which folder was its own is not known.
             Err(_) if place.has_own_db() && !place.has_own_cwd() => None,
             Err(_) => Some(place.cwd.clone()),
         };
         store.delete(&thread.as_str().into()).await?;
+        place.decided(&thread.as_str().into())?.forget()?;
         if let Some(cwd) = cwd {
             results::forget(&cwd, thread)?;
             revert::forget(&cwd, thread)?;
@@ -56,8 +56,10 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let store = place.change(&[&args.thread]).await?;
     let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
-    let cwd = place.cwd_of(&Remembered::load(&*store, &from).await?);
+    let (remembered, decided) = place.remembered(&*store, &from).await?;
+    let cwd = place.cwd_of(&remembered);
     graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
+    decided.copy_to(&*place.decided(&to)?)?;
     // A folder that is gone has no files to put back.
     if let Ok(cwd) = cwd {
         revert::copy(&cwd, &args.thread, &args.new)?;
@@ -77,7 +79,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     }
     let thread = ThreadId::from(args.thread.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
-    let cwd = place.cwd_of(&Remembered::load(&*store, &thread).await?);
+    let cwd = place.cwd_of(&place.remembered(&*store, &thread).await?.0);
     let pruned = graph.prune_thread(&thread, keep(&args.keep)).await?;
     let left = left(&*store, &thread).await?;
     // A folder that is gone has no files to put back.

@@ -16,6 +16,7 @@
 mod args;
 mod exit;
 mod place;
+mod private;
 
 mod discover;
 mod model;
@@ -39,6 +40,7 @@ mod signals;
 mod steer;
 mod threads;
 mod tools;
+mod trust;
 
 use std::process::ExitCode;
 

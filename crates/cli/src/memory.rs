@@ -26,6 +26,7 @@ use crate::{
     args::name_of,
     exit::{Exit, Failure},
     place::{Place, below},
+    private,
     settings::Chosen,
 };
 
@@ -148,6 +149,7 @@ impl Memory {
                     })?,
                     None => place.database()?.to_owned(),
                 };
+                private::check_database(&path)?;
                 let store =
                     SqliteStore::open(path).map_err(|error| Failure::caused(Exit::Database, &error))?;
                 Ok(Arc::new(StoreMemory::new(Arc::new(store))))

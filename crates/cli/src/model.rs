@@ -6,7 +6,7 @@ use std::{env, path::Path, sync::Arc};
 
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointError, CheckpointMeta, Checkpointer, History, Source, ThreadId,
     llm::{ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
@@ -18,7 +18,7 @@ use crate::{
     exit::{Exit, Failure},
     offline::Offline,
     profile::{Profile, Profiles, is_same_server},
-    settings::Chosen,
+    settings::{self, Chosen},
 };
 
 /// The name of the model that is none.
@@ -45,6 +45,9 @@ pub(crate) struct Remembered {
     /// Whose memory is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
+    /// Whether only the database says it: the user never ran the thread with it on this machine.
+    #[serde(skip)]
+    pub(crate) is_foreign: bool,
 }
 
 impl Remembered {
@@ -84,7 +87,23 @@ impl Remembered {
     /// The same, with what a run adds.
     pub(crate) fn new(choice: &Choice, config: Chosen, cwd: Option<String>) -> Self {
         let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
-        Self { model, base_url, max_steps: None, config, cwd, user: None }
+        Self { model, base_url, max_steps: None, config, cwd, user: None, is_foreign: false }
+    }
+
+    /// All of it that counts when it is compared with what the user ran.
+    pub(crate) fn to_compare(&self) -> Value {
+        let Self { model, base_url, max_steps, config, cwd, user, is_foreign: _ } = self;
+        json!([model, base_url, max_steps, config, cwd, user])
+    }
+
+    /// The same without what only a database says and what would widen what may be done; and what that is.
+    pub(crate) fn narrowed(self) -> (Self, Vec<String>) {
+        let (config, mut left_out) = settings::narrowed(self.config);
+        if self.max_steps.is_some() {
+            left_out.push("`limit`".to_owned());
+        }
+        // A user's memory is only read if a file says that there is one; whose it is, is said there as well.
+        (Self { config, max_steps: None, user: None, ..self }, left_out)
     }
 
     /// The same, with whose memory it uses.
@@ -326,6 +345,12 @@ impl Wish<'_> {
                 "which model should `{base_url}` be asked for? Name it with `--model` or OPENAI_MODEL"
             )));
         };
+        if from == From::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
+            return Err(Failure::usage(format!(
+                "the thread remembers the server `{base_url}`, which is not asked unless you name it: repeat \
+                 `--base-url {base_url}`"
+            )));
+        }
         // What a provider wants is told by the profile of its server.
         let of_server =
             |profile: &&Profile| profile.base_url.as_deref().is_none_or(|own| is_same_server(own, &base_url));
@@ -388,6 +413,12 @@ impl Wish<'_> {
         };
         say_again(again, file);
         Ok(())
+    }
+
+    /// Whether the environment names this server, or a key for it.
+    fn is_of_environment(&self, base_url: &str) -> bool {
+        let of_key = self.environment.key.is_some().then_some(OPENAI);
+        self.environment.base_url.as_deref().or(of_key).is_some_and(|own| is_same_server(own, base_url))
     }
 
     /// Whether the environment's key, if there is one, may go to this server although no flag names it.
@@ -517,6 +548,7 @@ mod tests {
             config: Map::from_iter([("preset".to_owned(), "graph".into())]),
             cwd: Some("/w".into()),
             user: Some("ada".into()),
+            is_foreign: false,
         };
         let stored = Value::Object(remembered.clone().into_metadata());
         assert_eq!(

@@ -14,6 +14,8 @@ use crate::{
     args::PlaceArgs,
     exit::{Exit, Failure},
     model::Remembered,
+    private,
+    trust::Decided,
 };
 
 /// Where the database is, under the folder of the tools.
@@ -36,6 +38,11 @@ impl Place {
         Ok(Self { cwd, db, given })
     }
 
+    /// The file of the database.
+    pub(crate) fn db(&self) -> &Path {
+        &self.db
+    }
+
     /// Whether the user said where the tools may work.
     pub(crate) fn has_own_cwd(&self) -> bool {
         self.given.cwd.is_some()
@@ -50,9 +57,42 @@ impl Place {
     pub(crate) fn cwd_of(&self, remembered: &Remembered) -> Result<PathBuf, Failure> {
         // A database of its own may hold threads of many folders; that of a folder goes where the folder goes.
         match &remembered.cwd {
-            Some(cwd) if self.has_own_db() && !self.has_own_cwd() => folder(cwd.as_ref()),
+            Some(cwd) if self.has_own_db() && !self.has_own_cwd() => {
+                if remembered.is_foreign && Path::new(cwd) != self.cwd {
+                    return Err(Failure::usage(format!(
+                        "the thread remembers the folder `{cwd}`, in which nothing is done unless you name it: repeat `--cwd {}`",
+                        quoted(cwd)
+                    )));
+                }
+                folder(cwd.as_ref())
+            }
             _ => Ok(self.cwd.clone()),
         }
+    }
+
+    /// What a thread remembers, and what the user decided about it on this machine.
+    pub(crate) async fn remembered(
+        &self,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<(Remembered, Arc<Decided>), Failure> {
+        let (mut remembered, decided) = (Remembered::load(store, thread).await?, self.decided(thread)?);
+        remembered.is_foreign = remembered != Remembered::default() && !decided.knows(&remembered);
+        Ok((remembered, decided))
+    }
+
+    /// What the user decided about a thread on this machine.
+    pub(crate) fn decided(&self, thread: &ThreadId) -> Result<Arc<Decided>, Failure> {
+        Decided::about(&self.db, thread.as_str())
+    }
+
+    /// Refuses a database that somebody else may have made or changed.
+    fn check(&self) -> Result<(), Failure> {
+        match self.db.parent() {
+            Some(folder) if !self.has_own_db() => private::check(folder, private::OTHER_DATABASE)?,
+            _ => private::check_folder_of(&self.db)?,
+        }
+        private::check_database(&self.db)
     }
 
     /// Opens the database, and makes it if there is none.
@@ -73,6 +113,7 @@ impl Place {
                 Failure::new(Exit::Database, message)
             })?;
         }
+        self.check()?;
         Ok(&self.db)
     }
 
@@ -81,6 +122,7 @@ impl Place {
         if !self.has_own_db() && !self.db.exists() {
             return Ok(None);
         }
+        self.check()?;
         Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
     }
 
@@ -161,7 +203,7 @@ pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -31,7 +31,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     if store.load(&thread, None).await?.is_none() {
         return Err(place.unknown(&name));
     }
-    let purpose = Purpose::Replay { asks: live_model };
+    let purpose = Purpose::Replay { asks: live_model, acts: live_model || live_tools };
     let setup = Setup::new(&place, store.clone(), thread.clone(), purpose, &turn).await?;
     let mut replay = Replay::of(setup.agent.graph(), name.as_str());
     if let Some(from) = from {

@@ -18,7 +18,6 @@ use crate::{
     approve::confirm,
     args::RevertArgs,
     exit::{Exit, Failure},
-    model::Remembered,
     output::printable_line,
     place::Place,
     show::{graph, lines, print},
@@ -104,7 +103,15 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let name = args.thread.as_str();
     let store = place.change(&[name]).await?;
     let thread = ThreadId::from(name);
-    let cwd = place.cwd_of(&Remembered::load(&*store, &thread).await?)?;
+    let (remembered, _) = place.remembered(&*store, &thread).await?;
+    let cwd = place.cwd_of(&remembered)?;
+    if remembered.is_foreign && !args.force {
+        let message = format!(
+            "thread `{name}` was not run by you on this machine, so that what it would put back may be anybody's; look at \
+             the folder, and put it back all the same with `--force`"
+        );
+        return Err(Failure::new(Exit::Thread, message));
+    }
     let graph = graph()?.with_checkpointer(store.clone());
     let to = CheckpointId(args.to);
     let asked = format!("put the files of thread `{}` back to checkpoint {to}", printable_line(name));

@@ -10,8 +10,8 @@ use futures::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode, Streaming,
-    SystemClock, ThreadId,
+    Answers, CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode,
+    Streaming, SystemClock, ThreadId,
     agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, ReactConfig},
     mcp::McpServer,
 };
@@ -23,7 +23,7 @@ use crate::{
     dream,
     exit::{Exit, Failure},
     mcp,
-    memory::Memory,
+    memory::{self, Memory},
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output, tell},
     place::Place,
@@ -31,6 +31,7 @@ use crate::{
     results, revert,
     settings::{self, Chosen},
     tools,
+    trust::Decided,
 };
 
 /// The longest prompt, in bytes.
@@ -99,9 +100,9 @@ async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Fail
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
     }
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
-    let answers = decisions.answers(setup.thread().as_str(), &Waiting::of(asked)?)?;
-    let config = RunConfig { answers, ..setup.config()? };
-    let stream = setup.agent.resume_stream(config, streaming()).await?;
+    let waiting = Waiting::of(asked)?;
+    let answers = decisions.answers(setup.thread().as_str(), &waiting)?;
+    let stream = setup.agent.resume_stream(setup.answering(&waiting, answers)?, streaming()).await?;
     setup.follow(stream).await
 }
 
@@ -204,8 +205,8 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
 pub(crate) enum Purpose {
     /// To take a turn, for this user if one is named.
     Turn { user: Option<String> },
-    /// To run a thread once more; whether a model is asked.
-    Replay { asks: bool },
+    /// To run a thread once more; whether a model is asked, and whether anything is done beside replaying.
+    Replay { asks: bool, acts: bool },
 }
 
 /// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
@@ -218,6 +219,8 @@ pub(crate) struct Basis {
     cwd: PathBuf,
     memory: Option<Memory>,
     config: ReactConfig,
+    decided: Arc<Decided>,
+    db: PathBuf,
 }
 
 impl Basis {
@@ -228,8 +231,14 @@ impl Basis {
         place: &Place,
         turn: &TurnArgs,
     ) -> Result<Self, Failure> {
-        let remembered = Remembered::load(store, &thread).await?;
+        let (mut remembered, decided) = place.remembered(store, &thread).await?;
         let cwd = place.cwd_of(&remembered)?;
+        let is_foreign = remembered.is_foreign;
+        let mut left_out = Vec::new();
+        // What is only replayed does nothing.
+        if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
+            (remembered, left_out) = remembered.narrowed();
+        }
         let chosen = settings::chosen(turn, remembered.chosen())?;
         let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
@@ -237,12 +246,23 @@ impl Basis {
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         let is_elsewhere = memory.as_ref().is_some_and(Memory::is_elsewhere);
-        if is_elsewhere && turn.config.is_none() {
+        if turn.config.is_none() && is_elsewhere {
             return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
+        }
+        let has_memory = chosen.get(memory::KEY).is_some_and(|memory| *memory != Value::Bool(false));
+        if turn.config.is_none() && is_foreign && has_memory {
+            return Err(unnamed(&thread, "a memory, which is not opened"));
+        }
+        if turn.config.is_none() && !left_out.is_empty() {
+            tell(&format!(
+                "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
+                 name it with `--config FILE` to have it",
+                left_out.join(", ")
+            ));
         }
         let (user, asks) = match purpose {
             Purpose::Turn { user } => (user, true),
-            Purpose::Replay { asks } => (None, asks),
+            Purpose::Replay { asks, .. } => (None, asks),
         };
         let user = user.or(remembered.user.clone());
         let user = user.or_else(|| memory.as_ref().map(|memory| memory.user().to_owned()));
@@ -258,7 +278,8 @@ impl Basis {
             say_again(&mut choice.again, file);
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
-        Ok(Self { thread, user, choice, chosen, cwd, memory, config })
+        let db = place.db().to_owned();
+        Ok(Self { thread, user, choice, chosen, cwd, memory, config, decided, db })
     }
 
     /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
@@ -280,7 +301,8 @@ impl Basis {
         let models = models.fold(Agent::builder(self.choice.model.clone()), AgentBuilder::fallback);
         let models = self.choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
         let jitter = superstep::llm::seeded_jitter(chance()?.random());
-        Ok(models.config(self.config.clone()).jitter(jitter).checkpointer(store))
+        let models = models.config(self.config.clone()).trust(self.decided.clone());
+        Ok(models.jitter(jitter).checkpointer(store))
     }
 
     /// What makes memory of what is said, if that is wanted and there is a model that could.
@@ -298,6 +320,10 @@ impl Basis {
     pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
         let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd).of_user(self.user.clone());
+        match *thread == self.thread {
+            true => self.decided.runs_with(&remembered)?,
+            false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
+        }
         Ok(RunConfig {
             cancel: cancel.clone(),
             seed: chance()?.random(),
@@ -393,6 +419,17 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
         self.basis.run_on(&self.basis.thread, &self.cancel)
+    }
+
+    /// A run with these answers, which the user gave to what waits.
+    pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunConfig, Failure> {
+        self.basis.decided.answered(waiting, &answers)?;
+        Ok(RunConfig { answers, ..self.config()? })
+    }
+
+    /// Tells what the database said and was not taken.
+    pub(crate) fn tell_untaken(&self) {
+        self.basis.decided.untaken().iter().for_each(|text| tell(text));
     }
 
     pub(crate) fn output(&self) -> Box<dyn Output> {

@@ -1,6 +1,11 @@
 //! How the agent is configured: presets, files, and what a thread remembers.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 use superstep::agent::{ConfigError, PRESETS, ReactConfig};
@@ -28,6 +33,9 @@ const MOST_CONFIG: u64 = 1 << 20;
 const MODE: &str = "mode";
 const SINGLE: &str = "single";
 const REACT: &str = "react";
+
+/// The entry with the rules about calls.
+const PERMISSIONS: &str = "permissions";
 
 /// The preset that is a single round if nothing else is said.
 const OPENCODE: &str = "opencode";
@@ -67,6 +75,32 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         chosen.insert(tools::KEY.to_owned(), names.into());
     }
     Ok(chosen)
+}
+
+/// A configuration that only a database says, without what would widen what may be done; and what that is.
+///
+/// An MCP server and a memory stay, for those who run the thread refuse them by name.
+pub(crate) fn narrowed(chosen: Chosen) -> (Chosen, Vec<String>) {
+    let (mut narrowed, mut left_out) = (Chosen::new(), Vec::new());
+    for (name, value) in chosen {
+        match (name.as_str(), value) {
+            ("preset" | MODE | tools::KEY | mcp::KEY | memory::KEY, value) => {
+                narrowed.insert(name, value);
+            }
+            (PERMISSIONS, Value::Array(rules)) => {
+                let all = rules.len();
+                let is_narrow = |rule: &Value| matches!(rule["then"].as_str(), Some("ask" | "deny"));
+                let rules: Vec<_> = rules.into_iter().filter(is_narrow).collect();
+                if rules.len() < all {
+                    left_out
+                        .push(format!("{} of the rules in `{PERMISSIONS}`, which allow", all - rules.len()));
+                }
+                narrowed.insert(name, rules.into());
+            }
+            _ => left_out.push(format!("`{name}`")),
+        }
+    }
+    (narrowed, left_out)
 }
 
 /// The configuration of the program's agent: what was chosen, with a prompt and a time limit if nothing says otherwise.
@@ -111,11 +145,19 @@ fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
 
 pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     let failed = |what: String| Failure::usage(format!("the configuration `{}` {what}", file.display()));
-    let size = fs::metadata(file).map_err(|cause| failed(format!("cannot be read: {cause}")))?;
-    if size.len() > MOST_CONFIG {
+    let unread = |cause: io::Error| failed(format!("cannot be read: {cause}"));
+    let about = fs::metadata(file).map_err(unread)?;
+    if !about.is_file() {
+        // Opening a pipe waits for whoever writes into it, and a device may never end.
+        return Err(failed("is no regular file".to_owned()));
+    }
+    let mut text = String::new();
+    fs::File::open(file)
+        .and_then(|file| file.take(MOST_CONFIG + 1).read_to_string(&mut text))
+        .map_err(unread)?;
+    if text.len() as u64 > MOST_CONFIG {
         return Err(failed("is longer than 1 MiB".to_owned()));
     }
-    let text = fs::read_to_string(file).map_err(|cause| failed(format!("cannot be read: {cause}")))?;
     let chosen: Chosen =
         toml::from_str(&text).map_err(|cause| failed(format!("is no TOML: {}", syntax(&text, &cause))))?;
     if let Some(wrong) = wrong_entry(&chosen) {

@@ -56,6 +56,11 @@ impl Answers {
         self
     }
 
+    /// Returns the answer that was added under this name.
+    pub fn get(&self, interrupt: &str) -> Option<&Value> {
+        self.0.get(interrupt)
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,0 +1,113 @@
+//! Files that nobody but the user can have written.
+
+use std::{
+    ffi::OsString,
+    fs::{self, Metadata},
+    path::{Path, PathBuf},
+};
+
+use crate::exit::{Exit, Failure};
+
+/// What to do about a database that is refused.
+pub(crate) const OTHER_DATABASE: &str = "use another database with `--db`";
+
+/// A database, and the files that SQLite puts beside it.
+const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// The folder of locks beside it, which has no content.
+const LOCKS: &str = "-locks";
+
+/// Checks a database and the files beside it, as far as they are there.
+///
+/// # Errors    One of them is a link, belongs to another user, or can be written by others.
+pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
+    let beside = |end: &str| {
+        let mut path = OsString::from(file);
+        path.push(end);
+        PathBuf::from(path)
+    };
+    for end in FILES {
+        check(&beside(end), OTHER_DATABASE)?;
+    }
+    match beside(LOCKS) {
+        locks if locks.is_symlink() => check(&locks, OTHER_DATABASE),
+        _ => Ok(()),
+    }
+}
+
+/// Checks one file or folder, if it is there. The advice is what else to use.
+///
+/// # Errors    See [`check_database`].
+pub(crate) fn check(path: &Path, advice: &str) -> Result<(), Failure> {
+    // What cannot be inspected cannot be opened either, and that error says more.
+    let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
+    match problem(path, &there, advice) {
+        Some(problem) => Err(Failure::new(Exit::Database, format!("`{}` {problem}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Checks the folder that a database is in: others may put files there only if they cannot replace those of the user.
+///
+/// # Errors    Anybody can, or it belongs to somebody else.
+#[cfg(unix)]
+pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::MetadataExt;
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    // What is missing is told when the database is opened.
+    let Ok(there) = fs::metadata(folder) else { return Ok(()) };
+    if there.mode() & 0o1000 != 0 {
+        return Ok(());
+    }
+    let problem = match (there.uid(), there.mode() & 0o002 != 0) {
+        (owner, _) if ![0, me()].contains(&owner) => format!("belongs to another user (uid {owner})"),
+        (_, true) => "can be written by everybody".to_owned(),
+        (_, false) => return Ok(()),
+    };
+    let message =
+        format!("the folder `{}` {problem}; keep the database in a folder of your own", folder.display());
+    Err(Failure::new(Exit::Database, message))
+}
+
+/// See above; there are no such permissions.
+#[cfg(not(unix))]
+pub(crate) fn check_folder_of(_: &Path) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// Why a file is not the user's own, and what to do.
+#[cfg(unix)]
+fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    if there.is_symlink() {
+        let target = fs::read_link(path).unwrap_or_else(|_| PathBuf::from("?"));
+        let target = target.display();
+        return Some(format!(
+            "is a link to `{target}`, and links are not followed here; remove it, or {advice}"
+        ));
+    }
+    if there.uid() != me() {
+        return Some(format!(
+            "belongs to another user (uid {}); take it over with `chown` if you trust its content, or {advice}",
+            there.uid()
+        ));
+    }
+    (there.mode() & 0o022 != 0).then(|| {
+        let (mode, shown) = (there.mode() & 0o777, crate::place::quoted(&path.to_string_lossy()));
+        format!(
+            "can be written by other users (mode {mode:o}); if you trust its content, change that with `chmod go-w \
+             {shown}`, or {advice}"
+        )
+    })
+}
+
+/// See above; only links are known.
+#[cfg(not(unix))]
+fn problem(_: &Path, there: &Metadata, advice: &str) -> Option<String> {
+    there.is_symlink().then(|| format!("is a link, and links are not followed here; remove it, or {advice}"))
+}
+
+#[cfg(unix)]
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

@@ -1,0 +1,334 @@
+//! What the user decided on this machine, stored outside of the databases that it is about.
+//!
+//! A database may come from another person, in a repository for example, and could say of itself that everything was permitted.
+//! So nothing counts that only a database says: settings of a thread, rules that were granted on it and answers to its
+//! questions are compared with a file in the user's state folder, one for each thread of each database.
+//!
+//! ```text
+//! $SUPERSTEP_STATE_DIR, or $XDG_STATE_HOME/superstep, or ~/.local/state/superstep
+//! └── threads/HASH.json       HASH: of the database's path and the thread's name
+//! ```
+//!
+//! Start at [`Decided`].
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use superstep::{
+    Answers, ThreadId,
+    agent::{Approval, ApprovalRequest, PermissionRule, Trust},
+};
+
+use crate::{
+    approve::Waiting,
+    exit::{Exit, Failure},
+    model::Remembered,
+    output::tell,
+    private,
+};
+
+/// The variable that names the state folder, and takes the place of the usual one.
+const FOLDER: &str = "SUPERSTEP_STATE_DIR";
+
+const OTHER_FOLDER: &str = "name another folder with SUPERSTEP_STATE_DIR";
+
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// How many settings, grants and answers are kept of a thread, the newest ones.
+const MOST: usize = 256;
+
+/// What was decided about one thread, as it is stored. A promise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    database: String,
+    /// Which file it was, for a copy has the same content and another file may get its name.
+    file: String,
+    thread: String,
+    /// Hashes of the settings with which the user ran it.
+    #[serde(default)]
+    settings: Vec<String>,
+    /// The rules that the user granted.
+    #[serde(default)]
+    grants: Vec<PermissionRule>,
+    /// Hashes of the calls that the user let run, with the decisions.
+    #[serde(default)]
+    answers: Vec<String>,
+}
+
+/// What the user decided about one thread of one database.
+pub(crate) struct Decided {
+    /// Where it is stored; `None` if there is no place for it, or the database is in memory.
+    place: Option<PathBuf>,
+    record: Mutex<Record>,
+    untaken: Mutex<BTreeSet<String>>,
+}
+
+impl Decided {
+    /// Reads what was decided about a thread of the database in a file.
+    ///
+    /// # Errors    The file with it is damaged, or can be written by others.
+    pub(crate) fn about(database: &Path, thread: &str) -> Result<Arc<Self>, Failure> {
+        let real = database.canonicalize();
+        let identity = real.as_ref().ok().and_then(|real| identity(&fs::metadata(real).ok()?));
+        let (Ok(real), Some(file)) = (real, identity) else {
+            return Ok(Arc::new(Self { place: None, record: Mutex::default(), untaken: Mutex::default() }));
+        };
+        let place =
+            folder().map(|folder| folder.join("threads").join(format!("{}.json", name(&real, thread))));
+        let empty = Record {
+            database: real.to_string_lossy().into_owned(),
+            file,
+            thread: thread.to_owned(),
+            ..Record::default()
+        };
+        let record = match &place {
+            Some(place) => stored(place, &empty)?,
+            None => empty,
+        };
+        Ok(Arc::new(Self { place, record: Mutex::new(record), untaken: Mutex::default() }))
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the user ran the thread with these settings.
+    pub(crate) fn knows(&self, settings: &Remembered) -> bool {
+        self.record().settings.contains(&hash_of_settings(settings))
+    }
+
+    /// Notes that the user runs the thread with these settings.
+    pub(crate) fn runs_with(&self, settings: &Remembered) -> Result<(), Failure> {
+        let hash = hash_of_settings(settings);
+        if self.record().settings.last() == Some(&hash) {
+            return Ok(());
+        }
+        self.change(|record| {
+            record.settings.retain(|known| *known != hash);
+            record.settings.push(hash.clone());
+        })
+    }
+
+    /// Notes what the user answers to the questions that wait on the thread.
+    pub(crate) fn answered(&self, waiting: &[Waiting], answers: &Answers) -> Result<(), Failure> {
+        let thread = self.record().thread.clone();
+        let decisions = waiting.iter().filter_map(|call| {
+            let decision = answers.get(&call.interrupt).cloned()?;
+            Some((&call.request, serde_json::from_value::<Approval>(decision).ok()?))
+        });
+        let decisions: Vec<_> = decisions.filter(|(_, decision)| decision.lets_run()).collect();
+        if decisions.is_empty() {
+            return Ok(());
+        }
+        self.change(|record| {
+            for (request, decision) in &decisions {
+                record.answers.push(hash_of_answer(&thread, request, decision));
+                record.grants.extend(decision.rule(&request.tool));
+            }
+        })
+    }
+
+    /// Forgets all of it, because the thread is gone.
+    pub(crate) fn forget(&self) -> Result<(), Failure> {
+        let Some(place) = &self.place else { return Ok(()) };
+        match fs::remove_file(place) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                let message =
+                    format!("cannot remove `{}`, which says what you permitted: {cause}", place.display());
+                Err(Failure::new(Exit::Database, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the same about a copy of the thread that the user makes.
+    pub(crate) fn copy_to(&self, copy: &Self) -> Result<(), Failure> {
+        let Record { settings, grants, .. } = self.record().clone();
+        copy.change(|record| {
+            (record.settings, record.grants) = (settings.clone(), grants.clone());
+            record.answers.clear();
+        })
+    }
+
+    /// Takes what was found in the database and not taken since this was asked last.
+    pub(crate) fn untaken(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.untaken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the record here, and in the file what another process may have changed since.
+    fn change(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
+        let change = |record: &mut Record| {
+            change(record);
+            shorten(&mut record.settings);
+            shorten(&mut record.grants);
+            shorten(&mut record.answers);
+        };
+        let mut record = self.record();
+        change(&mut record);
+        let Some(place) = &self.place else { return Ok(()) };
+        let empty =
+            Record { settings: Vec::new(), grants: Vec::new(), answers: Vec::new(), ..record.clone() };
+        let stored = private_folder(place).and_then(|folder| {
+            let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
+            lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))
+        });
+        let stored = stored.and_then(|_lock| {
+            let mut there = self::stored(place, &empty)?;
+            change(&mut there);
+            write(place, &there).map_err(|cause| unstored(place, &cause))
+        });
+        match stored {
+            // The run goes on, and what it is told now counts for it.
+            Err(Failure { exit: Exit::Failed, message }) => {
+                tell(&message);
+                Ok(())
+            }
+            stored => stored,
+        }
+    }
+}
+
+impl Trust for Decided {
+    fn is_granted(&self, _: Option<&ThreadId>, rule: &PermissionRule) -> bool {
+        let is_known = self.record().grants.contains(rule);
+        if !is_known {
+            let rule = format!(
+                "a rule in the database that allows `{}` is not known to be yours, and is not taken; grant it again with \
+                 `--always` when you are asked",
+                rule.tool
+            );
+            self.untaken.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
+        }
+        is_known
+    }
+
+    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
+        let thread = thread.map_or("", ThreadId::as_str);
+        self.record().answers.contains(&hash_of_answer(thread, request, decision))
+    }
+}
+
+/// Which file this is: its number and when it was made, neither of which a copy has.
+#[cfg(unix)]
+fn identity(file: &fs::Metadata) -> Option<String> {
+    use std::{os::unix::fs::MetadataExt, time::UNIX_EPOCH};
+    if !file.is_file() {
+        return None;
+    }
+    // Not every file system knows when a file was made.
+    let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    Some(format!("{}:{}", file.ino(), made.map_or(0, |made| made.as_nanos())))
+}
+
+/// Which file this is: when it was made.
+#[cfg(not(unix))]
+fn identity(file: &fs::Metadata) -> Option<String> {
+    use std::time::UNIX_EPOCH;
+    let made = file.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    file.is_file().then(|| made.as_nanos().to_string())
+}
+
+/// The state folder; `None` if the environment names no place for one.
+fn folder() -> Option<PathBuf> {
+    let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // One that is not absolute is to be ignored, says the specification of these variables.
+    let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
+    let home = || env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
+    given(FOLDER).or_else(|| Some(usual().or_else(home)?.join("superstep")))
+}
+
+/// The name of the file about a thread.
+fn name(database: &Path, thread: &str) -> String {
+    let mut hash = blake3::Hasher::new();
+    hash.update(database.as_os_str().as_encoded_bytes()).update(&[0]).update(thread.as_bytes());
+    hash.finalize().to_hex()[..32].to_owned()
+}
+
+fn hash_of_settings(settings: &Remembered) -> String {
+    blake3::hash(settings.to_compare().to_string().as_bytes()).to_hex().to_string()
+}
+
+/// The hash of a decision together with all that was to be seen of the call.
+fn hash_of_answer(thread: &str, request: &ApprovalRequest, decision: &Approval) -> String {
+    let ApprovalRequest { call_id, tool, args, question, .. } = request;
+    let all = json!([thread, call_id, tool, args, question, Value::from(decision.clone())]);
+    blake3::hash(all.to_string().as_bytes()).to_hex().to_string()
+}
+
+fn shorten<T>(list: &mut Vec<T>) {
+    list.drain(..list.len().saturating_sub(MOST));
+}
+
+/// What is stored about a thread; `empty` if nothing is, or if it is about another file that had this name.
+fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
+    let wrong = |what: &dyn std::fmt::Display| {
+        let message = format!(
+            "cannot read `{}`, which says what you permitted on thread `{}`: {what}; remove it to be asked again",
+            place.display(),
+            empty.thread
+        );
+        Failure::new(Exit::Database, message)
+    };
+    let mut file = match File::open(place) {
+        Ok(file) => file,
+        // Where no folder can be, nothing can be stored; that is told when it is tried.
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(empty.clone());
+        }
+        Err(cause) => return Err(wrong(&cause)),
+    };
+    for path in [place.parent().and_then(Path::parent), place.parent(), Some(place)].into_iter().flatten() {
+        private::check(path, OTHER_FOLDER)?;
+    }
+    let mut text = String::new();
+    (&mut file).take(LONGEST + 1).read_to_string(&mut text).map_err(|cause| wrong(&cause))?;
+    if text.len() as u64 > LONGEST {
+        return Err(wrong(&"it is longer than 1 MiB"));
+    }
+    let record: Record = serde_json::from_str(&text).map_err(|cause| wrong(&cause))?;
+    let is_about = |record: &Record| {
+        [&record.database, &record.file, &record.thread] == [&empty.database, &empty.file, &empty.thread]
+    };
+    Ok(if is_about(&record) { record } else { empty.clone() })
+}
+
+/// The folder that a file is to be in, for its owner only.
+fn private_folder(place: &Path) -> Result<&Path, Failure> {
+    let folder = place.parent().unwrap_or(Path::new("."));
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|cause| unstored(place, &cause))?;
+    for path in [folder.parent(), Some(folder)].into_iter().flatten() {
+        private::check(path, OTHER_FOLDER)?;
+    }
+    Ok(folder)
+}
+
+/// Writes a file as a whole, for its owner only.
+fn write(place: &Path, record: &Record) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(record)?;
+    let mut file = tempfile::NamedTempFile::new_in(place.parent().unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(place)?;
+    Ok(())
+}
+
+fn unstored(place: &Path, cause: &io::Error) -> Failure {
+    let message = format!(
+        "what you permit counts for this run only: `{}` cannot be written: {cause}; {OTHER_FOLDER}",
+        place.display()
+    );
+    Failure::new(Exit::Failed, message)
+}
