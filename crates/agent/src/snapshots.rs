@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// `files_changed` and the channel [`AgentState::files`](crate::AgentState::files). A round that is interrupted, or goes on after a
 /// crash, is compared with what was there when it began.
 pub trait Snapshots: Send + Sync {
-    /// Whether a tool may change files. Rounds without such a call are not watched.
+    /// Whether a tool may change files that does not say so itself ([`Tool::changes_files`](superstep_llm::Tool::changes_files)).
+    /// Rounds without a call that may are not watched.
     fn concerns(&self, tool: &str) -> bool {
         let _ = tool;
         true

@@ -365,8 +365,10 @@ impl<'a> Setup<'a> {
         tools::check_rules(&basis.config.permissions, &known)?;
         let models = basis.agent(store)?;
         let dreams = basis.dreams(models.clone())?;
+        let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
         let models = match chosen.get(revert::KEY) {
             Some(Value::Bool(false)) => models,
+            _ if !changes_files => models,
             _ => models.snapshots(Arc::new(revert::kept(cwd)?)),
         };
         let models = match &basis.memory {

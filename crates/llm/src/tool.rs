@@ -162,6 +162,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// Whether its calls may change files of the folder that the agent works in, which are kept around such calls; `None` if the tool
+    /// does not say.
+    fn changes_files(&self) -> Option<bool> {
+        None
+    }
+
     /// What an argument of a call stands for, so that a rule about it is compared with what the call really touches; also if the
     /// call leaves that argument out and the tool takes something in its place. `None` if the tool does not say: then its name, its
     /// value and the rule's pattern have to tell, and what is doubtful is not allowed.

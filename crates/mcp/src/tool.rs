@@ -168,6 +168,11 @@ impl Tool for McpTool {
         Some(Sequence { name: &self.link.sequence, overlaps: self.only_reads() })
     }
 
+    fn changes_files(&self) -> Option<bool> {
+        // What it only reads it does not change; what else it does, and where, nobody knows.
+        self.only_reads().then_some(false)
+    }
+
     fn approval(&self, args: &Value) -> Option<String> {
         let asks = match self.link.config.ask {
             Ask::Always => true,

@@ -99,6 +99,10 @@ impl Tool for Edit {
         Some(preview(&EditFile::parse(args).ok()?))
     }
 
+    fn changes_files(&self) -> Option<bool> {
+        Some(true)
+    }
+
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         path(&self.workspace, argument, args, false)
     }

@@ -105,6 +105,10 @@ impl Tool for Run {
         Some(format!("run{place}:\n{}", printable(&args.command)))
     }
 
+    fn changes_files(&self) -> Option<bool> {
+        Some(true)
+    }
+
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         let given = args[argument].as_str();
         match argument {

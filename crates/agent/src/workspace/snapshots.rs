@@ -3,6 +3,8 @@
 //! ```text
 //! .superstep/files/THREAD/HASH        the content of a file, under its BLAKE3 hash
 //! .superstep/files/THREAD/HASH.tree   which paths had which content at one moment
+//! .superstep/files/+contents/HASH     the same files as those of the threads: a content that several have is there once
+//! .superstep/files/+index             what files looked like when they were read; they are read again if they look otherwise
 //! ```
 //!
 //! Nothing there is ever changed, so that a crash at any moment leaves whole files, and no repository of the user's is touched.
@@ -10,6 +12,7 @@
 
 mod compare;
 mod disk;
+mod index;
 mod note;
 mod restore;
 
@@ -18,6 +21,7 @@ use std::{
     fmt, fs, io,
     io::Read,
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -30,8 +34,11 @@ use super::{
 };
 use crate::{FileChanges, SnapshotError, SnapshotFuture, Snapshots, thread_folders::ThreadFolders};
 
-use self::disk::Written;
 pub use self::restore::RestoreError;
+use self::{
+    disk::{SHARED, Written},
+    index::{Index, Look},
+};
 
 /// Where under the root it keeps them.
 const FOLDER: &str = ".superstep/files";
@@ -39,6 +46,8 @@ const FOLDER: &str = ".superstep/files";
 /// More than this is not kept.
 const MAX_FILES: usize = 20_000;
 const MAX_BYTES: u64 = 256 << 20;
+/// Nor what makes the contents of all threads take more.
+const MAX_KEPT_BYTES: u64 = 2 << 30;
 
 /// The tools of a workspace and of a memory that change no files. `record_to_memory` may: a memory may be files in the folder.
 const HARMLESS: [&str; 8] = [
@@ -55,11 +64,14 @@ const HARMLESS: [&str; 8] = [
 /// Keeps the files of a workspace in `.superstep/files` under its root, each thread's apart.
 ///
 /// It sees what the tools of the workspace see: what `.gitignore` excludes, `.git` and `.superstep` are neither kept nor put
-/// back, and no link is followed. A content is stored once for each thread. More than 20,000 files or 256 MiB are not kept.
+/// back, and no link is followed. A content is stored once, for all threads. More than 20,000 files or 256 MiB are not kept, nor
+/// what makes the contents of all threads take more than 2 GiB. A file is read if its length, times, or inode differ from when
+/// it was read last.
 #[derive(Clone, Debug)]
 pub struct FileSnapshots {
     workspace: Workspace,
     folders: ThreadFolders,
+    index: Arc<Index>,
 }
 
 /// Which paths have which content, at one moment. A promise: it is stored.
@@ -84,6 +96,14 @@ enum Entry {
 
 impl Entry {
     /// The hash of the content, if it has one.
+    fn hash(&self) -> Option<&String> {
+        match self {
+            Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
+            Self::Link(_) | Self::Unknown => None,
+        }
+    }
+
+    /// The same.
     fn content(self) -> Option<String> {
         match self {
             Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
@@ -92,8 +112,27 @@ impl Entry {
     }
 }
 
-/// What is at a path, and its content if it is a file.
-type Seen = (Entry, Option<Vec<u8>>);
+/// What is at a path.
+struct Seen {
+    entry: Entry,
+    /// What a file has in it, if it was read.
+    content: Option<Vec<u8>>,
+    length: u64,
+    /// What it looked like before it was read.
+    look: Option<Look>,
+}
+
+impl Seen {
+    fn of(entry: Entry) -> Self {
+        Self { entry, content: None, length: 0, look: None }
+    }
+
+    fn file(hash: String, metadata: &fs::Metadata, content: Option<Vec<u8>>) -> Self {
+        let entry = if is_program(metadata) { Entry::Program(hash) } else { Entry::File(hash) };
+        let length = content.as_ref().map_or(metadata.len(), |content| content.len() as u64);
+        Self { entry, content, length, look: Look::of(metadata) }
+    }
+}
 
 impl FileSnapshots {
     /// Those of a workspace.
@@ -101,14 +140,15 @@ impl FileSnapshots {
     /// # Errors    The root of the workspace is gone.
     pub fn new(workspace: &Workspace) -> io::Result<Self> {
         let folders = ThreadFolders::new(workspace.root(), Path::new(FOLDER))?;
-        Ok(Self { workspace: workspace.clone(), folders })
+        Ok(Self { workspace: workspace.clone(), folders, index: Arc::default() })
     }
 
     /// Deletes what was kept of a thread.
     ///
     /// # Errors    What the file system says; or there is a link where its folder should be.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
-        self.folders.forget(thread)
+        self.folders.forget(thread)?;
+        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED))
     }
 
     /// Deletes what was kept of a thread and is in none of these trees, and says how many files that were; and what was left by
@@ -141,6 +181,7 @@ impl FileSnapshots {
         for path in &unwanted {
             fs::remove_file(path).map_err(failed)?;
         }
+        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED)).map_err(failed)?;
         Ok(unwanted.len())
     }
 
@@ -170,7 +211,7 @@ impl FileSnapshots {
     /// Keeps the files as they are; the name of their tree.
     fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
         let (folder, tree, written) = self.seen_now(thread, stop)?;
-        keep_tree(&folder, &tree, written)
+        self.keep_tree(&folder, &tree, written)
     }
 
     /// The files as they are, with the contents that were not kept before.
@@ -180,45 +221,93 @@ impl FileSnapshots {
         stop: &CancellationToken,
     ) -> Result<(PathBuf, Tree, Written), SnapshotError> {
         let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
+        let shared = self.folders.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
+        let all = self.folders.check(Path::new(FOLDER)).map_err(failed)?;
+        let moment = index::now(&all).map_err(failed)?;
         let start = self.workspace.find(".").map_err(unkept)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
         let mut tree = Tree::default();
-        let (mut bytes, mut written) = (0, Written::new());
-        let mut keep = |path: String, (entry, content): Seen| {
-            if let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash), Some(content)) =
-                (&entry, &content)
+        let (mut bytes, mut new_bytes, mut written) = (0, 0, Written::new());
+        let mut room = None;
+        let mut looks = Vec::new();
+        let mut keep = |real: &Path, path: String, is_listed: bool| {
+            let mut seen = match self.glance(&all, real, &path)? {
+                Some(seen) => seen,
+                None => return Ok(false),
+            };
+            if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
+                && !disk::has(&shared, &folder, hash, seen.length)
+                && let Some(again) = self.look(real)?
             {
-                bytes += content.len() as u64;
+                seen = again;
+            }
+            let Seen { entry, content, length, look } = seen;
+            if let Some(hash) = entry.hash() {
+                bytes += length;
                 if bytes > MAX_BYTES {
                     let most = MAX_BYTES >> 20;
                     return Err(SnapshotError(format!("there are more than {most} MiB of files")));
                 }
-                disk::write(&folder, hash, content, &mut written).map_err(failed)?;
+                if let Some(content) = &content {
+                    if !disk::has(&shared, &folder, hash, length) && !written.contains_key(hash) {
+                        new_bytes += length;
+                        if room.is_none() {
+                            room = Some(MAX_KEPT_BYTES.saturating_sub(disk::size(&shared).map_err(failed)?));
+                        }
+                        if room.is_some_and(|room| new_bytes > room) {
+                            return Err(SnapshotError(format!(
+                                "the kept files of all threads would take more than {} MiB; delete or prune threads",
+                                MAX_KEPT_BYTES >> 20
+                            )));
+                        }
+                    }
+                    disk::write(&folder, hash, content, &mut written).map_err(failed)?;
+                    looks.extend(look.map(|look| (path.clone(), look, hash.to_owned())));
+                }
             }
+            let entry = match entry {
+                Entry::File(hash) | Entry::Program(hash) if !is_listed => Entry::Rules(hash),
+                _ if !is_listed => return Ok(false),
+                entry => entry,
+            };
             tree.0.insert(path, entry);
             if tree.0.len() > MAX_FILES {
                 return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
             }
-            Ok(())
+            Ok(true)
         };
         let mut listed = BTreeSet::new();
         while let Some(item) = walk.next().map_err(unkept)? {
             let Some(path) = self.path_of(&item.real) else { continue };
-            let Some(seen) = self.look(&item.real)? else { continue };
-            if item.real.ends_with(GITIGNORE) {
-                listed.insert(path.clone());
+            if keep(&item.real, path.clone(), true)? && item.real.ends_with(GITIGNORE) {
+                listed.insert(path);
             }
-            keep(path, seen)?;
         }
         for real in &walk.followed {
             let Some(path) = self.path_of(real).filter(|path| !listed.contains(path)) else { continue };
-            if let Some((Entry::File(hash) | Entry::Program(hash), content)) = self.look(real)? {
-                keep(path, (Entry::Rules(hash), content))?;
-            }
+            keep(real, path, false)?;
         }
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
+        // Without it, files are read again.
+        let _ = self.index.keep(&all, looks, moment, |path| tree.0.contains_key(path));
         Ok((folder, tree, written))
+    }
+
+    /// Keeps a tree when all of its contents are kept; its name.
+    fn keep_tree(&self, folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
+        let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
+        let name = blake3::hash(&text).to_hex().to_string();
+        let mut itself = Written::new();
+        disk::write(folder, &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
+        if !contents.is_empty() {
+            let names: Vec<String> = contents.keys().cloned().collect();
+            disk::keep(folder, contents).map_err(failed)?;
+            disk::share(&self.workspace.root().join(FOLDER).join(SHARED), folder, &names);
+        }
+        // Also if it is there: who made it may have been stopped before its name was on the disk.
+        disk::keep(folder, itself).map_err(failed)?;
+        Ok(name)
     }
 
     /// A path as trees have it; `None` if it is no text.
@@ -228,32 +317,48 @@ impl FileSnapshots {
         Some(names?.join("/"))
     }
 
+    /// The same as [`look`](Self::look), but of a file that looks as it did when it was read, without its content.
+    fn glance(&self, all: &Path, real: &Path, path: &str) -> Result<Option<Seen>, SnapshotError> {
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
+        let Ok(metadata) =
+            self.workspace.folder(parent).and_then(|folder| fs::symlink_metadata(folder.at(name)))
+        else {
+            return self.look(real);
+        };
+        let known = Some(&metadata).filter(|metadata| metadata.is_file()).and_then(Look::of);
+        match known.and_then(|look| self.index.hash(all, path, &look)) {
+            Some(hash) => Ok(Some(Seen::file(hash, &metadata, None))),
+            None => self.look(real),
+        }
+    }
+
     /// What is at a path now; `None` if it is nothing that can be kept.
     fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
-        const UNKNOWN: Option<Seen> = Some((Entry::Unknown, None));
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
         let folder = match self.workspace.folder(parent) {
             Ok(folder) => folder,
             // Nothing is looked at where a link in the way leads.
             Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
-            Err(_) => return Ok(UNKNOWN),
+            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
         };
         let metadata = match fs::symlink_metadata(folder.at(name)) {
             Ok(metadata) => metadata,
             Err(error) if is_nothing(&error) => return Ok(None),
-            Err(_) => return Ok(UNKNOWN),
+            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
         };
         if metadata.is_symlink() {
             let target =
                 fs::read_link(folder.at(name)).ok().and_then(|target| target.to_str().map(str::to_owned));
-            return Ok(Some((target.map_or(Entry::Unknown, Entry::Link), None)));
+            return Ok(Some(Seen::of(target.map_or(Entry::Unknown, Entry::Link))));
         }
         if !metadata.is_file() {
             return Ok(None);
         }
         let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
         // It may not be opened, or is being replaced right now.
-        let Ok((file, metadata)) = self.workspace.open_file(&found) else { return Ok(UNKNOWN) };
+        let Ok((mut file, metadata)) = self.workspace.open_file(&found) else {
+            return Ok(Some(Seen::of(Entry::Unknown)));
+        };
         if metadata.len() > MAX_BYTES {
             return Err(SnapshotError(format!(
                 "file '{}' is larger than {} MiB",
@@ -262,12 +367,11 @@ impl FileSnapshots {
             )));
         }
         let mut content = Vec::new();
-        if file.take(MAX_BYTES).read_to_end(&mut content).is_err() {
-            return Ok(UNKNOWN);
+        if file.by_ref().take(MAX_BYTES).read_to_end(&mut content).is_err() {
+            return Ok(Some(Seen::of(Entry::Unknown)));
         }
         let hash = blake3::hash(&content).to_hex().to_string();
-        let entry = if is_program(&metadata) { Entry::Program(hash) } else { Entry::File(hash) };
-        Ok(Some((entry, Some(content))))
+        Ok(Some(Seen::file(hash, &metadata, Some(content))))
     }
 
     fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
@@ -295,20 +399,6 @@ impl FileSnapshots {
         }
         Ok(content)
     }
-}
-
-/// Keeps a tree when all of its contents are kept; its name.
-fn keep_tree(folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
-    let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
-    let name = blake3::hash(&text).to_hex().to_string();
-    let mut itself = Written::new();
-    disk::write(folder, &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
-    if !contents.is_empty() {
-        disk::keep(folder, contents).map_err(failed)?;
-    }
-    // Also if it is there: who made it may have been stopped before its name was on the disk.
-    disk::keep(folder, itself).map_err(failed)?;
-    Ok(name)
 }
 
 impl Snapshots for FileSnapshots {

@@ -86,6 +86,10 @@ impl Tool for Write {
         Some(text.join("\n"))
     }
 
+    fn changes_files(&self) -> Option<bool> {
+        Some(true)
+    }
+
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         path(&self.workspace, argument, args, false)
     }

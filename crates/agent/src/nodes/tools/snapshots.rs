@@ -10,7 +10,10 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
     let Some(snapshots) = &run.deps.snapshots else { return Ok(None) };
     // A hook may make any call of a call.
     let hooked = !run.deps.hooks.acting.is_empty();
-    let concerns = |call: &Pending| matches!(call.checked, Some(Ok(_))) && snapshots.concerns(&call.name);
+    let concerns = |call: &Pending| {
+        let told = run.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
+        matches!(call.checked, Some(Ok(_))) && told.unwrap_or_else(|| snapshots.concerns(&call.name))
+    };
     let may_change = |call: &Pending| call.refused.is_none() && (hooked || concerns(call));
     if !calls.iter().any(may_change) {
         return Ok(None);

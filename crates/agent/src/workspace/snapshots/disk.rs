@@ -31,6 +31,60 @@ pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Wri
     Ok(())
 }
 
+/// Where contents are kept for all threads, beside the folders of the threads; none of these is called so.
+pub(super) const SHARED: &str = "+contents";
+
+/// Whether the folder of a thread has a content of this length, if need be by way of the one that all threads share.
+pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool {
+    let is_in = |folder: &Path| fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == length);
+    is_in(folder) || is_in(shared) && fs::hard_link(shared.join(name), folder.join(name)).is_ok()
+}
+
+/// Shares contents of a thread with all others. Where that cannot be, each keeps its own.
+pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<Item = &'a String>) {
+    for name in names {
+        let (own, all) = (folder.join(name), shared.join(name));
+        let lengths = [&own, &all].map(|path| fs::metadata(path).map(|there| there.len()).ok());
+        if lengths[1].is_some() && lengths[0] != lengths[1] {
+            // One of another length is what somebody damaged.
+            let _ = fs::remove_file(&all);
+        }
+        if !cfg!(unix)
+            || fs::hard_link(own, all).is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists)
+        {
+            return;
+        }
+    }
+}
+
+/// Deletes the shared contents that no thread has.
+#[cfg(unix)]
+pub(super) fn sweep(shared: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let entries = match fs::read_dir(shared) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_kept) && entry.metadata()?.nlink() == 1 {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is shared here.
+#[cfg(not(unix))]
+pub(super) fn sweep(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// How many bytes there are in a folder.
+pub(super) fn size(folder: &Path) -> io::Result<u64> {
+    fs::read_dir(folder)?.map(|entry| entry?.metadata().map(|there| there.len())).sum()
+}
+
 /// Puts a file in the place of whatever is there.
 pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     keep(folder, [(name.to_owned(), next(folder, content)?)].into())

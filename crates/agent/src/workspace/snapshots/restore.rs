@@ -10,7 +10,7 @@ use std::{
 use ignore::gitignore::Gitignore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, is_nothing, is_program, keep_tree};
+use super::{Entry, FileSnapshots, is_nothing, is_program};
 use crate::{
     FileChanges, SnapshotError,
     workspace::{
@@ -119,7 +119,7 @@ impl FileSnapshots {
         let mut note = self.note(&folder)?;
         note.apply(&mut tree);
         note.add(&steps);
-        let before = keep_tree(&folder, &tree, written)?;
+        let before = self.keep_tree(&folder, &tree, written)?;
         self.keep_note(&folder, &note)?;
         for Step { path, now, wanted, content } in steps {
             let failed =
@@ -167,7 +167,7 @@ impl FileSnapshots {
             // A link in the way leads elsewhere, where nothing is looked at.
             _ => return Ok(None),
         }
-        Ok(self.look(&real)?.map(|(entry, _)| entry))
+        Ok(self.look(&real)?.map(|seen| seen.entry))
     }
 
     fn put(&self, path: &str, wanted: Option<&Entry>, content: &[u8]) -> io::Result<()> {

@@ -408,7 +408,7 @@ fn what_is_kept_has_its_name_only_when_it_is_on_the_disk() {
     let (folder, tree, written) = at.files.seen_now("t", &CancellationToken::new()).unwrap();
     let new: Vec<_> = names().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(matches!(&new[..], [name] if !disk::is_kept(name)), "{new:?}");
-    let name = keep_tree(&folder, &tree, written).unwrap();
+    let name = at.files.keep_tree(&folder, &tree, written).unwrap();
     assert!(names().iter().all(|name| disk::is_kept(name)), "{:?}", names());
     assert_eq!(at.files.tree("t", &name).unwrap(), tree);
 }
@@ -593,4 +593,74 @@ fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
     assert!(error.to_string().contains("was not kept on this thread"), "{error}");
     watched.restore(&trees[1], &trees[2], false).unwrap();
     assert_eq!(watched.files.prune("nobody", &wanted).unwrap(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_content_is_kept_once_for_all_threads_and_as_long_as_one_of_them_has_it() {
+    use std::os::unix::fs::MetadataExt;
+    let at = Watched::new();
+    at.place.file("a", "x");
+    let hash = blake3::hash(b"x").to_hex().to_string();
+    let kept = |folder: &str| at.place.at(&format!(".superstep/files/{folder}/{hash}"));
+    let stop = CancellationToken::new();
+    let before = ["t", "u"].map(|thread| at.files.keep_now(thread, &stop).unwrap());
+    let inodes = ["t", "u", SHARED].map(|folder| fs::metadata(kept(folder)).unwrap().ino());
+    assert!(inodes.iter().all(|inode| *inode == inodes[0]), "{inodes:?}");
+    at.place.file("a", "y");
+    let after = at.files.keep_now("u", &stop).unwrap();
+    at.files.forget("t").unwrap();
+    assert_eq!(told(&at.files.restore("u", &[round(&before[1], &after)], false).unwrap()), ["changed a"]);
+    assert_eq!(at.read("a"), Some("x".into()));
+    at.files.forget("u").unwrap();
+    assert!(!kept(SHARED).exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_looks_as_it_did_is_not_read_again() {
+    let at = Watched::new();
+    at.place.file("a", "one");
+    at.place.file("b", "two");
+    let tree = at.keep();
+    let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
+    let (all, path) = (at.place.at(".superstep/files"), at.place.at("a"));
+    let look = || Look::of(&fs::metadata(&path).unwrap()).unwrap();
+    let later = || fs::metadata(&path).unwrap().modified().unwrap() + std::time::Duration::from_secs(60);
+    // A file that has just been changed is read again, for it may change once more at the same time.
+    assert_eq!(at.files.index.hash(&all, "a", &look()), None);
+    // Told that it holds what `b` has, it is believed, as long as it looks the same.
+    at.files.index.keep(&all, vec![("a".into(), look(), hash("two"))], later(), |_| true).unwrap();
+    let wrong = at.files.tree("t", &at.keep()).unwrap();
+    assert_eq!(wrong.0["a"], Entry::File(hash("two")));
+    // Another process knows it as well.
+    let other = FileSnapshots::new(&at.place.workspace).unwrap();
+    assert_eq!(other.index.hash(&all, "a", &look()), Some(hash("two")));
+    // Of the same length, and with the old time.
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::write(&path, "One").unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let right = at.files.tree("t", &at.keep()).unwrap();
+    assert_eq!(right.0["a"], Entry::File(hash("One")));
+    // What is damaged is not believed, and a content that nobody keeps any more is read again.
+    at.files.index.keep(&all, vec![("a".into(), look(), hash("gone"))], later(), |_| true).unwrap();
+    assert_eq!(at.files.tree("t", &at.keep()).unwrap(), right);
+    fs::write(all.join("+index"), "{}").unwrap();
+    let other = FileSnapshots::new(&at.place.workspace).unwrap();
+    assert_eq!(other.index.hash(&all, "b", &look()), None);
+    assert_eq!(at.changes(&tree, &at.keep()), ["changed a"]);
+}
+
+#[test]
+fn what_all_threads_keep_is_bounded_and_that_is_said() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    at.keep();
+    let full = at.place.at(&format!(".superstep/files/{SHARED}")).join("f".repeat(64));
+    fs::File::create(&full).unwrap().set_len(MAX_KEPT_BYTES).unwrap();
+    at.keep();
+    at.place.file("a", "2");
+    let error = at.files.keep_now("t", &CancellationToken::new()).unwrap_err().to_string();
+    let wanted = "the kept files of all threads would take more than 2048 MiB; delete or prune threads";
+    assert_eq!(error, wanted);
 }

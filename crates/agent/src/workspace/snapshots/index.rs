@@ -1,0 +1,130 @@
+//! What files looked like when they were read, so that one that looks the same is not read again.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Write,
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Its name in the folder of all threads; no thread's folder is called so.
+const NAME: &str = "+index";
+
+/// How the names of files begin that are to become it.
+const NEXT: &str = "+next";
+
+/// A file that changed so shortly before it was read may change again without looking otherwise: clocks of file systems are coarse.
+const COARSE: Duration = Duration::from_secs(2);
+
+/// What files looked like, by their paths below the root. Lost or damaged, it is made again.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    known: Mutex<Option<BTreeMap<String, Known>>>,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    look: Look,
+    hash: String,
+}
+
+/// What tells that a file was changed: length, times of change of content and of anything, inode and device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Look(u64, (i64, i64), (i64, i64), u64, u64);
+
+impl Look {
+    /// `None` where a system does not tell enough.
+    #[cfg(unix)]
+    pub(super) fn of(metadata: &fs::Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Some(Self(
+            metadata.len(),
+            modified,
+            (metadata.ctime(), metadata.ctime_nsec()),
+            metadata.ino(),
+            metadata.dev(),
+        ))
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn of(_: &fs::Metadata) -> Option<Self> {
+        None
+    }
+
+    /// Whether everything was over long before a moment.
+    fn is_before(&self, moment: SystemTime) -> bool {
+        let since_epoch =
+            moment.checked_sub(COARSE).and_then(|then| then.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let seconds = since_epoch.and_then(|since| i64::try_from(since.as_secs()).ok());
+        seconds.is_some_and(|seconds| self.1.0.max(self.2.0) < seconds)
+    }
+}
+
+impl Index {
+    /// The hash of the file at a path that looks like this.
+    pub(super) fn hash(&self, folder: &Path, path: &str, look: &Look) -> Option<String> {
+        let mut known = self.known();
+        let known = known.get_or_insert_with(|| read(folder).unwrap_or_default());
+        known.get(path).filter(|known| known.look == *look).map(|known| known.hash.clone())
+    }
+
+    /// Keeps what these files looked like, which were read after `moment`, and forgets those that are not `there` any more.
+    pub(super) fn keep(
+        &self,
+        folder: &Path,
+        read: Vec<(String, Look, String)>,
+        moment: SystemTime,
+        there: impl Fn(&str) -> bool,
+    ) -> io::Result<()> {
+        let mut known = self.known();
+        let known = known.get_or_insert_default();
+        let before = known.len();
+        known.retain(|path, _| there(path));
+        let mut differs = known.len() != before;
+        for (path, look, hash) in read {
+            let now = look.is_before(moment).then_some(Known { look, hash });
+            differs |= known.get(&path) != now.as_ref();
+            match now {
+                Some(now) => known.insert(path, now),
+                None => known.remove(&path),
+            };
+        }
+        if differs { write(folder, known) } else { Ok(()) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<BTreeMap<String, Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A hash of the rest, then the rest.
+fn read(folder: &Path) -> Option<BTreeMap<String, Known>> {
+    let text = fs::read_to_string(folder.join(NAME)).ok()?;
+    let (hash, text) = text.split_once('\n')?;
+    (*blake3::hash(text.as_bytes()).to_hex() == *hash).then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+fn write(folder: &Path, known: &BTreeMap<String, Known>) -> io::Result<()> {
+    // What somebody left who was stopped here.
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(NEXT.as_bytes()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let text = serde_json::to_string(known)?;
+    let mut file = tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?;
+    write!(file, "{}\n{text}", blake3::hash(text.as_bytes()).to_hex())?;
+    file.persist(folder.join(NAME))?;
+    Ok(())
+}
+
+/// What time it is for the file system of a folder.
+pub(super) fn now(folder: &Path) -> io::Result<SystemTime> {
+    tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?.as_file().metadata()?.modified()
+}
