@@ -25,7 +25,8 @@ mod todo;
 mod walk;
 mod write;
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod racing;
 #[cfg(test)]
 mod testing;
