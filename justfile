@@ -26,6 +26,10 @@ bench:
 deny:
     cargo deny check
 
+# Threads that were written to do harm, all 256 kinds; the tests try eight.
+forgeries n="256":
+    SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
+
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:
     cargo insta review

@@ -8,6 +8,8 @@ mod answers;
 mod approvals;
 mod dream;
 mod escapes;
+#[cfg(unix)]
+mod forged;
 mod keep;
 mod kill;
 #[cfg(unix)]
