@@ -94,9 +94,12 @@ pub struct ReactConfig {
     /// Whether an answer whose whole text is calls of the tools is taken for those calls; see
     /// [`ReadsTextCalls`](superstep_llm::ReadsTextCalls). For servers that do not know their model's way to write them.
     pub text_calls: bool,
-    /// Whether the text of an answer that broke off for good, or that was cancelled, is kept as a message that is marked as
-    /// interrupted. Its tool calls are not.
+    /// Whether the text of an answer that broke off permanently, or that was cancelled, is kept as a message that is marked as
+    /// interrupted. Its tool calls are not, unless it was cancelled.
     pub keep_partial: bool,
+    /// Whether the same holds for an answer that was cancelled, or that ended with the time of the turn, and for no other: what
+    /// the user has read is then part of the conversation. Calls that were complete are answered as interrupted.
+    pub keep_interrupted: bool,
     /// What the model is told with each request that offers tools, as if the user said it: `{left}` is how many steps are left,
     /// this one included, and `{max}` how many there were. Part of requests, not of the conversation.
     pub remaining_hint: Option<String>,
@@ -154,7 +157,7 @@ impl ReactConfig {
         let room = if self.context.layers.is_empty() { 1 } else { 8 };
         let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
         let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
-        rounds.saturating_mul(answers).saturating_add(8).saturating_add(steered::MOST)
+        rounds.saturating_mul(answers).saturating_add(9).saturating_add(steered::MOST)
     }
 }
 

@@ -240,6 +240,11 @@ pub enum AgentOutcome {
     /// The output limit cut the answers off.
     #[serde(rename = "length_limit", alias = "length")]
     Length,
+    /// The model refused; the reply is what it said.
+    #[serde(rename = "refusal")]
+    Refused,
+    /// The provider's content filter withheld the answer, or the rest of it.
+    ContentFilter,
     /// The budget was exhausted.
     Budget,
     /// The reply does not have the shape it is to have.
@@ -268,6 +273,8 @@ impl AgentOutcome {
             Self::HookFailed => "hook_error",
             Self::Empty => "empty_response",
             Self::Length => "length_limit",
+            Self::Refused => "refusal",
+            Self::ContentFilter => "content_filter",
             Self::Budget => "budget",
             Self::InvalidOutput => "structured_output_invalid",
             Self::Denied => "denied",
@@ -308,6 +315,8 @@ mod tests {
             HookFailed,
             Empty,
             Length,
+            Refused,
+            ContentFilter,
             Budget,
             InvalidOutput,
             Denied,

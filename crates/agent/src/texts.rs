@@ -165,6 +165,8 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "structured_output_invalid" => "no reply had the shape that it is to have",
         "denied" => "a tool call was denied",
         "length_limit" => "the output limit cut every answer off",
+        "refusal" => "the model refused to answer",
+        "content_filter" => "the provider's content filter withheld the answer",
         _ => "the run was stopped",
     };
     match error {

@@ -12,6 +12,9 @@ const USUAL: &str =
 /// How long each may take to answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// The most bytes of a list of models; a server with a longer one is passed over.
+const LONGEST_LIST: usize = 1024 * 1024;
+
 /// A server that answered and has a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
@@ -19,20 +22,29 @@ pub(crate) struct Local {
     pub(crate) base_url: String,
     /// Its first model that can chat.
     pub(crate) model: String,
+    /// The names of all its models.
+    pub(crate) models: Vec<String>,
 }
 
-/// Asks every server of `list`, a text `NAME=URL,...`, or the usual ones; the first in the list that has a model.
+impl Local {
+    /// Whether it lists the model `name`; Ollama's names may be without their tag.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.models.iter().any(|own| own == name || own.strip_suffix(":latest") == Some(name))
+    }
+}
+
+/// Asks every server of `list`, a text `NAME=URL,...`, or the usual ones, and returns those that have a model, in its order.
 ///
 /// # Errors    An entry of the list is something else, and what it is.
-pub(crate) async fn find(list: Option<&str>) -> Result<Option<Local>, String> {
+pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     let entries = list.unwrap_or(USUAL).split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let servers: Vec<_> =
         entries.map(|entry| server(entry).ok_or(entry.to_owned())).collect::<Result<_, _>>()?;
     let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    let Ok(client) = client.timeout(PATIENCE).build() else { return Ok(None) };
+    let Ok(client) = client.timeout(PATIENCE).build() else { return Ok(Vec::new()) };
     let asked = servers.into_iter().map(|(name, url)| ask(&client, name, url));
     let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
-    Ok(answers.into_iter().flatten().next())
+    Ok(answers.into_iter().flatten().collect())
 }
 
 /// The name and the address of a server.
@@ -45,9 +57,18 @@ fn server(entry: &str) -> Option<(&str, &str)> {
 async fn ask(client: &reqwest::Client, name: &str, url: &str) -> Option<Local> {
     let base_url = url.trim_end_matches('/');
     let response = client.get(format!("{base_url}/models")).send().await.ok()?;
-    let models = response.error_for_status().ok()?.bytes().await.ok()?;
-    let model = first_model(&models)?;
-    Some(Local { name: name.to_owned(), base_url: base_url.to_owned(), model })
+    let mut response = response.error_for_status().ok()?;
+    let mut list = Vec::new();
+    while let Some(bytes) = response.chunk().await.ok()? {
+        if list.len() + bytes.len() > LONGEST_LIST {
+            return None;
+        }
+        list.extend_from_slice(&bytes);
+    }
+    let models = names(&list)?;
+    // Servers list models for embeddings too, which cannot chat.
+    let model = models.iter().find(|id| !id.to_lowercase().contains("embed"))?.clone();
+    Some(Local { name: name.to_owned(), base_url: base_url.to_owned(), model, models })
 }
 
 #[derive(Deserialize)]
@@ -60,10 +81,9 @@ struct Model {
     id: String,
 }
 
-/// Servers list models for embeddings too, which cannot chat.
-fn first_model(json: &[u8]) -> Option<String> {
+fn names(json: &[u8]) -> Option<Vec<String>> {
     let models: Models = serde_json::from_slice(json).ok()?;
-    models.data.into_iter().map(|model| model.id).find(|id| !id.to_lowercase().contains("embed"))
+    Some(models.data.into_iter().map(|model| model.id).collect())
 }
 
 #[cfg(test)]
@@ -71,18 +91,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_for_embeddings_is_passed_over() {
-        let models =
-            br#"{"object":"list","data":[{"id":"text-Embedding-3"},{"id":"llama3.2"},{"id":"other"}]}"#;
-        assert_eq!(first_model(models), Some("llama3.2".into()));
-        assert_eq!(first_model(br#"{"data":[{"id":"nomic-embed-text"}]}"#), None);
-        assert_eq!(first_model(b"<html>"), None);
+    fn a_model_is_listed_with_its_tag_or_without() {
+        let models = names(br#"{"object":"list","data":[{"id":"text-embedding-3"},{"id":"llama3.2:latest"}]}"#);
+        let (name, base_url, model) = Default::default();
+        let local = Local { name, base_url, model, models: models.unwrap() };
+        let has = |name| local.has(name);
+        assert!(has("llama3.2") && has("llama3.2:latest") && has("text-embedding-3"));
+        assert!(!has("llama3") && !has("llama3.2:1b") && !has(""));
+        assert_eq!(names(b"<html>"), None);
     }
 
     #[tokio::test]
     async fn nothing_is_found_where_nothing_is_looked_for() {
-        assert_eq!(find(Some("")).await, Ok(None));
-        assert_eq!(find(Some("a=http://127.0.0.1:1/v1, ,")).await, Ok(None));
+        assert_eq!(find(Some("")).await, Ok(Vec::new()));
+        assert_eq!(find(Some("a=http://127.0.0.1:1/v1, ,")).await, Ok(Vec::new()));
     }
 
     #[tokio::test]

@@ -129,6 +129,13 @@ impl Setup<'_> {
                         format!("{problem}\nask again with: {more} \"...\""),
                     ));
                 }
+                match outcome {
+                    AgentOutcome::Refused => output.note("the model refused to answer"),
+                    AgentOutcome::ContentFilter => {
+                        output.note("the provider's content filter withheld the answer, or the rest of it");
+                    }
+                    _ => {}
+                }
                 output.note(&format!("ask more with: {more} \"...\""));
             }
             (_, Err(_)) => {}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointError, CheckpointMeta, Checkpointer, History, Source, ThreadId,
-    llm::{ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
+    llm::{self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
 use crate::{
@@ -298,8 +298,12 @@ impl Wish<'_> {
                 "`{entry}` in SUPERSTEP_LOCAL_SERVERS is no server; write it like `Ollama=http://127.0.0.1:11434/v1`"
             ))
         })?;
-        match (found, model) {
-            (Some(local), model) => self.local(local, model),
+        match (found.first(), model) {
+            (Some(_), Some(model)) => match found.iter().find(|local| local.has(&model)) {
+                Some(local) => self.local(local, &model),
+                None => Err(unlisted(&model, &found)),
+            },
+            (Some(local), None) => self.local(local, &local.model),
             (None, Some(model)) => Err(Failure::new(
                 Exit::Model,
                 format!(
@@ -332,11 +336,10 @@ impl Wish<'_> {
         }
     }
 
-    fn local(&self, local: Local, model: Option<String>) -> Result<Choice, Failure> {
-        let Local { name, base_url, model: first } = local;
-        let model = model.unwrap_or(first);
+    fn local(&self, local: &Local, model: &str) -> Result<Choice, Failure> {
+        let Local { name, base_url, .. } = local;
         let note = format!("found {name} at {base_url}: asking its model {model}");
-        Ok(Choice { note: Some(note), ..self.server(From::Flag, base_url, Some(model))? })
+        Ok(Choice { note: Some(note), ..self.server(From::Flag, base_url.clone(), Some(model.to_owned()))? })
     }
 
     fn server(&self, from: From, base_url: String, model: Option<String>) -> Result<Choice, Failure> {
@@ -428,6 +431,27 @@ impl Wish<'_> {
             || is_loopback(base_url)
             || is_same_server(base_url, self.environment.base_url.as_deref().unwrap_or(OPENAI))
     }
+}
+
+/// The most models of a server that an error lists.
+const LISTED: usize = 20;
+
+/// The error for a model that no server on this machine has.
+fn unlisted(model: &str, found: &[Local]) -> Failure {
+    let has = |local: &Local| {
+        let mut names: Vec<String> =
+            local.models.iter().take(LISTED).map(|name| format!("`{}`", llm::excerpt(name))).collect();
+        if local.models.len() > LISTED {
+            names.push(format!("{} more", local.models.len() - LISTED));
+        }
+        format!("{} at {} has {}", local.name, local.base_url, names.join(", "))
+    };
+    let found: Vec<_> = found.iter().map(has).collect();
+    let message = format!(
+        "no server on this machine lists model `{model}`: {}; name one of these, or the server of `{model}` with `--base-url`",
+        found.join("; ")
+    );
+    Failure::new(Exit::Model, message)
 }
 
 pub(crate) fn is_loopback(url: &str) -> bool {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use superstep::llm::{
-    ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls, ReasoningPolicy,
+    AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls, ReasoningPolicy,
     Timeouts, WireConfig, WirePolicy,
 };
 
@@ -44,10 +44,12 @@ pub(crate) struct Profile {
     think_tags: bool,
     reasoning: ReasoningPolicy,
     arguments: WirePolicy,
+    done_finishes: bool,
     alternates: bool,
     lists_called_tools: bool,
     output_limit: OutputLimit,
     timeouts: Timeouts,
+    limits: AnswerLimits,
     temperature: Option<f32>,
     max_tokens: Option<u32>,
     extra: BTreeMap<String, Value>,
@@ -88,6 +90,7 @@ impl Profile {
             arguments: self.arguments,
             reasoning: self.reasoning,
             think_tags: self.think_tags,
+            done_finishes: self.done_finishes,
             alternates: self.alternates,
             lists_called_tools: self.lists_called_tools,
             output_limit: self.output_limit,
@@ -95,8 +98,8 @@ impl Profile {
             max_tokens: self.max_tokens,
             extra: self.extra.clone(),
         };
-        let config =
-            OpenAiConfig { wire, timeouts: self.timeouts, ..OpenAiConfig::new(base_url, key, model) };
+        let (timeouts, limits) = (self.timeouts, self.limits);
+        let config = OpenAiConfig { wire, timeouts, limits, ..OpenAiConfig::new(base_url, key, model) };
         let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
         // Servers of one's own often do not know their model's way to write calls.
         let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
@@ -159,6 +162,7 @@ mod tests {
             ("[models.other]\nmodel = \"x\"", "unknown field `other`"),
             ("[models.main]\nreasoning = \"sometimes\"", "unknown variant `sometimes`"),
             ("[models.main]\ntimeouts = { idle = 3 }", "unknown field `idle`"),
+            ("[models.main.limits]\nanswers = 3", "unknown field `answers`"),
         ] {
             let error = profiles(given).unwrap_err();
             assert!(error.starts_with(wanted) && !error.contains("sk-secret"), "{error}");

@@ -25,9 +25,21 @@ impl ApiKey {
         &self.0
     }
 
-    /// The same text with `[key]` for the key, should a server have repeated it.
+    /// The same text with `[key]` for the key, should a server have repeated it, and for the beginning of it where the text
+    /// was cut, at its end or in front of `…`.
     pub fn hide_in(&self, text: String) -> String {
-        if self.0.len() < SHORTEST_SECRET { text } else { text.replace(&self.0, "[key]") }
+        if self.0.len() < SHORTEST_SECRET {
+            return text;
+        }
+        let text = text.replace(&self.0, "[key]");
+        let parts: Vec<_> = text.split('…').map(|part| self.hide_at_end(part)).collect();
+        parts.join("…")
+    }
+
+    fn hide_at_end(&self, text: &str) -> String {
+        let lengths = (SHORTEST_SECRET..self.0.len()).rev().filter(|length| self.0.is_char_boundary(*length));
+        let rest = lengths.into_iter().find_map(|length| text.strip_suffix(&self.0[..length]));
+        rest.map_or_else(|| text.to_owned(), |rest| format!("{rest}[key]"))
     }
 }
 
@@ -45,6 +57,7 @@ mod tests {
     fn a_key_is_hidden_wherever_it_stands() {
         let key = ApiKey::new("sk-1234");
         assert_eq!(key.hide_in("no sk-1234, sk-1234!".into()), "no [key], [key]!");
+        assert_eq!(key.hide_in("cut: sk-12… and sk-123".into()), "cut: [key]… and [key]");
         assert_eq!(format!("{key:?} {:?}", ApiKey::default()), "ApiKey(hidden) ApiKey(none)");
         assert_eq!(ApiKey::new("x").hide_in("fox".into()), "fox");
     }

@@ -1,6 +1,6 @@
 //! Folds the pieces of a streamed answer into one message.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use serde::de::IgnoredAny;
@@ -47,6 +47,11 @@ pub struct Assembler {
     content: String,
     reasoning: String,
     calls: Vec<PartialCall>,
+    /// Where the latest call of an index is, and of an index with an id.
+    latest: BTreeMap<usize, usize>,
+    by_id: BTreeMap<(usize, String), usize>,
+    /// The call that the last piece belongs to.
+    newest: usize,
     finish: Option<FinishReason>,
     usage: Option<Usage>,
     /// Tokens of attempts that were discarded after they had reported them: void, but paid for.
@@ -60,6 +65,44 @@ struct PartialCall {
     id: Option<String>,
     name: Option<String>,
     arguments: String,
+    nesting: Nesting,
+}
+
+/// How far JSON text is nested, piece by piece. Text that is no JSON gives some depth too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nesting {
+    depth: usize,
+    most: usize,
+    in_string: bool,
+    escaped: bool,
+    /// Whether something stands behind the end of the first object or list.
+    trailing: bool,
+}
+
+impl Nesting {
+    fn push(&mut self, text: &str) {
+        for byte in text.bytes() {
+            let is_behind = self.depth == 0 && self.most > 0 && !byte.is_ascii_whitespace();
+            self.trailing |= is_behind;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.most = self.most.max(self.depth);
+                }
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the text may be one whole object, so that it is worth reading.
+    fn is_closed(&self) -> bool {
+        self.depth == 0 && self.most > 0 && !self.trailing
+    }
 }
 
 impl Assembler {
@@ -94,31 +137,41 @@ impl Assembler {
 
     fn push_call(&mut self, index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) {
         let open = self.find(index, id).filter(|&at| !self.calls[at].is_over(name, arguments));
-        let call = match open {
-            Some(at) => &mut self.calls[at],
-            None => {
-                self.calls.push(PartialCall { index, ..PartialCall::default() });
-                self.calls.last_mut().expect("a call was pushed in the line above")
-            }
-        };
+        self.newest = open.unwrap_or(self.calls.len());
+        if open.is_none() {
+            self.calls.push(PartialCall { index, ..PartialCall::default() });
+            self.latest.insert(index, self.newest);
+        }
+        let call = &mut self.calls[self.newest];
         if let (None, Some(id)) = (&call.id, id) {
             call.id = Some(id.to_owned());
+            self.by_id.insert((index, id.to_owned()), self.newest);
         }
         if let Some(name) = name {
             call.name = Some(name.to_owned());
         }
         call.arguments.push_str(arguments);
+        call.nesting.push(arguments);
     }
 
     /// The call a piece with this index and id continues.
     fn find(&self, index: usize, id: Option<&str>) -> Option<usize> {
-        let latest = self.calls.iter().rposition(|call| call.index == index);
+        let latest = self.latest.get(&index).copied();
         let Some(id) = id else { return latest };
-        self.calls
-            .iter()
-            .rposition(|call| call.index == index && call.id.as_deref() == Some(id))
-            // The id comes late: the call was opened without one.
-            .or(latest.filter(|&at| self.calls[at].id.is_none()))
+        let of_id = self.by_id.get(&(index, id.to_owned())).copied();
+        // The id comes late: the call was opened without one.
+        of_id.or(latest.filter(|&at| self.calls[at].id.is_none()))
+    }
+
+    /// How many tool calls were begun.
+    pub(crate) fn count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The name of the call that the last piece belongs to, and how long its arguments are and how far nested.
+    pub(crate) fn newest(&self) -> Option<(&str, usize, usize)> {
+        let call = self.calls.get(self.newest)?;
+        Some((call.name.as_deref().unwrap_or_default(), call.arguments.len(), call.nesting.most))
     }
 
     /// Whether a finish reason was seen.
@@ -180,7 +233,10 @@ impl PartialCall {
     fn is_over(&self, name: Option<&str>, arguments: &str) -> bool {
         match (&self.name, name) {
             (Some(own), Some(name)) if own != name => true,
-            (Some(_), Some(_)) => !arguments.trim().is_empty() && is_json_object(&self.arguments),
+            // Read only where it may be whole: some servers repeat the name with every piece.
+            (Some(_), Some(_)) => {
+                self.nesting.is_closed() && !arguments.trim().is_empty() && is_json_object(&self.arguments)
+            }
             _ => false,
         }
     }

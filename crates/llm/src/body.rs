@@ -61,6 +61,9 @@ pub struct WireConfig {
     /// Whether the text of answers has the reasoning in `<think>` tags, to be taken out; see
     /// [`split_thinking`](crate::split_thinking).
     pub think_tags: bool,
+    /// Whether `[DONE]` behind a text ends the answer although the server gave no finish reason. Otherwise such an answer
+    /// counts as cut off, and the request is sent again.
+    pub done_finishes: bool,
     /// Whether what one side says twice in a row is sent as one message, because the chat templates of some models refuse
     /// anything but turns.
     pub alternates: bool,

@@ -1,8 +1,16 @@
 //! Reads the chunks of a chat-completions stream, as leniently as real servers need it.
 
-use serde::Deserialize;
-use serde_json::Value;
+mod content;
 
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::{Value, value::RawValue};
+
+use self::content::Content;
 use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, excerpt};
 
 /// One `data:` payload of a chat-completions stream.
@@ -11,8 +19,9 @@ use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::tr
 /// or end with a chunk that has no choices.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Chunk {
-    #[serde(default)]
-    choices: Option<Vec<Choice>>,
+    /// One answer is requested; a second choice would be mixed into the first.
+    #[serde(default, deserialize_with = "first")]
+    choices: Option<Choice>,
     #[serde(default)]
     usage: Option<WireUsage>,
     #[serde(default)]
@@ -23,6 +32,9 @@ pub struct Chunk {
 struct Choice {
     #[serde(default)]
     delta: Option<Piece>,
+    /// The same from servers that do not stream.
+    #[serde(default)]
+    message: Option<Piece>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
@@ -30,13 +42,15 @@ struct Choice {
 #[derive(Clone, Debug, Deserialize)]
 struct Piece {
     #[serde(default)]
-    content: Option<String>,
+    content: Option<Content>,
+    #[serde(default)]
+    refusal: Option<Content>,
     #[serde(default)]
     reasoning_content: Option<String>,
     #[serde(default)]
     reasoning: Option<String>,
-    #[serde(default)]
-    tool_calls: Option<Vec<CallPiece>>,
+    #[serde(default, deserialize_with = "few")]
+    tool_calls: Vec<CallPiece>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -53,16 +67,58 @@ struct CallPiece {
 struct FunctionPiece {
     #[serde(default)]
     name: Option<String>,
+    /// Some servers send the arguments as the object itself.
     #[serde(default)]
-    arguments: Option<Arguments>,
+    arguments: Option<Box<RawValue>>,
 }
 
-/// Some servers send the arguments as the object itself.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Arguments {
-    Text(String),
-    Json(Value),
+/// The most pieces of tool calls in one chunk. Each takes many times the bytes that it has on the wire.
+const MOST_PIECES: usize = 4096;
+
+/// Reads the first element of a list, or null.
+fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Option<T>, D::Error> {
+    Ok(list.deserialize_any(Elements { read: 1, refuse: usize::MAX, of: PhantomData })?.into_iter().next())
+}
+
+/// Reads a list of a bounded number of elements, or null.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>, D::Error> {
+    list.deserialize_any(Elements { read: MOST_PIECES, refuse: MOST_PIECES, of: PhantomData })
+}
+
+/// Reads up to `read` elements of a list, ignores the others, and refuses a list of more than `refuse`.
+struct Elements<T> {
+    read: usize,
+    refuse: usize,
+    of: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while elements.len() < self.read
+            && let Some(element) = list.next_element()?
+        {
+            elements.push(element);
+        }
+        let mut seen = elements.len();
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            seen += 1;
+            if seen > self.refuse {
+                return Err(Error::custom(format_args!("a list of more than {} elements", self.refuse)));
+            }
+        }
+        Ok(elements)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -79,6 +135,11 @@ pub struct ChunkReader {
     finished: bool,
     /// Finished, and not for an error: nothing that comes later takes the answer back.
     complete: bool,
+    /// Whether there was text, and whether there were tool calls.
+    has_text: bool,
+    has_calls: bool,
+    /// Whether the text is a refusal.
+    refuses: bool,
 }
 
 impl ChunkReader {
@@ -101,15 +162,21 @@ impl ChunkReader {
             return self.unless_complete(ModelError::from_stream(&error));
         }
         let mut deltas = Vec::new();
-        // One answer is asked for; a second choice would be mixed into the first.
-        if let Some(choice) = chunk.choices.unwrap_or_default().into_iter().next() {
-            if let Some(piece) = choice.delta {
-                piece.append_to(&mut deltas);
+        if let Some(choice) = chunk.choices {
+            if let Some(piece) = choice.delta.or(choice.message) {
+                self.refuses |= piece.append_to(&mut deltas);
+            }
+            for delta in &deltas {
+                self.has_text |= matches!(delta, Delta::Text(_));
+                self.has_calls |= matches!(delta, Delta::ToolCall { .. });
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finished = true;
                 self.complete = reason != "error";
-                deltas.push(Delta::Finish(finish_reason(reason)));
+                let reason = finish_reason(reason);
+                // OpenAI ends a refusal like any other text.
+                let refuses = self.refuses && reason == FinishReason::Stop;
+                deltas.push(Delta::Finish(if refuses { FinishReason::Refusal } else { reason }));
             }
         }
         if let Some(usage) = chunk.usage {
@@ -126,6 +193,16 @@ impl ChunkReader {
         if self.complete { Ok(Vec::new()) } else { Err(error) }
     }
 
+    /// What `[DONE]` adds where it ends an answer without a finish reason: nothing unless there was text, and no tool call,
+    /// which may be cut off.
+    pub fn done(&mut self) -> Option<Delta> {
+        if self.finished || !self.has_text || self.has_calls {
+            return None;
+        }
+        (self.finished, self.complete) = (true, true);
+        Some(Delta::Finish(if self.refuses { FinishReason::Refusal } else { FinishReason::Stop }))
+    }
+
     /// Ends the stream; `fault` is what broke the connection, if anything did.
     ///
     /// After the finish reason the answer is complete: neither a missing `[DONE]` nor a broken connection changes that.
@@ -136,31 +213,39 @@ impl ChunkReader {
 }
 
 impl Piece {
-    fn append_to(self, deltas: &mut Vec<Delta>) {
+    /// Whether any of it is a refusal.
+    fn append_to(self, deltas: &mut Vec<Delta>) -> bool {
+        let content = self.content.unwrap_or_default();
         // A server that sends both fields says the same thing twice.
         let reasoning = self.reasoning_content.filter(|text| !text.is_empty()).or(self.reasoning);
-        if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
-            deltas.push(Delta::Reasoning(text));
+        let reasoning = reasoning.unwrap_or_default() + &content.reasoning;
+        if !reasoning.is_empty() {
+            deltas.push(Delta::Reasoning(reasoning));
         }
-        if let Some(text) = self.content.filter(|text| !text.is_empty()) {
-            deltas.push(Delta::Text(text));
+        let refusal = self.refusal.map(|refusal| refusal.text).unwrap_or_default() + &content.refusal;
+        for text in [content.text, refusal.clone()] {
+            if !text.is_empty() {
+                deltas.push(Delta::Text(text));
+            }
         }
-        for (position, call) in self.tool_calls.unwrap_or_default().into_iter().enumerate() {
+        for (position, call) in self.tool_calls.into_iter().enumerate() {
             let (name, arguments) = match call.function {
                 Some(function) => (function.name, function.arguments),
                 None => (None, None),
             };
-            deltas.push(Delta::ToolCall {
-                index: call.index.unwrap_or(position),
-                id: call.id,
-                name,
-                arguments: match arguments {
-                    None | Some(Arguments::Json(Value::Null)) => String::new(),
-                    Some(Arguments::Text(text)) => text,
-                    Some(Arguments::Json(value)) => value.to_string(),
-                },
-            });
+            let (index, id) = (call.index.unwrap_or(position), call.id);
+            let arguments = arguments.map(|raw| text_of(&raw)).unwrap_or_default();
+            deltas.push(Delta::ToolCall { index, id, name, arguments });
         }
+        !refusal.is_empty()
+    }
+}
+
+/// The argument text: what a JSON string holds, or any other JSON as it is written.
+fn text_of(raw: &RawValue) -> String {
+    match raw.get() {
+        "null" => String::new(),
+        text => serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()),
     }
 }
 
@@ -170,6 +255,7 @@ fn finish_reason(reason: String) -> FinishReason {
         "tool_calls" => FinishReason::ToolCalls,
         "length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
+        "refusal" => FinishReason::Refusal,
         _ => FinishReason::Other(reason),
     }
 }
@@ -222,6 +308,59 @@ mod tests {
     }
 
     #[test]
+    fn content_may_come_as_parts() {
+        let data = r#"{"choices":[{"delta":{"content":[
+            {"type":"thinking","thinking":[{"type":"text","text":"hm"}]},
+            {"type":"text","text":"Hel"},{"type":"output_text","text":"lo"},"!",{"type":"image","url":{"a":[1]}},null]}}]}"#;
+        assert_eq!(read(data), [Delta::Reasoning("hm".into()), Delta::Text("Hello!".into())]);
+        let data = r#"{"choices":[{"delta":{"content":{"type":"text","text":"one"}}}]}"#;
+        assert_eq!(read(data), [Delta::Text("one".into())]);
+    }
+
+    #[test]
+    fn a_refusal_is_text_of_an_answer_that_ends_as_one() {
+        let refused = [Delta::Text("I cannot".into()), Delta::Finish(FinishReason::Refusal)];
+        for data in [
+            r#"{"choices":[{"delta":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"content":[{"type":"refusal","refusal":"I cannot"}]},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"content":"I cannot"},"finish_reason":"refusal"}]}"#,
+        ] {
+            assert_eq!(read(data), refused, "{data}");
+        }
+        let mut reader = ChunkReader::default();
+        reader.read(r#"{"choices":[{"delta":{"refusal":"I cannot"}}]}"#).unwrap();
+        let end = reader.read(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#).unwrap();
+        assert_eq!(end, [Delta::Finish(FinishReason::Refusal)]);
+    }
+
+    #[test]
+    fn done_ends_a_text_and_nothing_else() {
+        let done = |chunks: &[&str]| {
+            let mut reader = ChunkReader::default();
+            chunks.iter().for_each(|data| drop(reader.read(data).unwrap()));
+            (reader.done(), reader.end(None).is_ok())
+        };
+        let text = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
+        let call = r#"{"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"x"}}]}}]}"#;
+        assert_eq!(done(&[text]), (Some(Delta::Finish(FinishReason::Stop)), true));
+        assert_eq!(done(&[text, call]), (None, false));
+        assert_eq!(done(&[]), (None, false));
+    }
+
+    #[test]
+    fn a_chunk_of_very_many_calls_is_refused_and_of_very_many_choices_read_once() {
+        let calls = |n: usize| {
+            let calls = vec!["{}"; n].join(",");
+            format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{calls}]}}}}]}}"#)
+        };
+        assert_eq!(read(&calls(MOST_PIECES)).len(), MOST_PIECES);
+        let error = ChunkReader::default().read(&calls(MOST_PIECES + 1)).unwrap_err();
+        assert!(error.message.contains("a list of more than 4096 elements"), "{error}");
+        assert_eq!(read(r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#).len(), 1);
+    }
+
+    #[test]
     fn an_unknown_finish_reason_ends_the_answer_as_it_is_written() {
         let mut reader = ChunkReader::default();
         let deltas = reader.read(r#"{"choices":[{"delta":{},"finish_reason":"eos"}]}"#).unwrap();
@@ -234,7 +373,7 @@ mod tests {
         let fault = || Some(ModelError::new(ModelErrorKind::Timeout, "slow"));
         assert_eq!(ChunkReader::default().end(None).unwrap_err().kind, ModelErrorKind::TruncatedStream);
         assert_eq!(ChunkReader::default().end(fault()).unwrap_err().kind, ModelErrorKind::Timeout);
-        assert!(ChunkReader { finished: true, complete: true }.end(fault()).is_ok());
+        assert!(ChunkReader { finished: true, complete: true, ..ChunkReader::default() }.end(fault()).is_ok());
     }
 
     #[test]

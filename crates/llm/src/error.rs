@@ -52,4 +52,6 @@ pub enum ModelErrorKind {
     TruncatedStream,
     /// The server's answer cannot be understood.
     Malformed,
+    /// The answer passed one of its [bounds](crate::AnswerLimits).
+    AnswerLimit,
 }

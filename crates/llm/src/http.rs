@@ -34,6 +34,11 @@ pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::E
         .connect_timeout(connect_timeout)
         // A redirected POST becomes a GET or sends the key elsewhere.
         .redirect(Policy::none())
+        // A few bytes could become any number of them.
+        .no_gzip()
+        .no_brotli()
+        .no_deflate()
+        .no_zstd()
         .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
     if is_loopback(url) { client.no_proxy().build() } else { client.build() }
 }

@@ -13,9 +13,12 @@ mod body;
 mod chat_json;
 mod chunk;
 mod error;
+#[cfg(feature = "openai")]
+mod events;
 mod fn_tool;
 #[cfg(feature = "http")]
 pub mod http;
+mod limits;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -47,6 +50,7 @@ pub use chat_json::ChatJsonError;
 pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};
+pub use limits::{AnswerLimits, bounded};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]

@@ -92,6 +92,8 @@ pub enum FinishReason {
     Length,
     /// The provider withheld the rest.
     ContentFilter,
+    /// The model refused; the text says so.
+    Refusal,
     /// A reason this crate does not know, as the provider wrote it.
     Other(String),
 }

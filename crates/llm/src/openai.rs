@@ -1,7 +1,8 @@
 //! Talks to servers of the chat-completions kind through async-openai. The only file that knows its types.
 //!
 //! async-openai writes the request and reads the events. Status, headers and error bodies are read here, before it sees
-//! them, and nothing is sent twice: [`Retrying`](crate::Retrying) does that.
+//! them, and nothing is sent twice: [`Retrying`](crate::Retrying) does that. Its reader has no bounds, and reads ahead of
+//! whoever listens: it is given one whole event after another, and only a few before they are read.
 
 use std::{
     collections::BTreeMap,
@@ -19,19 +20,23 @@ use async_openai::{
 };
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::{Body, Response, header};
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
-    OpenAiConfigError, Request, ResponseStream, Timeouts,
+    AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
+    OpenAiConfigError, Request, ResponseStream, Timeouts, bounded,
     chunk::malformed,
+    events::Events,
     excerpt,
     http::{base_url, client, root_cause},
     split_thinking,
 };
 
-/// Most bytes that are read of a refusal, and kept of an answer that may turn out to be no stream.
+/// The most bytes that are kept of an answer that may turn out not to be a stream.
 const HEAD: usize = 16 * 1024;
+
+/// The most events that are read and not yet taken.
+const AHEAD: usize = 16;
 
 /// Tells the UTC time in milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -103,7 +108,8 @@ impl OpenAiModel {
             .create_stream_byot::<_, Chunk>(self.config.wire.body(&request))
             .await
             .map_err(refused)?;
-        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false };
+        let done_finishes = self.config.wire.done_finishes;
+        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false, done_finishes };
         let deltas = stream::unfold(Some(answer), |answer| async {
             let mut answer = answer?;
             match answer.next().await? {
@@ -128,6 +134,7 @@ impl ChatModel for OpenAiModel {
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let deltas = stream::once(self.open(request)).try_flatten();
+        let deltas = bounded(deltas.boxed(), self.config.limits);
         let deltas = deltas.map_err(|error| hide_key(&self.config.api_key, error)).boxed();
         if self.config.wire.think_tags { split_thinking(deltas) } else { deltas }
     }
@@ -167,11 +174,17 @@ struct Answer {
     watch: Watch,
     /// Whether anything in it was an event.
     is_stream: bool,
+    /// Whether `[DONE]` stands for a finish reason.
+    done_finishes: bool,
 }
 
 impl Answer {
     async fn next(&mut self) -> Option<Result<Vec<Delta>, ModelError>> {
-        let fault = match self.chunks.next().await {
+        let event = self.chunks.next().await;
+        if event.is_some() {
+            self.watch.ahead.add_permits(1);
+        }
+        let fault = match event {
             Some(Ok(chunk)) => {
                 self.is_stream = true;
                 return Some(self.reader.take(chunk));
@@ -183,6 +196,12 @@ impl Answer {
                 let unread = || ModelError::new(ModelErrorKind::Malformed, root_cause(&error));
                 Some(self.watch.seen().fault.take().unwrap_or_else(unread))
             }
+            None if self.is_stream && self.done_finishes && self.watch.seen().done => {
+                if let Some(finish) = self.reader.done() {
+                    return Some(Ok(vec![finish]));
+                }
+                None
+            }
             None if self.is_stream => None,
             None => not_a_stream(&self.watch.seen().head),
         };
@@ -193,14 +212,15 @@ impl Answer {
 /// What a 200 without any event was instead.
 fn not_a_stream(head: &[u8]) -> Option<ModelError> {
     let text = String::from_utf8_lossy(head);
-    let body: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    let text = text.trim_start_matches('\u{feff}');
+    let body: Option<serde_json::Value> = serde_json::from_str(text).ok();
     match body.as_ref().and_then(|body| body.get("error")) {
         Some(error) => Some(ModelError::from_stream(error)),
         // Comments and `[DONE]` are a stream in which the model said nothing.
         None if text.lines().all(is_event_line) => None,
         None => {
             let message =
-                format!("the server answered without a stream, is the base URL right? {}", excerpt(&text));
+                format!("the server answered without a stream, is the base URL right? {}", excerpt(text));
             Some(ModelError::new(ModelErrorKind::Malformed, message))
         }
     }
@@ -211,18 +231,30 @@ fn is_event_line(line: &str) -> bool {
 }
 
 /// What was seen of an answer below async-openai, which turns faults of the connection into text.
-#[derive(Clone, Default)]
-struct Watch(Arc<Mutex<Seen>>);
+#[derive(Clone)]
+struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    /// One permit for each event that may be read before it is wanted.
+    ahead: Arc<Semaphore>,
+}
 
 #[derive(Default)]
 struct Seen {
     fault: Option<ModelError>,
     head: Vec<u8>,
+    /// Whether `[DONE]` was.
+    done: bool,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { seen: Arc::default(), ahead: Arc::new(Semaphore::new(AHEAD)) }
+    }
 }
 
 impl Watch {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,6 +289,7 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
 impl SendOnce {
     async fn send(self, request: reqwest::Request) -> Result<Response, ModelError> {
         let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
+        let limits = self.model.config.limits;
         let base_url = &self.model.config.base_url;
         let response = match timeout(patience, self.model.http.execute(request)).await {
             Ok(Ok(response)) => response,
@@ -270,94 +303,115 @@ impl SendOnce {
             }
         };
         if response.status().is_success() {
-            return Ok(watched(response, idle, self.watch));
+            return Ok(watched(response, idle, limits, self.watch));
         }
-        Err(refusal(response, idle, (self.model.clock)()).await)
+        Err(self.refusal(response, idle).await)
     }
 }
 
-async fn refusal(mut response: Response, idle: Duration, now_ms: u64) -> ModelError {
-    let status = response.status();
-    let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
-    let headers: BTreeMap<String, String> = response
-        .headers()
-        .iter()
-        .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
-        .collect();
-    let mut body = Vec::new();
-    // A body that breaks off, stalls or never ends has been read far enough: the status tells the kind.
-    while let Ok(Ok(Some(bytes))) = timeout(idle, response.chunk()).await {
-        body.extend_from_slice(&bytes);
-        if body.len() >= HEAD {
-            body.truncate(HEAD);
-            break;
-        }
-    }
-    let mut error = ModelError::from_http(status.as_u16(), &headers, &String::from_utf8_lossy(&body), now_ms);
-    if status.is_redirection() {
-        error.message.push_str(
-            "; it redirects elsewhere, which a request with a key does not follow: correct the base URL",
-        );
-    }
-    error
-}
-
-/// The same response, with an end to silence, without a byte order mark and with its faults written down.
-fn watched(response: Response, idle: Duration, watch: Watch) -> Response {
-    let bytes = stream::unfold(Some((response, watch, 0)), move |open| async move {
-        let (mut response, watch, mut marked) = open?;
-        let fault = match timeout(idle, response.chunk()).await {
-            Ok(Ok(Some(bytes))) => {
-                let bytes = bytes.slice(skip_mark(&mut marked, &bytes)..);
-                let head = &mut watch.seen().head;
-                let room = HEAD.saturating_sub(head.len());
-                head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                return Some((Ok(bytes), Some((response, watch.clone(), marked))));
+impl SendOnce {
+    /// Reads the error of an answer that is none.
+    async fn refusal(&self, mut response: Response, patience: Duration) -> ModelError {
+        let status = response.status();
+        let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
+        let headers: BTreeMap<String, String> = response
+            .headers()
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
+            .collect();
+        let OpenAiConfig { limits, api_key, .. } = &*self.model.config;
+        let mut body = Vec::new();
+        let read = async {
+            while body.len() < limits.error_bytes
+                && let Ok(Some(bytes)) = response.chunk().await
+            {
+                let rest = limits.error_bytes - body.len();
+                body.extend_from_slice(&bytes[..bytes.len().min(rest)]);
             }
-            Ok(Ok(None)) => return None,
+        };
+        // A body that breaks off, stalls or never ends has been read far enough: the status tells the kind.
+        let _ = timeout(patience, read).await;
+        // Before anything is cut, or a part of the key would stay.
+        let body = api_key.hide_in(String::from_utf8_lossy(&body).into_owned());
+        let mut error = ModelError::from_http(status.as_u16(), &headers, &body, (self.model.clock)());
+        if status.is_redirection() {
+            error.message.push_str(
+                "; it redirects elsewhere, which a request with a key does not follow: correct the base URL",
+            );
+        }
+        error
+    }
+}
+
+/// One answer on its way to async-openai.
+struct Watched {
+    response: Response,
+    idle: Duration,
+    events: Events,
+    watch: Watch,
+}
+
+/// The same response as whole events, with an end to silence and to everything else, and with its faults written down.
+fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Watch) -> Response {
+    let watched = Watched { response, idle, events: Events::new(limits), watch };
+    let bytes = stream::unfold(Some((watched, Ok(()))), |open| async {
+        let (mut watched, mut read) = open?;
+        loop {
+            if let Some(event) = watched.events.next() {
+                let permit = watched.watch.ahead.acquire().await;
+                permit.expect("the semaphore is never closed").forget();
+                return Some((Ok(event), Some((watched, read))));
+            }
+            match read {
+                Ok(()) => read = watched.read().await,
+                Err(None) => return None,
+                Err(Some(fault)) => {
+                    watched.watch.seen().fault = Some(ModelError::clone(&fault));
+                    return Some((Err(fault), None));
+                }
+            }
+        }
+    });
+    Response::from(::http::Response::new(Body::wrap_stream(bytes)))
+}
+
+impl Watched {
+    /// Reads once more. What was read before an end, with or without a fault, is still to be told.
+    async fn read(&mut self) -> Result<(), Option<ModelError>> {
+        let fault = match timeout(self.idle, self.response.chunk()).await {
+            Ok(Ok(Some(bytes))) => {
+                {
+                    let head = &mut self.watch.seen().head;
+                    let space = HEAD.saturating_sub(head.len());
+                    head.extend_from_slice(&bytes[..bytes.len().min(space)]);
+                }
+                let read = self.events.push(&bytes);
+                self.watch.seen().done |= self.events.done;
+                return read.map_err(Some);
+            }
+            Ok(Ok(None)) => {
+                self.events.end();
+                self.watch.seen().done |= self.events.done;
+                return Err(None);
+            }
             Ok(Err(cause)) => {
                 let message =
                     format!("the connection broke in the middle of the answer: {}", root_cause(&cause));
                 ModelError::new(ModelErrorKind::TruncatedStream, message)
             }
             Err(_) => {
-                let message =
-                    format!("the server was silent for {} s in the middle of the answer", idle.as_secs_f64());
+                let seconds = self.idle.as_secs_f64();
+                let message = format!("the server was silent for {seconds} s in the middle of the answer");
                 ModelError::new(ModelErrorKind::Timeout, message)
             }
         };
-        watch.seen().fault = Some(fault.clone());
-        Some((Err(fault), None))
-    });
-    Response::from(::http::Response::new(Body::wrap_stream(bytes)))
-}
-
-/// How many of the first bytes of a stream are its byte order mark, read by read; `marked` counts those that were.
-///
-/// Streams may begin with one, and the reader of events panics over it.
-fn skip_mark(marked: &mut usize, bytes: &[u8]) -> usize {
-    const MARK: &[u8] = "\u{feff}".as_bytes();
-    let same = MARK[*marked..].iter().zip(bytes).take_while(|(mark, byte)| mark == byte).count();
-    *marked = if same < bytes.len() { MARK.len() } else { *marked + same };
-    same
+        Err(Some(fault))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_byte_order_mark_is_skipped_at_the_beginning_only_and_wherever_it_is_cut() {
-        let skipped = |reads: &[&[u8]]| {
-            let mut marked = 0;
-            reads.iter().map(|bytes| skip_mark(&mut marked, bytes)).collect::<Vec<_>>()
-        };
-        let mark = "\u{feff}".as_bytes();
-        assert_eq!(skipped(&[b"\xef\xbb\xbfd", mark]), [3, 0]);
-        assert_eq!(skipped(&[b"\xef", b"", b"\xbb", b"\xbfd", mark]), [1, 0, 1, 1, 0]);
-        assert_eq!(skipped(&[mark, mark]), [3, 0]);
-        assert_eq!(skipped(&[b"data", mark]), [0, 0]);
-    }
 
     #[test]
     fn a_key_is_never_shown() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApiKey, WireConfig,
+    AnswerLimits, ApiKey, WireConfig,
     retry::{from_ms, to_ms},
 };
 
@@ -20,13 +20,16 @@ pub struct OpenAiConfig {
     pub wire: WireConfig,
     /// How long to wait.
     pub timeouts: Timeouts,
+    /// How much of an answer is taken, and for how long.
+    pub limits: AnswerLimits,
 }
 
 impl OpenAiConfig {
     /// Asks `model` at `base_url`.
     pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
         let wire = WireConfig { model: model.into(), ..WireConfig::default() };
-        Self { base_url: base_url.into(), api_key, wire, timeouts: Timeouts::default() }
+        let (timeouts, limits) = (Timeouts::default(), AnswerLimits::default());
+        Self { base_url: base_url.into(), api_key, wire, timeouts, limits }
     }
 }
 

@@ -17,8 +17,8 @@ pub fn partial_json(text: &str) -> Option<Value> {
     let (mut open, mut in_string, mut escaped) = (Vec::new(), false, false);
     // Where the last escape begins; of two that are one character, the first.
     let mut escape = 0;
-    // Up to where everything is whole, and what is open there.
-    let mut whole = (0, Vec::new());
+    // Up to where everything is whole. No bracket stands behind it, so what is open there is open at the end.
+    let mut whole = 0;
     for (at, char) in text.char_indices() {
         match char {
             _ if escaped => escaped = false,
@@ -31,18 +31,18 @@ pub fn partial_json(text: &str) -> Option<Value> {
             _ if in_string => {}
             '{' | '[' => {
                 open.push(if char == '{' { '}' } else { ']' });
-                whole = (at + 1, open.clone());
+                whole = at + 1;
             }
             '}' | ']' => {
                 if open.pop() != Some(char) {
                     return None;
                 }
-                whole = (at + 1, open.clone());
+                whole = at + 1;
                 if open.is_empty() {
                     break;
                 }
             }
-            ',' => whole = (at, open.clone()),
+            ',' => whole = at,
             _ => {}
         }
     }
@@ -52,7 +52,7 @@ pub fn partial_json(text: &str) -> Option<Value> {
         false if ends_whole && !open.is_empty() => closed(text, "", &open),
         false => None,
     };
-    growing.or_else(|| closed(&text[..whole.0], "", &whole.1))
+    growing.or_else(|| closed(&text[..whole], "", &open))
 }
 
 fn closed(text: &str, quote: &str, open: &[char]) -> Option<Value> {

@@ -13,7 +13,8 @@ impl ModelError {
     /// Reads a refusal: an HTTP answer whose status is not 2xx.
     ///
     /// `headers` have lower-case names; `now_ms` is the UTC time in milliseconds, for a `Retry-After` that is a date.
-    /// Knows the error bodies of OpenAI and llama.cpp, with `code` as text or number; any other body is quoted.
+    /// Knows the error bodies of OpenAI and llama.cpp, with `code` as text or number, those of Anthropic, Google and FastAPI,
+    /// and the title of an HTML page; any other body is quoted.
     pub fn from_http(status: u16, headers: &BTreeMap<String, String>, body: &str, now_ms: u64) -> Self {
         let said = Said::read(body);
         let message = match said.message.as_str() {
@@ -51,30 +52,30 @@ struct Said {
 impl Said {
     fn read(body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {
-            Ok(Value::Object(body)) => match body.get("error") {
-                Some(error) => Self::of(error),
-                None => Self::of(&Value::Object(body)),
-            },
-            _ => Self { message: body.trim().to_owned(), ..Self::default() },
+            Ok(Value::String(message)) => Self { message, ..Self::default() },
+            Ok(body) => Self::of(&body),
+            Err(_) => {
+                let message = title(body).unwrap_or(body).trim().to_owned();
+                Self { message, ..Self::default() }
+            }
         }
     }
 
+    /// Reads an error object, or what it is wrapped in. One without a message is quoted as a whole.
     fn of(error: &Value) -> Self {
-        let text = |key: &str| match error.get(key) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
-            _ => String::new(),
-        };
-        match error {
-            Value::String(message) => Self { message: message.clone(), ..Self::default() },
-            _ => {
-                let message = ["message", "detail"]
-                    .into_iter()
-                    .map(text)
-                    .find(|text| !text.is_empty())
-                    .unwrap_or_default();
-                Self { message, kind: text("type"), code: text("code") }
-            }
+        // Google's comes in a list.
+        let error = error.as_array().and_then(|list| list.first()).unwrap_or(error);
+        let inner = error.get("error").filter(|inner| inner.is_object() || inner.is_string());
+        let inner = inner.unwrap_or(error);
+        let text = |key: &str| [inner, error].into_iter().find_map(|part| scalar(part.get(key)?));
+        let mut message = [inner, error].into_iter().find_map(message_of);
+        if message.is_none() && error.as_object().is_none_or(|fields| !fields.is_empty()) {
+            message = Some(error.to_string());
+        }
+        Self {
+            message: message.unwrap_or_default(),
+            kind: text("type").unwrap_or_default(),
+            code: text("code").unwrap_or_default(),
         }
     }
 
@@ -113,6 +114,49 @@ impl Said {
             500
         }
     }
+}
+
+/// A text or a number, if it is not empty.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// What an error says to people.
+fn message_of(error: &Value) -> Option<String> {
+    if error.is_string() {
+        return scalar(error);
+    }
+    ["message", "detail", "msg", "error_description", "errors", "title", "reason", "error"].into_iter().find_map(|key| {
+        match error.get(key)? {
+            // FastAPI's: what is wrong with each field.
+            Value::Array(list) => {
+                let each: Vec<String> = list.iter().filter_map(problem).collect();
+                (!each.is_empty()).then(|| each.join("; "))
+            }
+            inner @ Value::Object(_) => message_of(inner).or_else(|| Some(inner.to_string())),
+            value => scalar(value),
+        }
+    })
+}
+
+fn problem(entry: &Value) -> Option<String> {
+    let message = message_of(entry)?;
+    let Some(place) = entry.get("loc").and_then(Value::as_array) else { return Some(message) };
+    let place: Vec<String> = place.iter().filter_map(scalar).collect();
+    Some(format!("`{}`: {message}", place.join(".")))
+}
+
+/// The title of an HTML page.
+fn title(page: &str) -> Option<&str> {
+    let is_page = page.trim_start().starts_with('<');
+    let at = page.find("<title").filter(|_| is_page)?;
+    let (_, title) = page[at..].split_once('>')?;
+    let (title, _) = title.split_once("</title")?;
+    Some(title).filter(|title| !title.trim().is_empty())
 }
 
 /// Whether a refusal says in words that the conversation is too long.
@@ -154,13 +198,39 @@ pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Du
     })
 }
 
-/// The start of what a server said, in one line.
+/// The start of what a server said, in one line, with characters that control a terminal or cannot be seen as `\u{…}`.
 pub fn excerpt(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(EXCERPT) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
+    let mut line = String::new();
+    let words = text.split_whitespace().enumerate();
+    let chars = words.flat_map(|(at, word)| (at > 0).then_some(' ').into_iter().chain(word.chars()));
+    for (at, char) in chars.enumerate() {
+        if at == EXCERPT {
+            line.push('…');
+            break;
+        }
+        match is_hidden(char) {
+            true => line.extend(char.escape_unicode()),
+            false => line.push(char),
+        }
     }
+    line
+}
+
+/// Controls, zero-width characters, marks of direction, and tags.
+fn is_hidden(char: char) -> bool {
+    let ranges = [
+        '\u{ad}'..='\u{ad}',
+        '\u{61c}'..='\u{61c}',
+        '\u{180b}'..='\u{180e}',
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{fe00}'..='\u{fe0f}',
+        '\u{feff}'..='\u{feff}',
+        '\u{fff9}'..='\u{fffb}',
+        '\u{e0000}'..='\u{e0fff}',
+    ];
+    char.is_control() || ranges.iter().any(|range| range.contains(&char))
 }
 
 #[cfg(test)]
@@ -176,6 +246,38 @@ mod tests {
             &headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             now_ms,
         )
+    }
+
+    #[test]
+    fn what_a_provider_says_is_always_shown() {
+        for (body, shown) in [
+            (r#"{"error":{"message":"no such model","code":404}}"#, "no such model"),
+            (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "Overloaded"),
+            (r#"[{"error":{"code":400,"message":"bad key","status":"INVALID"}}]"#, "bad key"),
+            (r#"{"error":"model 'x' not found"}"#, "model 'x' not found"),
+            (r#"{"error":true,"message":"why"}"#, "why"),
+            (r#"{"message":"said so"}"#, "said so"),
+            (r#"{"detail":"Not Found"}"#, "Not Found"),
+            (
+                r#"{"detail":[{"loc":["body","model"],"msg":"field required","type":"missing"},{"loc":["body",0],"msg":"no"}]}"#,
+                "`body.model`: field required; `body.0`: no",
+            ),
+            (r#"{"errors":[{"message":"first"},"second"]}"#, "first; second"),
+            (r#"{"error":{"message":{"text":"deep"}}}"#, r#"{"text":"deep"}"#),
+            (r#"{"error":{"code":"x"}}"#, r#"{"error":{"code":"x"}}"#),
+            (r#"{"problem":"odd"}"#, r#"{"problem":"odd"}"#),
+            (r#""just a text""#, "just a text"),
+            ("upstream down\n", "upstream down"),
+            ("<!doctype html><html><head><title>502 Bad\nGateway</title>", "502 Bad Gateway"),
+            ("<html>no title", "<html>no title"),
+            ("a\u{1b}[31m\u{202e}b", "a\\u{1b}[31m\\u{202e}b"),
+        ] {
+            let error = ModelError::from_http(500, &BTreeMap::new(), body, 0);
+            assert_eq!(error.message, format!("the server answered 500: {shown}"), "{body}");
+        }
+        assert_eq!(ModelError::from_http(500, &BTreeMap::new(), "{}", 0).message, "the server answered 500");
+        let long = ModelError::from_http(500, &BTreeMap::new(), &"x".repeat(9999), 0).message;
+        assert_eq!(long.chars().count(), "the server answered 500: ".len() + EXCERPT + 1);
     }
 
     #[test]

@@ -80,7 +80,8 @@ pub enum RetryClass {
     Transient,
     /// Too many requests, no answer in time, errors of the server, and broken connections and streams.
     Overload,
-    /// All of them, a wrong key included, but not a request that is too long, which has to become another one.
+    /// All of them, a wrong key included, but not a request that is too long, which has to become another one, and not an
+    /// answer that passed its bounds, which would pass them again.
     Any,
 }
 
@@ -97,7 +98,7 @@ impl RetryClass {
                     | ModelErrorKind::Connect
                     | ModelErrorKind::TruncatedStream
             ),
-            Self::Any => kind != ModelErrorKind::ContextOverflow,
+            Self::Any => !matches!(kind, ModelErrorKind::ContextOverflow | ModelErrorKind::AnswerLimit),
         }
     }
 }
@@ -207,9 +208,12 @@ impl ModelErrorKind {
             | Self::Server
             | Self::TruncatedStream
             | Self::Malformed => true,
-            Self::QuotaExceeded | Self::Auth | Self::NotFound | Self::BadRequest | Self::ContextOverflow => {
-                false
-            }
+            Self::QuotaExceeded
+            | Self::Auth
+            | Self::NotFound
+            | Self::BadRequest
+            | Self::ContextOverflow
+            | Self::AnswerLimit => false,
         }
     }
 }

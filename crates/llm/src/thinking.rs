@@ -44,21 +44,19 @@ struct Splitter {
 
 impl Splitter {
     fn take(&mut self, text: &str, out: &mut Vec<Delta>) {
-        self.pending.push_str(text);
-        while let Some(at) = self.pending.find(self.tag()) {
-            let rest = self.pending.split_off(at + self.tag().len());
-            self.pending.truncate(at);
-            self.flush(out);
+        let text = std::mem::take(&mut self.pending) + text;
+        let mut rest = text.as_str();
+        while let Some((before, behind)) = rest.split_once(self.tag()) {
+            self.tell(before, out);
             self.thinks = !self.thinks;
             self.skips = !self.thinks;
-            self.pending = rest;
+            rest = behind;
         }
         let tag = self.tag();
-        let begins = |at: &usize| tag.starts_with(&self.pending[*at..]);
-        let at = self.pending.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.pending.len());
-        let rest = self.pending.split_off(at);
-        self.flush(out);
-        self.pending = rest;
+        let begins = |at: &usize| tag.starts_with(&rest[*at..]);
+        let at = rest.char_indices().map(|(at, _)| at).find(begins).unwrap_or(rest.len());
+        self.tell(&rest[..at], out);
+        self.pending = rest[at..].to_owned();
     }
 
     /// The tag that ends what is being read.
@@ -68,7 +66,11 @@ impl Splitter {
 
     fn flush(&mut self, out: &mut Vec<Delta>) {
         let text = std::mem::take(&mut self.pending);
-        let text = if self.skips { text.trim_start() } else { &text };
+        self.tell(&text, out);
+    }
+
+    fn tell(&mut self, text: &str, out: &mut Vec<Delta>) {
+        let text = if self.skips { text.trim_start() } else { text };
         if !text.is_empty() {
             self.skips = false;
             out.push(if self.thinks { Delta::Reasoning(text.into()) } else { Delta::Text(text.into()) });

@@ -14,8 +14,8 @@ pub struct Budget {
     pub tokens: Option<u64>,
     /// Tool calls that are executed.
     pub tool_calls: Option<u32>,
-    /// Time since the turn began, in milliseconds, waiting for approvals included. A tool that runs longer is stopped; a model
-    /// call is not.
+    /// Time since the turn began, in milliseconds, waiting for approvals included. A tool or a model call that runs longer is
+    /// stopped. A call that is [reserved](Self::reserve_final) may take a quarter of it more.
     #[serde(rename = "wall_ms", with = "super::optional_ms")]
     pub wall: Option<Duration>,
     /// Money.

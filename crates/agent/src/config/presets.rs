@@ -102,6 +102,7 @@ impl Default for ReactConfig {
                 LoopRule { when: Repeat::Period { max_period: 4, repeats: 3 }, then: LoopAction::Warn },
             ],
             repair: true,
+            keep_interrupted: true,
             ..Self::bare()
         }
     }
@@ -192,6 +193,7 @@ impl ReactConfig {
             loops: vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }],
             synthetic_after_tools: Some(texts::SYNTHETIC.into()),
             parts: true,
+            keep_interrupted: true,
             ..Self::bare()
         }
     }
@@ -223,6 +225,7 @@ impl ReactConfig {
             finish: Finish { by: FinishBy::Tool, ..Finish::default() },
             halt: Some(texts::HALT.into()),
             retrieve: Some(Retrieve::default()),
+            keep_interrupted: true,
             ..Self::bare()
         }
     }
@@ -250,6 +253,7 @@ impl ReactConfig {
             repair: false,
             text_calls: false,
             keep_partial: false,
+            keep_interrupted: false,
             remaining_hint: None,
             synthetic_after_tools: None,
             halt: None,

@@ -1,5 +1,6 @@
 //! What becomes of an answer of the model.
 
+use serde_json::{Map, Value};
 use superstep_graph::{Cx, State};
 use superstep_llm::{FinishReason, Message, Response, ToolCall};
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{
     AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
-    events,
+    events, texts,
 };
 
 /// An answer, and what it changes beside the conversation.
@@ -37,15 +38,18 @@ pub(super) fn accept(
 ) -> Accepted {
     let Response { mut message, finish, .. } = response;
     let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
+    let refuses = finish == FinishReason::Refusal;
     let says_nothing = message.content.trim().is_empty();
     let is_empty = says_nothing && message.tool_calls.is_empty();
     let begun = state.messages.last().filter(|_| state.answer.continuing);
-    if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun) {
+    if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun)
+        && withheld(&finish).is_none()
+    {
         return discard(state, *max, *then, call);
     }
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
-    if !call.tools {
-        // It was offered no tools. What it calls all the same must not lead back to them.
+    if !call.tools || refuses {
+        // It was offered no tools, or refused. What it calls all the same must not lead back to them.
         update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
     }
     let has_calls = !message.tool_calls.is_empty();
@@ -61,9 +65,12 @@ pub(super) fn accept(
                     reason = "length_limit";
                 }
             }
-            _ => events::truncated_answer(cx),
+            _ if finish == FinishReason::Length => events::truncated_answer(cx),
+            _ => {}
         }
     }
+    let withheld = withheld(&finish).filter(|_| !has_calls);
+    reason = withheld.unwrap_or(reason);
     if !continuing && !reason.is_empty() {
         update = update.stop_reason(reason);
     }
@@ -86,7 +93,7 @@ pub(super) fn accept(
         ..before
     };
     let (mut told, mut stopped) = (None, false);
-    if !continuing && !has_calls {
+    if !continuing && !has_calls && withheld.is_none() {
         match Finishing::of(config, state).said(&message.content, call.tools) {
             Said::Reply(None) => {}
             Said::Reply(output) => update = update.output(output),
@@ -125,14 +132,52 @@ fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
     message
 }
 
-/// What is kept of an answer that broke off: its text, if there is any and it is to be kept.
-pub(super) fn kept(config: &ReactConfig, state: &AgentState, partial: Message, cx: &Cx) -> Option<Message> {
-    if !config.keep_partial || partial.content.trim().is_empty() {
+/// The stop reason of an answer that is not, or not wholly, what the model would have said.
+fn withheld(finish: &FinishReason) -> Option<&'static str> {
+    match finish {
+        FinishReason::Refusal => Some("refusal"),
+        FinishReason::ContentFilter => Some("content_filter"),
+        _ => None,
+    }
+}
+
+/// Why an answer broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broke {
+    /// The model failed.
+    Failed,
+    /// The turn was to end: somebody cancelled it, or its time was over.
+    Stopped,
+}
+
+/// The message that is kept of an answer that broke off, if any is: its text, and if the turn was stopped, its whole calls.
+pub(super) fn kept(
+    config: &ReactConfig,
+    state: &AgentState,
+    mut partial: Message,
+    broke: Broke,
+    cx: &Cx,
+) -> Option<Message> {
+    let keeps = config.keep_partial || (config.keep_interrupted && broke == Broke::Stopped);
+    let is_whole = |call: &ToolCall| {
+        !call.name.is_empty() && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok()
+    };
+    partial.tool_calls.retain(|call| broke == Broke::Stopped && is_whole(call));
+    if !keeps || (partial.content.trim().is_empty() && partial.tool_calls.is_empty()) {
         return None;
     }
     let begun = state.messages.last().filter(|_| state.answer.continuing);
-    let text = Message { tool_calls: Vec::new(), interrupted: true, ..partial };
-    Some(whole(text, begun, cx))
+    Some(whole(Message { interrupted: true, ..partial }, begun, cx))
+}
+
+/// The results of the calls of an answer that was stopped: none of them is executed.
+pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
+    let calls = message.tool_calls.iter().enumerate();
+    let results = calls.map(|(position, call)| {
+        events::tool_skipped(cx, &call.name, &call.id, "cancelled");
+        Message::tool(&call.id, texts::INTERRUPTED).with_id(cx.id(format_args!("interrupted.{position}")))
+    });
+    results.collect()
 }
 
 /// An answer of nothing: the model is asked again, as long as it may be.

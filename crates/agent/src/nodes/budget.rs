@@ -14,6 +14,14 @@ pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<React
     }
 }
 
+/// Waits until this time is over; for ever without one.
+pub(super) async fn expired(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A turn so far.
 pub(super) struct Spent {
     pub(super) usage: Usage,

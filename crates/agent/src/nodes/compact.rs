@@ -4,12 +4,12 @@
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, State};
-use superstep_llm::{Assembler, Delta, Message, ModelError, Request, Response, Usage};
+use superstep_llm::{Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Usage};
 use tokio::task::coop::consume_budget;
 
 use super::{
     asked::by_model,
-    budget::of_turn,
+    budget::{Spent, expired, of_turn},
     heard::Print,
     make_room::{may_summarise, newest},
 };
@@ -35,7 +35,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         let request = summary::request(&consolidation);
         cx.compared("summary", || Print::of(&request)).await;
         let sent = request.messages.clone();
-        let summed: Summed = cx.recorded("summary", || ask(&deps, request, &cx)).await;
+        let summed: Summed = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;
         update = summed.count(update, &deps, &state, &sent);
         let text = match summed.end {
             End::Cancelled => return update.context(room.state.context),
@@ -117,16 +117,22 @@ enum End {
     Cancelled,
 }
 
-async fn ask(deps: &AgentDeps, request: Request, cx: &Cx) -> Summed {
+async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> Summed {
     let mut asked = Asked::default();
+    let wall = deps.config.budget.wall;
+    let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let answer = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        answer = asked.ask(deps, request, cx) => Some(answer),
+        answer = asked.ask(deps, request, cx) => Some(answer.ok()),
+        // The agent finds that the time of the turn is over.
+        () = expired(left) => Some(None),
     };
     let end = match answer {
-        Some(Ok(Response { message, usage, .. })) => End::Said { message, told: usage.is_some() },
-        Some(Err(_)) => End::Failed,
+        // What is no summary must not stand for the conversation.
+        Some(Some(Response { finish: FinishReason::Refusal | FinishReason::ContentFilter, .. })) => End::Failed,
+        Some(Some(Response { message, usage, .. })) => End::Said { message, told: usage.is_some() },
+        Some(None) => End::Failed,
         None => End::Cancelled,
     };
     Summed { end, retries: asked.retries, usage: asked.spent + asked.current }

@@ -1,12 +1,14 @@
 //! One model call, and what becomes of it.
 
+use std::time::Duration;
+
 use superstep_graph::{CheckpointError, Cx, State};
 use superstep_llm::{Message, Request, Response, Usage};
 
 use super::{
-    answer,
+    answer::{self, Broke},
     asked::{Asked, by_model},
-    budget::Spent,
+    budget::{Spent, expired},
     chunk::{message_id, tell_message},
     heard::{Answered, End, Heard, Print, failure},
     make_room::Room,
@@ -16,7 +18,10 @@ use super::{
     reasoning_hooks,
     steered::{self, is_waiting},
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, events};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, LastAnswer, events};
+
+/// The part of the time of a turn that a call may take which is made because that time is over.
+const RESERVED_SHARE: u32 = 4;
 
 /// A model call that is planned.
 pub(super) struct Exchange<'a> {
@@ -67,7 +72,7 @@ impl Exchange<'_> {
             End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
             End::Failed { error, partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = answer::kept(&deps.config, state, partial, cx);
+                let kept = answer::kept(&deps.config, state, partial, Broke::Failed, cx);
                 let update = match kept.is_none() && self.room.retries(error.kind) {
                     true => AgentState::update(),
                     false => stop("llm_error").error(error),
@@ -76,8 +81,19 @@ impl Exchange<'_> {
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = answer::kept(&deps.config, state, partial, cx);
+                let kept = answer::kept(&deps.config, state, partial, Broke::Stopped, cx);
                 self.unanswered(kept, streamed, stop("cancelled"))
+            }
+            End::OutOfTime { partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                if deps.config.budget.reserve_final && !self.call.reason.starts_with("budget_") {
+                    // The next call is the reserved one.
+                    let answer = LastAnswer { again: true, ..state.answer };
+                    self.unanswered(None, streamed, AgentState::update().answer(answer))
+                } else {
+                    let kept = answer::kept(&deps.config, state, partial, Broke::Stopped, cx);
+                    self.unanswered(kept, streamed, stop("budget_wall"))
+                }
             }
         };
         let (main, usage) = (deps.models.main.name(), heard.spent() + guess);
@@ -99,10 +115,16 @@ impl Exchange<'_> {
         let message = message_id(state, cx);
         let mut asked = Asked::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
+        let mut out_of_time = false;
+        let patience = self.patience();
         let ended = tokio::select! {
             biased;
             () = cx.cancel().cancelled() => None,
             ended = asked.ask(deps, state, sent, &mut progress, cx) => Some(ended),
+            () = expired(patience) => {
+                out_of_time = true;
+                None
+            }
         };
         let requests = asked.sent();
         let partial = asked.answer.partial();
@@ -117,9 +139,17 @@ impl Exchange<'_> {
                 }
             }
             Some(Err(error)) => End::Failed { error: failure(error, cx), partial },
+            None if out_of_time => End::OutOfTime { partial },
             None => End::Cancelled { partial },
         };
         asked.heard(end, requests, streamed)
+    }
+
+    /// How long the model may take, if the time of the turn is bounded.
+    fn patience(&self) -> Option<Duration> {
+        let wall = self.deps.config.budget.wall?;
+        let left = wall.saturating_sub(Spent::of(self.state, self.cx.now_ms()).time);
+        Some(if left.is_zero() { wall / RESERVED_SHARE } else { left })
     }
 
     /// Whether the tokens have to be known, and nobody told.
@@ -190,7 +220,11 @@ impl Exchange<'_> {
             events::attempt_discarded(self.cx, requests);
         }
         tell_message(self.cx, &message, kept.as_ref(), calls);
-        self.said(update, kept.into_iter().collect(), true)
+        let results = kept.as_ref().map(|kept| answer::interrupted(kept, self.cx)).unwrap_or_default();
+        for result in &results {
+            self.cx.emit_full_message(&result.id, result);
+        }
+        self.said(update, kept.into_iter().chain(results).collect(), true)
     }
 
     /// Adds to the conversation what was new in the request, and the answer; nothing without one.

@@ -81,6 +81,8 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         INVALID => AgentOutcome::InvalidOutput,
         "empty_response" => AgentOutcome::Empty,
         "length_limit" => AgentOutcome::Length,
+        "refusal" => AgentOutcome::Refused,
+        "content_filter" => AgentOutcome::ContentFilter,
         "denied" => AgentOutcome::Denied,
         budget if budget.starts_with("budget_") => AgentOutcome::Budget,
         _ => AgentOutcome::Completed,

@@ -38,6 +38,10 @@ pub(super) enum End {
     Cancelled {
         partial: Message,
     },
+    /// The time of the turn was over.
+    OutOfTime {
+        partial: Message,
+    },
     /// A hook did not let the request be sent.
     Unasked(HookFailure),
     /// A hook did not let the answer be taken, which has so many tool calls.

@@ -4,9 +4,10 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Role, ToolCall};
 
-use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState};
+use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState, texts};
 
 /// The parts of a message of the model, in their order. Calls that were `cut_off` stay pending: their arguments are not whole.
+/// Those of an interrupted message are, and have failed.
 pub(super) fn of_message(message: &Message, cut_off: bool, cx: &Cx) -> Vec<Part> {
     let text = |kind, name: &str, text: &str| {
         let part = part(&message.id, name, kind, cx);
@@ -20,10 +21,12 @@ pub(super) fn of_message(message: &Message, cut_off: bool, cx: &Cx) -> Vec<Part>
     parts.extend(text(PartKind::Text, "text", &message.content));
     parts.extend(message.tool_calls.iter().enumerate().map(|(position, call)| {
         let pending = pending(&message.id, position, &call.name, cx);
-        match cut_off {
-            true => pending,
-            false => Part { state: Some(called(call)), ..pending },
-        }
+        let state = match (message.interrupted, cut_off) {
+            (true, _) => failed(called(call)),
+            (false, true) => return pending,
+            (false, false) => called(call),
+        };
+        Part { state: Some(state), ..pending }
     }));
     parts
 }
@@ -52,6 +55,11 @@ pub(super) fn ended(
     let part = stored.unwrap_or_else(|| Part { state: Some(called(call)), ..fresh });
     let before = part.state.clone().unwrap_or_default();
     Ok(Part { state: Some(before.after(end)?), ..part })
+}
+
+fn failed(call: ToolState) -> ToolState {
+    let end = ToolEvent::Failed(texts::INTERRUPTED.to_owned());
+    call.after(end).expect("a running call may fail")
 }
 
 fn called(call: &ToolCall) -> ToolState {

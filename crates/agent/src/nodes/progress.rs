@@ -50,8 +50,8 @@ impl<'a> Progress<'a> {
             Delta::AttemptDiscarded { .. } => (self.named, self.read, self.output) = (0, 0, None),
             // The text was no reply but calls.
             Delta::TextCalls { .. } => (self.read, self.output) = (0, None),
-            Delta::ToolCall { .. } => {
-                if self.parts {
+            Delta::ToolCall { name, .. } => {
+                if self.parts && name.as_ref().is_some_and(|name| !name.is_empty()) {
                     self.tell_parts(answer, message, cx);
                 }
                 self.tell_output(answer, cx);
@@ -62,14 +62,10 @@ impl<'a> Progress<'a> {
     }
 
     fn tell_parts(&mut self, answer: &Assembler, message: &str, cx: &Cx) {
-        let mut named = 0;
-        for (name, _) in answer.calls().take_while(|(name, _)| !name.is_empty()) {
-            if named >= self.named {
-                events::part(cx, &parts::pending(message, named, name, cx));
-            }
-            named += 1;
+        for (name, _) in answer.calls().skip(self.named).take_while(|(name, _)| !name.is_empty()) {
+            events::part(cx, &parts::pending(message, self.named, name, cx));
+            self.named += 1;
         }
-        self.named = self.named.max(named);
     }
 
     fn tell_output(&mut self, answer: &Assembler, cx: &Cx) {

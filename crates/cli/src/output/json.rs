@@ -98,6 +98,8 @@ mod tests {
             Budget,
             Length,
             Empty,
+            Refused,
+            ContentFilter,
             InvalidOutput,
             Denied,
             HookFailed,

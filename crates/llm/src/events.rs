@@ -1,0 +1,247 @@
+//! Cuts the bytes of an answer into events.
+//!
+//! It stands below async-openai, whose reader has no bounds and reads a long line anew with every read. What it is given is one
+//! whole event at a time, with nothing but its data.
+
+use std::collections::VecDeque;
+
+use crate::{AnswerLimits, ModelError, chunk::malformed, limits::over};
+
+/// The events of one answer, read by read.
+#[derive(Debug)]
+pub(crate) struct Events {
+    limits: AnswerLimits,
+    /// How many bytes were received.
+    received: usize,
+    begun: Begun,
+    /// The line that is not over yet.
+    line: Vec<u8>,
+    /// Whether the last byte was a carriage return, which may be half of a line end.
+    after_return: bool,
+    /// The data lines of the event so far.
+    data: Vec<u8>,
+    /// Whether the event only says that the server is still there.
+    keeps_alive: bool,
+    ready: VecDeque<Vec<u8>>,
+    /// Whether `[DONE]` was seen.
+    pub(crate) done: bool,
+}
+
+/// What the answer turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    /// Nothing but so many bytes of a byte order mark yet.
+    No(usize),
+    /// A stream of events.
+    Stream,
+    /// One JSON object: a server that does not stream.
+    Whole,
+}
+
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+impl Events {
+    pub(crate) fn new(limits: AnswerLimits) -> Self {
+        Self {
+            limits,
+            received: 0,
+            begun: Begun::No(0),
+            line: Vec::new(),
+            after_return: false,
+            data: Vec::new(),
+            keeps_alive: false,
+            ready: VecDeque::new(),
+            done: false,
+        }
+    }
+
+    /// Reads what was received.
+    ///
+    /// # Errors    An error of the kind `AnswerLimit` if it is too much; one of the kind `Malformed` if it is not UTF-8. What was read
+    /// before is still [`next`](Self::next).
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<(), ModelError> {
+        self.received = self.received.saturating_add(bytes.len());
+        if let Begun::No(marked) = self.begun {
+            let same = MARK[marked..].iter().zip(bytes).take_while(|(mark, byte)| mark == byte).count();
+            bytes = &bytes[same..];
+            self.begun = match bytes.first() {
+                None => Begun::No(marked + same),
+                Some(b'{') => Begun::Whole,
+                Some(_) => Begun::Stream,
+            };
+        }
+        if self.begun == Begun::Whole {
+            self.keep(bytes)?;
+        } else {
+            self.lines(bytes)?;
+        }
+        if self.received > self.limits.received_bytes {
+            let most = self.limits.received_bytes;
+            return Err(over("the server sends too much for one answer", "received_bytes", most));
+        }
+        Ok(())
+    }
+
+    fn lines(&mut self, mut bytes: &[u8]) -> Result<(), ModelError> {
+        while let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let is_second_half = std::mem::take(&mut self.after_return) && at == 0 && bytes[0] == b'\n';
+            self.after_return = bytes[at] == b'\r';
+            self.keep(&bytes[..at])?;
+            bytes = &bytes[at + 1..];
+            if !is_second_half {
+                self.end_line()?;
+            }
+        }
+        if !bytes.is_empty() {
+            self.after_return = false;
+        }
+        self.keep(bytes)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        let most = self.limits.line_bytes;
+        // The lines of one event count as one.
+        if self.data.len() + self.line.len() + bytes.len() > most {
+            return Err(over("the server sends a line that is too long", "line_bytes", most));
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), ModelError> {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            self.end_event();
+            return Ok(());
+        }
+        let (field, value) = match line.iter().position(|byte| *byte == b':') {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (&line[..], &[][..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                let Ok(text) = std::str::from_utf8(value) else {
+                    return Err(malformed("it is not UTF-8", &String::from_utf8_lossy(value)));
+                };
+                self.data.extend_from_slice(b"data: ");
+                self.data.extend_from_slice(text.as_bytes());
+                self.data.push(b'\n');
+            }
+            b"event" => self.keeps_alive = value == b"keepalive",
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self) {
+        let mut data = std::mem::take(&mut self.data);
+        let keeps_alive = std::mem::take(&mut self.keeps_alive);
+        if keeps_alive || data.is_empty() || data == b"data: \n" {
+            return;
+        }
+        self.done |= data == b"data: [DONE]\n";
+        data.push(b'\n');
+        self.ready.push_back(data);
+    }
+
+    /// The next whole event, with the empty line at its end.
+    pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front()
+    }
+
+    /// The answer is over. What was not ended by an empty line is no event, unless the answer is not a stream.
+    pub(crate) fn end(&mut self) {
+        match self.begun {
+            Begun::Whole => {
+                let body = std::mem::take(&mut self.line);
+                // Line ends stand only between the values of JSON.
+                let body: Vec<u8> = body.into_iter().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
+                let body = String::from_utf8_lossy(&body);
+                if is_completion(&body) {
+                    self.ready.push_back([b"data: ", body.as_bytes(), b"\n\n"].concat());
+                }
+            }
+            _ => self.done |= self.line.strip_prefix(b"data:").is_some_and(|data| data.trim_ascii() == b"[DONE]"),
+        }
+    }
+}
+
+/// Whether a JSON text may be an answer that a server gave at once instead of in a stream.
+fn is_completion(body: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow, default)]
+        choices: Option<&'a serde_json::value::RawValue>,
+    }
+    serde_json::from_str::<Body<'_>>(body).is_ok_and(|body| body.choices.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelErrorKind;
+
+    fn read(limits: AnswerLimits, reads: &[&[u8]]) -> (Vec<String>, Events, Result<(), ModelError>) {
+        let mut events = Events::new(limits);
+        let pushed = reads.iter().try_for_each(|bytes| events.push(bytes));
+        if pushed.is_ok() {
+            events.end();
+        }
+        let seen = std::iter::from_fn(|| events.next().map(|data| String::from_utf8(data).unwrap())).collect();
+        (seen, events, pushed)
+    }
+
+    #[test]
+    fn events_are_the_same_wherever_the_bytes_are_cut() {
+        let text = "\u{feff}: hi\r\ndata: a\r\rdata:b\ndata: é\r\n\r\nid: 1\nevent: keepalive\ndata: {}\n\ndata:\n\n\
+                    event: x\ndata: [DONE]\n\ndata: cut";
+        let whole = read(AnswerLimits::default(), &[text.as_bytes()]);
+        assert_eq!(whole.0, ["data: a\n\n", "data: b\ndata: é\n\n", "data: [DONE]\n\n"]);
+        assert!(whole.1.done);
+        for at in 0..text.len() {
+            let (one, other) = text.as_bytes().split_at(at);
+            assert_eq!(read(AnswerLimits::default(), &[one, other]).0, whole.0, "cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+        assert_eq!(read(AnswerLimits::default(), &bytes).0, whole.0);
+    }
+
+    #[test]
+    fn a_mark_is_skipped_at_the_beginning_only() {
+        let seen = read(AnswerLimits::default(), &["data: \u{feff}\n\n".as_bytes()]).0;
+        assert_eq!(seen, ["data: \u{feff}\n\n"]);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_a_stream_is_one_event() {
+        let body = b"{\"choices\": [\r\n {} ]\n}";
+        assert_eq!(read(AnswerLimits::default(), &[body]).0, ["data: {\"choices\": [    {} ] }\n\n"]);
+        assert_eq!(read(AnswerLimits::default(), &[br#"{"error":"no"}"#]).0, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_too_long_ends_it_and_costs_no_more_than_its_bound() {
+        let limits = AnswerLimits { line_bytes: 10, received_bytes: 40, ..AnswerLimits::default() };
+        let refused = |reads: &[&[u8]]| read(limits, reads).2.unwrap_err().message;
+        let line = "the server sends a line that is too long, the limit `line_bytes` of an answer is 10: ";
+        for reads in [
+            &[&b"data: 12345"[..]][..],
+            &[b"data: ", b"12345"],
+            &[b": a long comment"],
+            &[b"{\"choices\":[]}"],
+            &[b"data: 123\n", b"data: 123\n", b"d"],
+        ] {
+            let error = refused(reads);
+            assert!(error.starts_with(line), "{error}");
+        }
+        let endless = [&b":\n"[..]; 30];
+        let error = refused(&endless);
+        assert!(
+            error.starts_with("the server sends too much for one answer, the limit `received_bytes` of an answer is 40: "),
+            "{error}"
+        );
+        let error = read(AnswerLimits::default(), &[b"data: \xff\n\n"]).2.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Malformed);
+    }
+}

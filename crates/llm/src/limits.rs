@@ -1,0 +1,242 @@
+//! How much of an answer is taken, and for how long.
+//!
+//! Start at [`AnswerLimits`].
+
+use std::{fmt, time::Duration};
+
+use futures::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream,
+    retry::{from_ms, to_ms},
+};
+
+/// Bounds of one answer of a model.
+///
+/// An answer that passes one of them is ended with an error of the kind [`ModelErrorKind::AnswerLimit`], which names the
+/// bound and its value. The request is not sent again to the same model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnswerLimits {
+    /// The most bytes of text, reasoning and tool calls together.
+    pub answer_bytes: usize,
+    /// The most bytes that are received for it, including comments and fields that are ignored.
+    pub received_bytes: usize,
+    /// The most bytes of one line of the stream, or of an answer that is not a stream.
+    pub line_bytes: usize,
+    /// The most tool calls.
+    pub tool_calls: usize,
+    /// The most bytes of the arguments of one call.
+    pub argument_bytes: usize,
+    /// The most objects and lists inside of each other in the arguments of one call.
+    pub argument_depth: usize,
+    /// The most bytes that are read of an error body; the rest is not read.
+    pub error_bytes: usize,
+    /// The longest time from the request to the end of the answer.
+    #[serde(rename = "time_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
+    pub time: Duration,
+}
+
+impl Default for AnswerLimits {
+    /// 4 MiB of 128 MiB received, lines and arguments of 1 MiB, 128 calls, a depth of 64, 16 KiB of an error, half an hour.
+    fn default() -> Self {
+        const MIB: usize = 1024 * 1024;
+        Self {
+            answer_bytes: 4 * MIB,
+            received_bytes: 128 * MIB,
+            line_bytes: MIB,
+            tool_calls: 128,
+            argument_bytes: MIB,
+            argument_depth: 64,
+            error_bytes: 16 * 1024,
+            time: Duration::from_secs(1800),
+        }
+    }
+}
+
+/// The error of an answer that passed the bound `setting`.
+pub(crate) fn over(what: &str, setting: &str, value: impl fmt::Display) -> ModelError {
+    let message = format!(
+        "{what}, the limit `{setting}` of an answer is {value}: the model or its server does not end by itself; raise \
+         `limits.{setting}` of the model if such an answer is wanted"
+    );
+    ModelError::new(ModelErrorKind::AnswerLimit, message)
+}
+
+/// Ends a stream of deltas with an error when its answer passes one of the bounds.
+///
+/// `received_bytes`, `line_bytes` and `error_bytes` are about bytes on the wire, which whoever reads those has to bound. After
+/// [`Delta::Finish`] the answer is complete: when the time is over then, the stream just ends.
+pub fn bounded(deltas: ResponseStream<'_>, limits: AnswerLimits) -> ResponseStream<'_> {
+    let begun = Some((deltas, Meter::new(limits), None));
+    stream::unfold(begun, |begun| async {
+        let (mut deltas, mut meter, mut deadline) = begun?;
+        let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(meter.limits.time));
+        let next = match deadline {
+            Some(deadline) => timeout_at(deadline, deltas.next()).await,
+            None => Ok(deltas.next().await),
+        };
+        let delta = match next {
+            Ok(None) => return None,
+            Ok(Some(Ok(delta))) => delta,
+            Ok(Some(Err(error))) => return Some((Err(error), None)),
+            Err(_) if meter.finished => return None,
+            Err(_) => return Some((Err(meter.too_slow()), None)),
+        };
+        match meter.take(&delta) {
+            Ok(()) => Some((Ok(delta), Some((deltas, meter, Some(deadline))))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+    .boxed()
+}
+
+/// What was seen of an answer.
+struct Meter {
+    limits: AnswerLimits,
+    bytes: usize,
+    /// The tool calls only.
+    calls: Assembler,
+    finished: bool,
+}
+
+impl Meter {
+    fn new(limits: AnswerLimits) -> Self {
+        Self { limits, bytes: 0, calls: Assembler::new(), finished: false }
+    }
+
+    fn too_slow(&self) -> ModelError {
+        let ms = self.limits.time.as_millis();
+        over(&format!("the answer did not end within {ms} ms"), "time_ms", ms)
+    }
+
+    fn take(&mut self, delta: &Delta) -> Result<(), ModelError> {
+        let limits = self.limits;
+        if let Delta::AttemptDiscarded { .. } = delta {
+            *self = Self::new(limits);
+        }
+        self.bytes += match delta {
+            Delta::Text(text) | Delta::Reasoning(text) => text.len(),
+            Delta::ToolCall { id, name, arguments, .. } => {
+                let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+                arguments.len() + length(id) + length(name)
+            }
+            Delta::Finish(reason) => {
+                self.finished = *reason != FinishReason::Other("error".into());
+                0
+            }
+            _ => 0,
+        };
+        if self.bytes > limits.answer_bytes {
+            let what = "the answer is too long";
+            return Err(over(what, "answer_bytes", limits.answer_bytes));
+        }
+        if !matches!(delta, Delta::ToolCall { .. }) {
+            return Ok(());
+        }
+        self.calls.push(delta);
+        if self.calls.count() > limits.tool_calls {
+            return Err(over("the answer has too many tool calls", "tool_calls", limits.tool_calls));
+        }
+        let Some((name, length, depth)) = self.calls.newest() else { return Ok(()) };
+        let of = |what: &str| format!("the arguments of a call of `{}` are {what}", crate::excerpt(name));
+        if length > limits.argument_bytes {
+            return Err(over(&of("too long"), "argument_bytes", limits.argument_bytes));
+        }
+        if depth > limits.argument_depth {
+            return Err(over(&of("nested too deeply"), "argument_depth", limits.argument_depth));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(index: usize, id: &str, arguments: &str) -> Delta {
+        Delta::ToolCall {
+            index,
+            id: (!id.is_empty()).then(|| id.to_owned()),
+            name: (!id.is_empty()).then(|| "echo".to_owned()),
+            arguments: arguments.to_owned(),
+        }
+    }
+
+    /// How many deltas come through before the error, and the error.
+    async fn stopped(limits: AnswerLimits, deltas: impl Iterator<Item = Delta> + Send) -> (usize, String) {
+        let seen: Vec<_> = bounded(stream::iter(deltas.map(Ok)).boxed(), limits).collect().await;
+        let error = seen.last().and_then(|last| last.as_ref().err()).expect("it was stopped");
+        assert_eq!(error.kind, ModelErrorKind::AnswerLimit);
+        (seen.len() - 1, error.message.clone())
+    }
+
+    #[tokio::test]
+    async fn every_bound_of_what_an_answer_holds_is_named_with_its_value() {
+        let limits = AnswerLimits {
+            answer_bytes: 100,
+            tool_calls: 3,
+            argument_bytes: 20,
+            argument_depth: 2,
+            ..AnswerLimits::default()
+        };
+        let endless = |delta: Delta| std::iter::repeat(delta);
+        let (seen, error) = stopped(limits, endless(Delta::Text("ten bytes.".into()))).await;
+        assert_eq!(seen, 10);
+        assert_eq!(
+            error,
+            "the answer is too long, the limit `answer_bytes` of an answer is 100: the model or its server does not end by \
+             itself; raise `limits.answer_bytes` of the model if such an answer is wanted"
+        );
+        let (seen, error) = stopped(limits, endless(Delta::Reasoning("hm".into()))).await;
+        assert_eq!((seen, error.contains("`answer_bytes` of an answer is 100")), (50, true), "{error}");
+        let (seen, error) = stopped(limits, (0..).map(|n| call(n, &format!("c{n}"), "{}"))).await;
+        assert_eq!(seen, 3);
+        assert!(error.starts_with("the answer has too many tool calls, the limit `tool_calls` of an answer is 3"));
+        let pieces = std::iter::once(call(0, "c", "")).chain(endless(call(0, "", "12345")));
+        let (seen, error) = stopped(limits, pieces).await;
+        assert_eq!(seen, 5);
+        assert!(
+            error.starts_with("the arguments of a call of `echo` are too long, the limit `argument_bytes`"),
+            "{error}"
+        );
+        let pieces = std::iter::once(call(0, "c", "")).chain(endless(call(0, "", "[")));
+        let (seen, error) = stopped(limits, pieces).await;
+        assert_eq!(seen, 3);
+        assert!(error.contains("nested too deeply, the limit `argument_depth` of an answer is 2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn brackets_in_texts_are_no_nesting() {
+        let limits = AnswerLimits { argument_depth: 1, ..AnswerLimits::default() };
+        let pieces = [call(0, "c", r#"{"x":"[[\"["#), call(0, "", r#"{{\\"}"#), Delta::Finish(FinishReason::Stop)];
+        let seen: Vec<_> = bounded(stream::iter(pieces.map(Ok)).boxed(), limits).collect().await;
+        assert!(seen.iter().all(Result::is_ok), "{seen:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_model_that_goes_on_for_ever_is_stopped_when_its_time_is_over() {
+        let limits = AnswerLimits { time: Duration::from_secs(60), ..AnswerLimits::default() };
+        let slow = || {
+            stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_secs(7)).await;
+                Some((Ok(Delta::Text("a".into())), ()))
+            })
+        };
+        let begun = Instant::now();
+        let seen: Vec<_> = bounded(slow().boxed(), limits).collect().await;
+        let error = seen.last().unwrap().as_ref().unwrap_err();
+        assert_eq!((seen.len(), begun.elapsed()), (9, Duration::from_secs(60)));
+        assert!(
+            error.message.starts_with("the answer did not end within 60000 ms, the limit `time_ms` of an answer is 60000"),
+            "{error}"
+        );
+        // What is complete is not taken back by what never ends behind it.
+        let finished = stream::iter([Ok(Delta::Finish(FinishReason::Stop))]).chain(stream::pending());
+        let seen: Vec<_> = bounded(finished.boxed(), limits).collect().await;
+        assert_eq!(seen.len(), 1);
+        assert!(seen[0].is_ok());
+    }
+}
