@@ -41,3 +41,7 @@ mcp:
 # A mock server that judges clients, for the test that asks for a second opinion.
 llmock:
     python3 -m venv target/llmock && target/llmock/bin/pip install llmock==0.2.2
+
+# Model servers that mean no good, with the default bounds: what the program takes at the most, and how long.
+hostile-models:
+    HOSTILE_MODELS=1 cargo test --release -p superstep-cli --test cli -- hostile --nocapture

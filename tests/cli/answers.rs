@@ -175,6 +175,78 @@ async fn a_server_on_this_machine_is_found_and_named() {
 }
 
 #[tokio::test]
+async fn a_model_that_no_server_on_this_machine_lists_is_an_error_that_lists_what_there_is() {
+    let place = Place::new();
+    let list = |names: &[&str]| {
+        let data: Vec<_> = names.iter().map(|name| serde_json::json!({ "id": name })).collect();
+        superstep_testing::script::http(200, &[], &serde_json::json!({ "data": data }).to_string())
+    };
+    let one = || serve([list(&["llama3.2:latest", "nomic-embed"]), txt("of one")]);
+    let two = || serve([list(&["qwen3:8b"]), txt("of two")]);
+    let run = async |model: &str| {
+        let (one, two) = (one().await, two().await);
+        let mut command = place.command(&["run", "hi", "--model", model]);
+        let servers = format!("Ollama={},LM Studio={}", one.base_url(), two.base_url());
+        (ended(command.env("SUPERSTEP_LOCAL_SERVERS", servers)).await, one, two)
+    };
+    let (ran, one, two) = run("llama").await;
+    let error = format!(
+        "no server on this machine lists model `llama`: Ollama at {} has `llama3.2:latest`, `nomic-embed`; LM Studio at {} \
+         has `qwen3:8b`; name one of these, or the server of `llama` with `--base-url`",
+        one.base_url(),
+        two.base_url()
+    );
+    ran.refused(3, &error);
+    assert_eq!(run("llama3.2").await.0.ok().stdout, "of one\n");
+    assert_eq!(run("qwen3:8b").await.0.ok().stdout, "of two\n");
+}
+
+#[tokio::test]
+async fn a_refusal_and_a_withheld_answer_are_told_apart_from_a_reply() {
+    let place = Place::new();
+    let refusal = || Answer::stream().chunk(r#"{"refusal":"I cannot."}"#, None).end("stop").done();
+    let withheld = || Answer::stream().end("content_filter").done();
+    for (answer, outcome, reply, note) in [
+        (refusal as fn() -> Answer, "refusal", "I cannot.", "the model refused to answer"),
+        (
+            withheld,
+            "content_filter",
+            "No answer: the provider's content filter withheld the answer (content_filter).",
+            "the provider's content filter withheld the answer, or the rest of it",
+        ),
+    ] {
+        let server = serve([answer(), answer()]).await;
+        let url = server.base_url();
+        let args = ["run", "hi", "--base-url", &url, "--model", "m"];
+        let ran = place.run(&[&args[..], &["--json"]].concat()).await.ok();
+        let last = ran.lines().pop().unwrap();
+        assert_eq!((&last["data"]["outcome"], &last["data"]["final_reply"]), (&outcome.into(), &reply.into()));
+        assert_eq!(last["data"]["metadata"]["stop_reason"], outcome);
+        let ran = place.run(&args).await.ok();
+        assert_eq!(ran.stdout, format!("{reply}\n"));
+        assert!(ran.stderr.contains(note), "{}", ran.stderr);
+        server.check().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn done_is_the_end_of_an_answer_where_the_configuration_says_so() {
+    let place = Place::new();
+    let file = place.beside("done.toml");
+    std::fs::write(&file, "[models.main]\ndone_finishes = true\n[retry]\nmax_attempts = 1\n").unwrap();
+    let answer = || Answer::stream().text(["all of it"]).done();
+    let server = serve([answer(), answer()]).await;
+    let url = server.base_url();
+    let args = ["run", "-q", "hi", "--base-url", &url, "--model", "m"];
+    let config = ["--config", file.to_str().unwrap()];
+    assert_eq!(place.run(&[&args[..], &config].concat()).await.ok().stdout, "all of it\n");
+    std::fs::write(&file, "[retry]\nmax_attempts = 1\n").unwrap();
+    let ran = place.run(&[&args[..], &config].concat()).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("the stream ended before the model gave a finish reason"), "{}", ran.stderr);
+}
+
+#[tokio::test]
 async fn the_step_limit_ends_a_turn_with_an_answer() {
     let place = Place::new();
     let server = serve([call("c1", "calculate", r#"{"expression":"1"}"#), txt("enough")]).await;

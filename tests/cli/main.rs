@@ -10,6 +10,7 @@ mod dream;
 mod escapes;
 #[cfg(unix)]
 mod forged;
+mod hostile;
 mod keep;
 mod kill;
 #[cfg(unix)]

@@ -91,7 +91,7 @@ pub struct ReactConfig {
     /// Whether a tool's name that is wrong in case or punctuation only, and arguments that are fenced or otherwise wrapped, are
     /// taken for what they mean. An event says so.
     pub repair: bool,
-    /// Whether an answer whose whole text is calls of the tools is taken for those calls; see
+    /// Whether tool calls are found that a model wrote as text; see
     /// [`ReadsTextCalls`](superstep_llm::ReadsTextCalls). For servers that do not know their model's way to write them.
     pub text_calls: bool,
     /// Whether the text of an answer that broke off permanently, or that was cancelled, is kept as a message that is marked as

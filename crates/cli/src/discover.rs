@@ -9,8 +9,8 @@ use serde::Deserialize;
 const USUAL: &str =
     "Ollama=http://127.0.0.1:11434/v1,LM Studio=http://127.0.0.1:1234/v1,llama.cpp=http://127.0.0.1:8080/v1";
 
-/// How long each may take to answer.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long each may take to answer. Where there is no server, that is known at once.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a list of models; a server with a longer one is passed over.
 const LONGEST_LIST: usize = 1024 * 1024;

@@ -65,7 +65,7 @@ pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
 pub use retrying::Retrying;
 pub use subject::Subject;
 pub use superstep_macros::tool;
-pub use text_calls::text_calls;
+pub use text_calls::{TextCalls, text_calls};
 pub use thinking::split_thinking;
 #[cfg(feature = "tiktoken")]
 pub use tiktoken::Tiktoken;

@@ -42,7 +42,7 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
-    /// The text of the answer so far is void: it was this many tool calls, which follow.
+    /// The text of the answer so far is void: it held this many tool calls, which follow, behind the rest of the text.
     TextCalls {
         /// How many.
         n: usize,

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use futures::{StreamExt, stream};
 
 use crate::{
-    ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, ToolCall, ToolSpec, text_calls,
+    ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpec, text_calls,
 };
 
-/// A model whose answers are taken for tool calls where their whole text is; see [`text_calls`].
+/// A model whose answers are searched for tool calls that it wrote as text; see [`text_calls`].
 ///
-/// The text is streamed as it comes. When it turns out to be calls, [`Delta::TextCalls`] says that it is void, and the calls
-/// follow. An answer that was cut off, or that calls tools in the usual way as well, stays as it is.
+/// The text is streamed as it comes. When it turns out to hold calls, [`Delta::TextCalls`] says that it is void; what it says
+/// beside them and the calls follow. An answer that was cut off, or that calls tools in the usual way as well, stays as it is.
 #[derive(Clone, Debug)]
 pub struct ReadsTextCalls<M>(
     /// The model.
@@ -66,8 +66,8 @@ impl Reader<'_> {
                 self.has_calls = false;
             }
             Delta::Finish(reason) => {
-                if let Some(calls) = self.calls(reason) {
-                    self.announce(calls);
+                if let Some(found) = self.calls(reason) {
+                    self.announce(found);
                     return self.ready.pop_front().map(Ok);
                 }
             }
@@ -76,15 +76,19 @@ impl Reader<'_> {
         Some(Ok(delta))
     }
 
-    /// The calls that the text is. Only tools that were offered count, so an answer without tools stays one.
-    fn calls(&self, reason: &FinishReason) -> Option<Vec<ToolCall>> {
-        let is_whole = !matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
+    /// The calls in the text. Only tools that were offered count, so an answer without tools stays one.
+    fn calls(&self, reason: &FinishReason) -> Option<TextCalls> {
+        use FinishReason::{ContentFilter, Length, Refusal};
+        let is_whole = !matches!(reason, Length | ContentFilter | Refusal);
         if is_whole && !self.has_calls { text_calls(&self.text, &self.offered) } else { None }
     }
 
-    fn announce(&mut self, calls: Vec<ToolCall>) {
+    fn announce(&mut self, TextCalls { calls, text }: TextCalls) {
         self.has_calls = true;
         self.ready.push_back(Delta::TextCalls { n: calls.len() });
+        if !text.is_empty() {
+            self.ready.push_back(Delta::Text(text));
+        }
         let calls = calls.into_iter().enumerate().map(|(index, call)| Delta::ToolCall {
             index,
             id: Some(call.id),

@@ -1,78 +1,288 @@
-//! Tool calls that a model wrote as text.
-//!
-//! Start at [`text_calls`].
+//! Tool calls that a model writes as text.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{ToolCall, ToolSpec};
+use crate::{ArgumentCheck, ToolCall, ToolSpec};
 
-/// The calls that `text` consists of: `None` if it is anything else than calls of the `offered` tools.
+/// What stands in front of a call, and behind it.
+const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>")];
+const FUNCTION: &str = "<function=";
+const MISTRAL: &str = "[TOOL_CALLS]";
+const FENCE: &str = "```";
+
+/// The most calls that a text is taken for; a text of more stays text.
+const MOST_CALLS: usize = 128;
+
+/// How often something that begins like a call may turn out to be none, before the rest of a text is left alone.
+const MOST_TRIES: usize = 256;
+
+/// Tool calls that a text holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextCalls {
+    /// The calls, in their order.
+    pub calls: Vec<ToolCall>,
+    /// The text without them.
+    pub text: String,
+}
+
+/// Finds the calls that `text` holds; `None` if it holds none of the `offered` tools.
 ///
 /// Models whose chat template the server does not know, small ones above all, write their calls as text: in `<tool_call>`
-/// or `<tools>` tags, in code fences, or bare, each a JSON object with `name` and `arguments` (or `parameters`), alone or in a
-/// list; some double the braces. Prose that has such an object in it stays prose.
+/// or `<tools>` tags, as `<function=NAME>`, behind `[TOOL_CALLS]`, in code fences, or bare. A call is a JSON object with `name`
+/// and `arguments` (or `parameters`), alone or in a list, or what the last two forms write instead; some double the braces.
+///
+/// Calls may stand behind prose if they are marked and their arguments fit the schema of the tool: tags on lines of their
+/// own or at the end of one, fences at the end of the text. A call in the middle of a sentence or in backticks is a mention,
+/// and prose that has a bare object in it stays prose.
 ///
 /// # Example
 /// ```
 /// use superstep_llm::{ToolSpec, text_calls};
 ///
-/// let add = ToolSpec { name: "add".into(), description: String::new(), parameters: serde_json::json!({}) };
-/// let text = r#"<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>"#;
-/// assert_eq!(text_calls(text, &[add.clone()]).unwrap()[0].arguments, r#"{"a":2,"b":3}"#);
+/// let parameters = serde_json::json!({"type": "object"});
+/// let add = ToolSpec { name: "add".into(), description: String::new(), parameters };
+/// let text = r#"Let me see. <tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>"#;
+/// let found = text_calls(text, &[add.clone()]).unwrap();
+/// assert_eq!((found.text.as_str(), found.calls[0].arguments.as_str()), ("Let me see.", r#"{"a":2,"b":3}"#));
 /// assert_eq!(text_calls(&format!("I would call {text}."), &[add]), None);
 /// ```
-pub fn text_calls(text: &str, offered: &[ToolSpec]) -> Option<Vec<ToolCall>> {
-    let mut rest = text.trim();
+pub fn text_calls(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
+    let mut found = whole(text.trim(), offered).or_else(|| behind_prose(text, offered))?;
+    for (number, call) in (1..).zip(&mut found.calls) {
+        call.id = format!("call_{number}");
+    }
+    (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
+}
+
+/// The calls of a text that is nothing else. Arguments that do not fit are left for the model to be told of.
+fn whole(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
     let mut calls = Vec::new();
-    while !rest.is_empty() {
-        let (block, after) = next_block(rest)?;
-        for call in objects(block)? {
-            calls.push(read(call, offered, calls.len() + 1)?);
+    let mut rest = text;
+    while !rest.is_empty() && calls.len() <= MOST_CALLS {
+        let (block, behind) = marked(rest, offered).or_else(|| objects(rest))?;
+        calls.extend(block.into_iter().map(|call| read(call, offered)).collect::<Option<Vec<_>>>()?);
+        rest = behind.trim_start();
+    }
+    (!calls.is_empty()).then(|| TextCalls { calls, text: String::new() })
+}
+
+/// A block of calls in a text.
+struct Block {
+    begins: usize,
+    ends: usize,
+    calls: Vec<ToolCall>,
+    fenced: bool,
+}
+
+fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut checks = Checks::default();
+    let (mut at, mut tries) = (0, 0);
+    while let Some(next) = text[at..].find(['<', '[', '`']) {
+        let begins = at + next;
+        let here = &text[begins..];
+        let fenced = here.starts_with(FENCE);
+        if !fenced && here.starts_with('`') {
+            // What is in backticks is a mention.
+            let ticks = &here[1..];
+            at = begins + 1 + ticks.find(['`', '\n']).map_or(ticks.len(), |end| end + 1);
+            continue;
         }
-        rest = after.trim_start();
+        if fenced || starts_call(here) {
+            let block = marked(here, offered).and_then(|(calls, behind)| {
+                let calls = calls.into_iter().map(|call| read(call, offered)).collect::<Option<Vec<_>>>()?;
+                let ends = text.len() - behind.len();
+                let fits = ends_line(behind) && calls.iter().all(|call| checks.fits(call, offered));
+                fits.then_some(Block { begins, ends, calls, fenced })
+            });
+            if let Some(block) = block {
+                at = block.ends;
+                blocks.push(block);
+                continue;
+            }
+            tries += 1;
+            if tries > MOST_TRIES {
+                break;
+            }
+        }
+        at = match here.strip_prefix(FENCE) {
+            // What is in other fences is code.
+            Some(inside) => begins + FENCE.len() + inside.find(FENCE).map_or(inside.len(), |end| end + FENCE.len()),
+            None => begins + 1,
+        };
     }
-    (!calls.is_empty()).then_some(calls)
+    let mut prose = Vec::new();
+    let mut kept = Vec::new();
+    let mut ends = text.len();
+    for block in blocks.into_iter().rev() {
+        let behind = text[block.ends..ends].trim();
+        // Prose goes on behind an example.
+        if block.fenced && (!behind.is_empty() || prose.iter().any(|text: &&str| !text.is_empty())) {
+            continue;
+        }
+        prose.push(behind);
+        ends = block.begins;
+        kept.push(block.calls);
+    }
+    prose.push(text[..ends].trim());
+    let prose: Vec<&str> = prose.into_iter().rev().filter(|text| !text.is_empty()).collect();
+    Some(TextCalls { calls: kept.into_iter().rev().flatten().collect(), text: prose.join("\n\n") })
 }
 
-/// The JSON at the beginning of `text`, without what marks it, and what follows it.
-fn next_block(text: &str) -> Option<(&str, &str)> {
-    for (open, close) in [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>"), ("```", "```")] {
+fn starts_call(text: &str) -> bool {
+    TAGS.iter().any(|(open, _)| text.starts_with(open)) || text.starts_with(FUNCTION) || text.starts_with(MISTRAL)
+}
+
+/// Whether a line ends here, or another call begins.
+fn ends_line(text: &str) -> bool {
+    let text = text.trim_start_matches([' ', '\t']);
+    text.is_empty() || text.starts_with(['\n', '\r']) || starts_call(text)
+}
+
+/// The compiled schemas of tools.
+#[derive(Default)]
+struct Checks(BTreeMap<String, Option<ArgumentCheck>>);
+
+impl Checks {
+    fn fits(&mut self, call: &ToolCall, offered: &[ToolSpec]) -> bool {
+        let check = self.0.entry(call.name.clone()).or_insert_with(|| {
+            let spec = offered.iter().find(|spec| spec.name == call.name)?;
+            ArgumentCheck::new(spec).ok()
+        });
+        check.as_ref().is_some_and(|check| check.check(&call.arguments).is_ok())
+    }
+}
+
+/// Calls, each as an object with a name and arguments, and what follows them.
+type Objects<'a> = (Vec<Map<String, Value>>, &'a str);
+
+/// The calls at the beginning of `text` that something marks.
+fn marked<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
+    for (open, close) in TAGS {
         let Some(inside) = text.strip_prefix(open) else { continue };
+        let inside = inside.trim_start();
+        let (calls, behind) = function(inside, offered).or_else(|| objects(inside))?;
+        let behind = behind.trim_start();
         // The last closing tag is often missing.
-        let (block, after) = inside.split_once(close).unwrap_or((inside, ""));
-        let language = |char: char| char.is_ascii_alphanumeric() || char == '_';
-        let block = if open == "```" { block.trim_start_matches(language) } else { block };
-        return Some((block.trim(), after));
+        return match behind.strip_prefix(close) {
+            Some(behind) => Some((calls, behind)),
+            None => (behind.is_empty() || starts_call(behind)).then_some((calls, behind)),
+        };
     }
-    if !text.starts_with(['{', '[']) {
-        return None;
+    if let Some(inside) = text.strip_prefix(FENCE) {
+        let inside = inside.trim_start_matches(|char: char| char.is_ascii_alphanumeric() || char == '_');
+        let (calls, behind) = objects(inside.trim_start())?;
+        let behind = behind.trim_start();
+        let behind = if behind.is_empty() { behind } else { behind.strip_prefix(FENCE)? };
+        return Some((calls, behind));
     }
-    let end = ["<tool_call>", "<tools>", "```"].into_iter().filter_map(|open| text.find(open)).min();
-    let (block, after) = text.split_at(end.unwrap_or(text.len()));
-    Some((block.trim(), after))
+    function(text, offered).or_else(|| mistral(text))
 }
 
-/// The objects of a block: one or several, or those of a list.
-fn objects(block: &str) -> Option<Vec<Map<String, Value>>> {
-    let values = |text: &str| -> Option<Vec<Value>> {
-        serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().ok()
-    };
-    let doubled = || values(block.strip_prefix('{')?.strip_suffix('}')?.trim());
+/// JSON objects one after the other, or lists of them.
+fn objects(text: &str) -> Option<Objects<'_>> {
+    let doubled = text.strip_prefix('{').filter(|inside| inside.trim_start().starts_with('{'));
+    let mut rest = doubled.unwrap_or(text).trim_start();
     let mut objects = Vec::new();
-    for value in values(block).or_else(doubled)? {
-        let list = match value {
+    while rest.starts_with(['{', '[']) && objects.len() <= MOST_CALLS {
+        // Whatever else stands in brackets is no call.
+        if !objects.is_empty() && rest.starts_with(MISTRAL) {
+            break;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let list = match values.next()?.ok()? {
             Value::Array(list) => list,
             value => vec![value],
         };
+        rest = rest[values.byte_offset()..].trim_start();
         for value in list {
             let Value::Object(object) = value else { return None };
             objects.push(object);
         }
     }
-    Some(objects)
+    let rest = if doubled.is_some() { rest.strip_prefix('}')? } else { rest };
+    (!objects.is_empty()).then_some((objects, rest))
 }
 
-fn read(mut object: Map<String, Value>, offered: &[ToolSpec], number: usize) -> Option<ToolCall> {
+/// `<function=NAME>` with JSON in it, or with parameters in tags of their own.
+fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
+    let (mut calls, mut rest) = (Vec::new(), text);
+    while let Some(inside) = rest.strip_prefix(FUNCTION).filter(|_| calls.len() <= MOST_CALLS) {
+        let (name, inside) = inside.split_once('>')?;
+        let mut inside = inside.trim_start();
+        let mut arguments = Map::new();
+        if inside.starts_with('{') {
+            let (objects, behind) = objects(inside)?;
+            let [object] = <[_; 1]>::try_from(objects).ok()?;
+            (arguments, inside) = (object, behind);
+        }
+        while let Some(parameter) = inside.strip_prefix("<parameter=") {
+            let (key, value) = parameter.split_once('>')?;
+            let (value, behind) = value.split_once("</parameter>")?;
+            let value = value.strip_prefix('\n').unwrap_or(value);
+            let value = value.strip_suffix('\n').unwrap_or(value);
+            arguments.insert(key.trim().to_owned(), typed(value, name.trim(), key.trim(), offered));
+            inside = behind.trim_start();
+        }
+        rest = match inside.trim_start().strip_prefix("</function>") {
+            Some(behind) => behind,
+            None if inside.trim().is_empty() => "",
+            None => return None,
+        };
+        calls.push(call(name.trim(), arguments.into()));
+        // Another one, if it is one; what else follows is not looked at here.
+        if rest.trim_start().starts_with(FUNCTION) {
+            rest = rest.trim_start();
+        }
+    }
+    (!calls.is_empty()).then_some((calls, rest))
+}
+
+/// A value that is not marked as text or otherwise: the schema says what it is.
+fn typed(value: &str, tool: &str, key: &str, offered: &[ToolSpec]) -> Value {
+    let spec = offered.iter().find(|spec| spec.name == tool);
+    let kind = spec.and_then(|spec| spec.parameters.get("properties")?.get(key)?.get("type"));
+    match kind {
+        Some(Value::String(kind)) if kind == "string" => value.into(),
+        _ => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+    }
+}
+
+/// `[TOOL_CALLS]` with a list behind it, or with a name and the arguments.
+fn mistral(text: &str) -> Option<Objects<'_>> {
+    let (mut calls, mut rest) = (Vec::new(), text);
+    while let Some(inside) = rest.strip_prefix(MISTRAL).filter(|_| calls.len() <= MOST_CALLS) {
+        let inside = inside.trim_start();
+        if inside.starts_with(['[', '{']) {
+            let (list, behind) = objects(inside)?;
+            calls.extend(list);
+            rest = behind;
+        } else {
+            let is_name = |char: char| char.is_ascii_alphanumeric() || "_-.".contains(char);
+            let arguments = inside.trim_start_matches(is_name);
+            let name = &inside[..inside.len() - arguments.len()];
+            let arguments = arguments.trim_start();
+            let arguments = arguments.strip_prefix("[ARGS]").unwrap_or(arguments).trim_start();
+            let mut values = serde_json::Deserializer::from_str(arguments).into_iter::<Map<String, Value>>();
+            let object = values.next()?.ok()?;
+            rest = &arguments[values.byte_offset()..];
+            calls.push(call(name, object.into()));
+        }
+        if rest.trim_start().starts_with(MISTRAL) {
+            rest = rest.trim_start();
+        }
+    }
+    (!calls.is_empty()).then_some((calls, rest))
+}
+
+fn call(name: &str, arguments: Value) -> Map<String, Value> {
+    Map::from_iter([("name".to_owned(), name.into()), ("arguments".to_owned(), arguments)])
+}
+
+/// The call that an object is, if it is one of an offered tool. Its id is still to come.
+fn read(mut object: Map<String, Value>, offered: &[ToolSpec]) -> Option<ToolCall> {
     // Some wrap it as the protocol does.
     if let Some(Value::Object(function)) = object.remove("function") {
         object = function;
@@ -85,10 +295,7 @@ fn read(mut object: Map<String, Value>, offered: &[ToolSpec], number: usize) -> 
         Some(Value::Null) | None => "{}".to_owned(),
         Some(_) => return None,
     };
-    offered
-        .iter()
-        .any(|tool| tool.name == name)
-        .then(|| ToolCall::new(format!("call_{number}"), name, arguments))
+    offered.iter().any(|tool| tool.name == name).then(|| ToolCall::new("", name, arguments))
 }
 
 #[cfg(test)]
@@ -98,11 +305,26 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Option<Vec<(String, String)>> {
-        let tool =
-            |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
-        let calls = text_calls(text, &[tool("add"), tool("echo")])?;
+        let found = text_calls(text, &tools())?;
+        assert_eq!(found.text, "", "{text}");
+        let calls = found.calls;
         assert!(calls.iter().enumerate().all(|(n, call)| call.id == format!("call_{}", n + 1)));
         Some(calls.into_iter().map(|call| (call.name, call.arguments)).collect())
+    }
+
+    fn tools() -> [ToolSpec; 2] {
+        let tool = |name: &str, parameters| ToolSpec { name: name.into(), description: String::new(), parameters };
+        [
+            tool("add", json!({"type": "object", "properties": {"a": {"type": "integer"}}})),
+            tool("echo", json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]})),
+        ]
+    }
+
+    /// The prose, and the names and arguments of the calls.
+    fn split(text: &str) -> Option<(String, Vec<String>)> {
+        let found = text_calls(text, &tools())?;
+        let calls = found.calls.into_iter().map(|call| format!("{}{}", call.name, call.arguments));
+        Some((found.text, calls.collect()))
     }
 
     #[test]
@@ -121,6 +343,13 @@ mod tests {
             r#"{"name": "echo", "parameters": {"x": "1"}}"#.to_owned(),
             r#"{"name": "echo", "arguments": "{\"x\":\"1\"}"}"#.to_owned(),
             r#"{"type": "function", "function": {"name": "echo", "arguments": {"x": "1"}}}"#.to_owned(),
+            r#"<function=echo>{"x": "1"}</function>"#.to_owned(),
+            "<function=echo>\n<parameter=x>\n1\n</parameter>\n</function>".to_owned(),
+            "<tool_call>\n<function=echo>\n<parameter=x>1</parameter>\n</function>\n</tool_call>".to_owned(),
+            format!("[TOOL_CALLS] [{call}]"),
+            format!("[TOOL_CALLS]{call}"),
+            r#"[TOOL_CALLS]echo[ARGS]{"x": "1"}"#.to_owned(),
+            r#"[TOOL_CALLS]echo{"x": "1"}"#.to_owned(),
         ] {
             assert_eq!(found(&text), one, "{text}");
         }
@@ -136,6 +365,11 @@ mod tests {
             format!("[{a},{b}]"),
             format!("<tool_call>{a}</tool_call><tool_call>{b}</tool_call>"),
             format!("<tool_call>\n{a}\n{b}\n</tool_call>"),
+            r#"<function=echo>{"x":"1"}</function>
+<function=add>{"a":1}</function>"#
+                .to_owned(),
+            r#"[TOOL_CALLS]echo{"x":"1"}[TOOL_CALLS]add{"a":1}"#.to_owned(),
+            format!("{a}[TOOL_CALLS]{b}"),
             format!("```json\n{a}\n```\n```json\n{b}\n```"),
         ] {
             let names: Vec<_> = found(&text).unwrap().into_iter().map(|(name, _)| name).collect();
@@ -163,10 +397,58 @@ mod tests {
         for text in [
             format!("I will call {call}"),
             format!("{call} is what I would call"),
-            format!("Look:\n```json\n{call}\n```"),
+            format!("I would call <tool_call>{call}</tool_call>."),
+            format!("Write `<tool_call>{call}</tool_call>`\nto call it"),
+            format!("Write\n```xml\n<tool_call>{call}</tool_call>\n```"),
+            format!("Look:\n```json\n{call}\n```\nThat calls it."),
+            format!("Look:\n```json\n{call}\n```\nThat calls it.\n```sh\nls\n```"),
+            "So.\n<tool_call>{\"name\":\"echo\",\"arguments\":{\"x\":1}}</tool_call>".to_owned(),
+            "So.\n<tool_call>{\"name\":\"rm\",\"arguments\":{}}</tool_call>".to_owned(),
+            "So.\n<function=echo>{}</function>".to_owned(),
+            "So.\n[TOOL_CALLS]rm{}".to_owned(),
+            "a < b [1] `c` ``` <tool_call> <function= [TOOL_CALLS]".to_owned(),
+            format!("[{}]", vec![call; MOST_CALLS + 1].join(",")),
         ] {
             assert_eq!(found(&text), None, "{text}");
         }
         assert_eq!(found(&format!(r#"[{call},{{"name":"rm","arguments":{{}}}}]"#)), None);
+    }
+
+    #[test]
+    fn marked_calls_are_found_behind_prose() {
+        let call = r#"{"name":"echo","arguments":{"x":"1"}}"#;
+        let one = |prose: &str| Some((prose.to_owned(), vec![r#"echo{"x":"1"}"#.to_owned()]));
+        for text in [
+            format!("I look.\n\n<tool_call>\n{call}\n</tool_call>"),
+            format!("I look. <tool_call>{call}</tool_call>\n"),
+            format!("I look.\n<tool_call>{call}"),
+            "I look.\n<function=echo>{\"x\":\"1\"}</function>".to_owned(),
+            "I look.\n<tool_call>\n<function=echo>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>".to_owned(),
+            format!("I look.[TOOL_CALLS][{call}]"),
+            "I look.\n[TOOL_CALLS]echo[ARGS]{\"x\":\"1\"}".to_owned(),
+            format!("I look.\n```json\n{call}\n```\n"),
+        ] {
+            assert_eq!(split(&text), one("I look."), "{text}");
+        }
+        // What else is marked, fenced or in brackets does not hide it.
+        let code = "See `<tool_call>` and:\n```sh\n<tool_call>\n```\nNow [1] <b>";
+        assert_eq!(split(&format!("{code}\n<tool_call>{call}</tool_call>")), one(code));
+        let hallucinated = format!("One.\n<tool_call>{call}</tool_call>\nThe result is 5.");
+        assert_eq!(split(&hallucinated), one("One.\n\nThe result is 5."));
+        let unfit = r#"<tool_call>{"name":"echo","arguments":{}}</tool_call>"#;
+        assert_eq!(split(&format!("So. {unfit}\n<tool_call>{call}</tool_call> <tool_call>{call}</tool_call>")).unwrap().1.len(), 2);
+        let tag_in_it = r#"So <tool_call>{"name":"echo","arguments":{"x":"</tool_call>"}}</tool_call>"#;
+        assert_eq!(split(tag_in_it).unwrap().1, [r#"echo{"x":"</tool_call>"}"#]);
+    }
+
+    #[test]
+    fn a_text_that_is_made_to_be_read_again_and_again_is_read_in_time() {
+        for piece in [
+            "<tool_call>", "<tool_call>{\"a\":[", "<tool_call>{\"\":\"", "```", "```json\n{", "`", "[TOOL_CALLS][", "[[[", "<function=echo>",
+            "<function=echo><parameter=a>", "<tool_call>[{},", "{{",
+        ] {
+            let text = piece.repeat(400_000 / piece.len());
+            assert_eq!(split(&text), None, "{piece}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../../../docs/testing.md")]
 
 pub mod conformance;
+pub mod hostile;
 pub mod mem0;
 pub mod provider;
 pub mod script;

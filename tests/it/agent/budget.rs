@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use superstep::agent::{Agent, AgentError, AgentOutcome, Approval, Budget, Cost, ReactConfig, ToolMode};
 use superstep_testing::{
-    script::{Answer, Script, call, calls, txt},
+    script::{Answer, Script, call, calls, http, txt},
     scripted::ScriptedModel,
 };
 
@@ -80,6 +80,34 @@ fn d30_a_tool_is_stopped_when_the_time_is_over() {
     assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
     assert_eq!((ran.times.as_slice(), ran.reply()), (&[0, 500][..], "too slow"));
     assert_eq!(ran.state().stop_reason, "budget_wall");
+}
+
+#[test]
+fn d30_a_model_call_is_ended_when_the_time_is_over() {
+    let slow = || Answer::stream().text(["Once"]).delay(60_000).text([" upon"]).end("stop").done();
+    let budget = Budget { wall: Some(Duration::from_millis(500)), ..Budget::default() };
+    let ran = with(budget.clone(), [slow()]).play_here();
+    assert_eq!((ran.turn().ended, ran.outcome()), (500, AgentOutcome::Budget));
+    assert_eq!((ran.state().stop_reason.as_str(), ran.messages().as_str()), ("budget_wall", r#"u:"go""#));
+    // So is a wait for another attempt, and what was read is kept where it is to be.
+    let ran = with(budget.clone(), [http(503, &[], "")]).play_here();
+    assert_eq!((ran.turn().ended, ran.outcome()), (500, AgentOutcome::Budget));
+    let keeps = with(budget.clone(), [slow()]);
+    let ran = keeps.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
+    assert_eq!((ran.messages().as_str(), ran.reply()), (r#"u:"go", a:"Once""#, "Once"));
+
+    // The reserved call has no tools, and a quarter of the time.
+    let budget = Budget { reserve_final: true, ..budget };
+    let ran = with(budget.clone(), [slow(), txt("in short")]).play_here();
+    assert_eq!((ran.times.as_slice(), ran.reply(), ran.outcome()), (&[0, 500][..], "in short", AgentOutcome::Budget));
+    assert!(ran.requests[0].get("tools").is_some() && ran.requests[1].get("tools").is_none());
+    assert_eq!(ran.messages(), r#"u:"go", a:"in short""#);
+    let ran = with(budget, [slow(), slow()]).play_here();
+    assert_eq!((ran.turn().ended, ran.outcome()), (625, AgentOutcome::Budget));
+    assert_eq!(
+        ran.reply(),
+        "No answer: the time of the turn was over before the model gave an answer (budget_wall)."
+    );
 }
 
 #[test]

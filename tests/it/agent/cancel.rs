@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{
     RunConfig,
-    agent::{AgentOutcome, ReactConfig, ToolMode},
+    agent::{AgentOutcome, ReactConfig, ToolMode, ToolStatus},
 };
 use superstep_testing::{
     script::{Answer, Script, calls, txt},
@@ -111,6 +111,54 @@ fn e32_a_cancelled_answer_leaves_no_text() {
     assert_eq!(ran.turns[0].shown(), "a▸ tok(Once) +attempt_discarded{1} ◂a");
     assert_eq!(ran.turns[0].state.outcome, Some(AgentOutcome::Cancelled));
     assert_eq!(ran.messages(), r#"u:"go", u:"go on", a:"fine""#);
+}
+
+#[test]
+fn e33_what_was_read_before_a_cancel_is_part_of_the_conversation() {
+    for name in ["default", "opencode", "agentscope"] {
+        let slow = Answer::stream()
+            .text(["Once", " upon"])
+            .call(0, "c1", "echo", [r#"{"x":"1"}"#])
+            .call(1, "c2", "echo", [r#"{"x":"#])
+            .delay(100)
+            .end("tool_calls")
+            .done();
+        let scenario = Scenario::new([slow, txt("fine")]).turns(&["go", "go on"]);
+        let scenario = scenario.config(|_| ReactConfig::preset(name).unwrap());
+        let ran = Scenario { cancel: Cancel::At(50), ..scenario }.play_here();
+        let state = &ran.turns[0].state;
+        assert_eq!((state.outcome, ran.kit.n("echo")), (Some(AgentOutcome::Cancelled), 0), "{name}");
+        let said: Vec<_> = state.messages.iter().skip(1).take(2).cloned().collect();
+        assert_eq!(
+            super::show::messages(&said),
+            format!(r#"a:"Once upon"[c1 echo{{"x":"1"}}], t(c1):"{INTERRUPTED}""#),
+            "{name}"
+        );
+        assert!(said[0].interrupted);
+        assert!(!ran.turns[0].shown().contains("attempt_discarded"), "{}", ran.turns[0].shown());
+        let sent = ran.requests[1]["messages"].as_array().unwrap();
+        let at = sent.iter().position(|message| message["content"] == "Once upon").unwrap();
+        assert_eq!((&sent[at + 1]["tool_call_id"], &sent[at + 1]["content"]), (&"c1".into(), &INTERRUPTED.into()));
+        assert_eq!(ran.reply(), "fine", "{name}");
+        if name == "opencode" {
+            let part = state.parts.iter().find(|part| part.tool.is_some()).unwrap();
+            let call = part.state.as_ref().unwrap();
+            assert_eq!((call.status, call.output.as_deref()), (ToolStatus::Error, Some(INTERRUPTED)));
+        }
+    }
+}
+
+#[test]
+fn e33_a_call_alone_is_kept_and_half_a_call_is_not() {
+    let cancelled = |arguments: &str| {
+        let slow = Answer::stream().call(0, "c1", "echo", [arguments]).delay(100).end("tool_calls").done();
+        let scenario = Scenario::new([slow, txt("fine")]).turns(&["go", "go on"]);
+        let scenario = scenario.config(|_| ReactConfig::default());
+        Scenario { cancel: Cancel::At(50), ..scenario }.play_here().messages()
+    };
+    let whole = format!(r#"u:"go", a:[c1 echo{{"x":"1"}}], t(c1):"{INTERRUPTED}", u:"go on", a:"fine""#);
+    assert_eq!(cancelled(r#"{"x":"1"}"#), whole);
+    assert_eq!(cancelled(r#"{"x":"1""#), r#"u:"go", u:"go on", a:"fine""#);
 }
 
 #[test]

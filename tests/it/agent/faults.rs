@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use superstep::{
-    agent::{AgentOutcome, ReactConfig},
+    agent::{AgentOutcome, PRESETS, ReactConfig},
     llm::{Jitter, ModelErrorKind, ModelRetry, Usage},
 };
 use superstep_testing::script::{Answer, call, http, txt};
@@ -274,4 +274,49 @@ fn tokens_of_a_failed_turn_are_counted() {
     let ran = scenario.config(|config| ReactConfig { retry, ..config }).play();
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
     assert_eq!(ran.state().usage, Usage { input_tokens: 15, output_tokens: 3 });
+}
+
+#[test]
+fn a_refusal_is_the_reply_and_an_outcome_of_its_own() {
+    let said = "I cannot help with that.";
+    let quoted = format!(r#""{said}""#);
+    let by_field = Answer::stream().chunk(&format!(r#"{{"refusal":{quoted}}}"#), None).end("stop").done();
+    let by_part = format!(r#"{{"content":[{{"type":"refusal","refusal":{quoted}}}]}}"#);
+    let by_part = Answer::stream().chunk(&by_part, None).end("stop").done();
+    let by_reason = Answer::stream().text([said]).end("refusal").done();
+    let with_call =
+        Answer::stream().text([said]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("refusal").done();
+    for preset in PRESETS {
+        for answer in [&by_field, &by_part, &by_reason, &with_call] {
+            let scenario = Scenario::new([answer.clone()]).config(|_| (preset.config)());
+            let ran = scenario.play_here();
+            assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::Refused, said), "{}", preset.name);
+            assert_eq!(ran.state().stop_reason, "refusal");
+            assert_eq!(ran.messages(), format!(r#"u:"go", a:{quoted}"#), "{}", preset.name);
+            assert_eq!((ran.requests.len(), ran.kit.n("echo")), (1, 0));
+        }
+    }
+    // A reply that was to have a schema is none, and the model is not asked for it again.
+    let mut config = ReactConfig::default();
+    config.finish.schema = Some(serde_json::json!({"type": "object", "required": ["n"]}));
+    let ran = Scenario::new([by_field]).config(|_| config).play_here();
+    assert_eq!((ran.outcome(), ran.reply(), &ran.state().output), (AgentOutcome::Refused, said, &None));
+}
+
+#[test]
+fn what_a_filter_withholds_is_no_empty_answer() {
+    for preset in PRESETS {
+        let config = || (preset.config)();
+        let nothing = Answer::stream().end("content_filter").done();
+        let ran = Scenario::new([nothing]).config(|_| config()).play_here();
+        assert_eq!((ran.outcome(), ran.requests.len()), (AgentOutcome::ContentFilter, 1), "{}", preset.name);
+        assert_eq!(
+            ran.reply(),
+            "No answer: the provider's content filter withheld the answer (content_filter)."
+        );
+        let begun = Answer::stream().text(["It begins"]).end("content_filter").done();
+        let ran = Scenario::new([begun]).config(|_| config()).play_here();
+        assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::ContentFilter, "It begins"), "{}", preset.name);
+        assert_eq!(ran.messages(), r#"u:"go", a:"It begins""#);
+    }
 }

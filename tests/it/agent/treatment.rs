@@ -92,7 +92,7 @@ fn a_tool_that_polls_is_no_loop() {
 }
 
 #[test]
-fn calls_written_as_text_are_calls_if_the_whole_answer_is() {
+fn calls_written_as_text_are_calls() {
     let wrote = r#"<tool_call>{"name": "echo", "arguments": {"x": "1"}}</tool_call>"#;
     let scenario = |answers: Vec<Answer>| {
         Scenario::new(answers).config(|config| ReactConfig { text_calls: true, ..config })
@@ -101,6 +101,11 @@ fn calls_written_as_text_are_calls_if_the_whole_answer_is() {
     assert_eq!((ran.kit.n("echo"), ran.result("call_1"), ran.reply()), (1, "r:1", "done"));
     assert!(ran.events().contains("+text_calls{1} ◂a tool_start"), "{}", ran.events());
     assert_eq!(ran.state().messages[1].content, "");
+
+    let ran = scenario(vec![txt(&format!("Let me look.\n{wrote}")), txt("done")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("call_1"), ran.reply()), (1, "r:1", "done"));
+    assert_eq!(ran.state().messages[1].content, "Let me look.");
+    assert!(ran.events().contains("+text_calls{1} tok(Let me look.) ◂a tool_start"), "{}", ran.events());
 
     let prose = format!("I would call {wrote}.");
     let ran = scenario(vec![txt(&prose)]).play();

@@ -213,7 +213,7 @@ impl<W: Write> Output for Human<W> {
             "text_calls" => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.tell(DIM, "that was no answer but tool calls, written as text");
+                self.tell(DIM, "that held tool calls, written as text");
             }
             "compacted" => self.tell(
                 DIM,

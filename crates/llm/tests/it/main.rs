@@ -1,5 +1,6 @@
 //! What a model behind a wire, and the retry layer around any model, promise.
 
+mod hostile;
 mod openai;
 mod openai_faults;
 mod retry;

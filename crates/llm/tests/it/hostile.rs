@@ -1,0 +1,91 @@
+//! Servers that mean no good: each is stopped by a bound that the error names, after no more bytes than that.
+
+use std::time::Duration;
+
+use superstep_llm::{
+    AnswerLimits, ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, RetryClass, Retrying, complete,
+};
+use superstep_testing::hostile::{Attack, HostileServer};
+
+use crate::{KEY, hi};
+
+/// Small enough that each is reached at once.
+const LIMITS: AnswerLimits = AnswerLimits {
+    answer_bytes: 64 * 1024,
+    received_bytes: 2 * 1024 * 1024,
+    line_bytes: 1024 * 1024,
+    tool_calls: 128,
+    argument_bytes: 16 * 1024,
+    argument_depth: 64,
+    error_bytes: 1024,
+    time: Duration::from_secs(120),
+};
+
+/// What the connection holds beside what was read.
+const BUFFERS: u64 = 32 * 1024 * 1024;
+
+async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, String) {
+    let server = HostileServer::start(attack, 7).await.expect("a loopback port is free");
+    let config = OpenAiConfig { limits, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
+    let model = OpenAiModel::new(config).unwrap();
+    // Nothing that passed a bound is asked for again.
+    let policy = ModelRetry { max_attempts: 2, base: Duration::ZERO, retries: RetryClass::Any, ..ModelRetry::default() };
+    let error = complete(&Retrying::new(model, policy), hi()).await.unwrap_err();
+    let attempts = if error.kind == ModelErrorKind::AnswerLimit { 1 } else { 2 };
+    assert_eq!(server.requests(), attempts, "{attack:?}: {error}");
+    assert!(server.sent() < attempts * BUFFERS, "{attack:?}: {} bytes", server.sent());
+    (error.kind, error.message)
+}
+
+#[tokio::test]
+async fn every_hostile_server_is_stopped_by_a_bound_that_the_error_names() {
+    for attack in Attack::ALL {
+        let setting = match attack {
+            Attack::Tokens | Attack::Reasoning => "answer_bytes",
+            Attack::Line | Attack::Body => "line_bytes",
+            // Each letter has an event around it.
+            Attack::Letters | Attack::Lists | Attack::Comments | Attack::Nothing => "received_bytes",
+            Attack::Calls => "tool_calls",
+            Attack::Arguments => "argument_bytes",
+            Attack::Depth => "argument_depth",
+            Attack::Slow => "time_ms",
+            _ => continue,
+        };
+        let limits = match attack {
+            Attack::Slow => AnswerLimits { time: Duration::from_millis(50), ..LIMITS },
+            Attack::Depth => AnswerLimits { answer_bytes: 1 << 20, argument_bytes: 1 << 20, ..LIMITS },
+            _ => LIMITS,
+        };
+        let (kind, message) = stopped(attack, limits).await;
+        assert_eq!(kind, ModelErrorKind::AnswerLimit, "{attack:?}: {message}");
+        let named = format!("the limit `{setting}` of an answer is ");
+        assert!(message.contains(&named), "{attack:?}: {message}");
+        assert!(message.contains(&format!("raise `limits.{setting}` of the model")), "{attack:?}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_told_by_its_beginning() {
+    let (kind, message) = stopped(Attack::Error, LIMITS).await;
+    assert_eq!(kind, ModelErrorKind::Server);
+    assert!(message.starts_with("the server answered 500: no such luck aaa"), "{message}");
+    assert!(message.len() < 600, "{message}");
+    let (kind, message) = stopped(Attack::Headers, LIMITS).await;
+    assert_eq!(kind, ModelErrorKind::Connect);
+    assert!(message.contains("no connection: message head is too large"), "{message}");
+    for attack in [Attack::Packed, Attack::Garbage] {
+        // Random bytes have lines, none of which is one of an event.
+        let (kind, message) = stopped(attack, LIMITS).await;
+        assert_eq!(kind, ModelErrorKind::AnswerLimit, "{message}");
+        assert!(message.contains("`received_bytes` of an answer is 2097152"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_whole_answer_is_not_taken_back_by_what_follows_without_end() {
+    let server = HostileServer::start(Attack::Behind, 7).await.expect("a loopback port is free");
+    let config = OpenAiConfig { limits: LIMITS, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
+    let answer = complete(&OpenAiModel::new(config).unwrap(), hi()).await.unwrap();
+    assert_eq!(answer.message.content, "whole");
+    assert!(server.sent() < BUFFERS);
+}
