@@ -220,7 +220,10 @@ async fn a_refusal_and_a_withheld_answer_are_told_apart_from_a_reply() {
         let args = ["run", "hi", "--base-url", &url, "--model", "m"];
         let ran = place.run(&[&args[..], &["--json"]].concat()).await.ok();
         let last = ran.lines().pop().unwrap();
-        assert_eq!((&last["data"]["outcome"], &last["data"]["final_reply"]), (&outcome.into(), &reply.into()));
+        assert_eq!(
+            (&last["data"]["outcome"], &last["data"]["final_reply"]),
+            (&outcome.into(), &reply.into())
+        );
         assert_eq!(last["data"]["metadata"]["stop_reason"], outcome);
         let ran = place.run(&args).await.ok();
         assert_eq!(ran.stdout, format!("{reply}\n"));

@@ -5,7 +5,7 @@
 use std::{fs, time::Duration};
 
 use superstep_testing::hostile::{Attack, HostileServer};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{Place, Ran};
 
@@ -58,7 +58,7 @@ async fn no_model_server_takes_more_than_it_may() {
     let short = [Attack::Tokens, Attack::Line, Attack::Calls, Attack::Depth, Attack::Slow, Attack::Headers];
     let attacks = if is_long() { &Attack::ALL[..] } else { &short };
     for &attack in attacks {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let (ran, peak) = attacked(attack).await;
         if let Some(kb) = peak {
             println!("{attack:?}: {} MB, {:.1} s", kb / 1024, began.elapsed().as_secs_f64());

@@ -55,6 +55,25 @@ async fn a_terminal_that_is_gone_ends_the_run_and_its_children() {
 }
 
 #[tokio::test]
+async fn what_was_read_before_ctrl_c_is_part_of_the_next_turn() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["half an"]).stall(), txt("whole")]).await;
+    let asked = ["--thread", "t", "--json", "--base-url", &server.base_url(), "--model", "m"];
+    let mut running = place.start(&[&["run", "hi"], &asked[..]].concat());
+    running.line_with("half an").await;
+    running.signal("INT");
+    assert_eq!(running.end().await.code, Some(130));
+    let stored = &place.state("t").await["values"]["messages"];
+    assert_eq!((&stored[1]["content"], &stored[1]["interrupted"]), (&json!("half an"), &json!(true)));
+    place.run(&[&["run", "go on"], &asked[..]].concat()).await.ok();
+    let said: Vec<_> = server.requests()[1]["messages"].as_array().unwrap().clone();
+    let said: Vec<_> = said.iter().map(|message| (&message["role"], &message["content"])).collect();
+    let wanted = [json!(["user", "hi"]), json!(["assistant", "half an"]), json!(["user", "go on"])];
+    let wanted: Vec<_> = wanted.iter().map(|message| (&message[0], &message[1])).collect();
+    assert_eq!(said[said.len() - 3..], wanted);
+}
+
+#[tokio::test]
 async fn the_command_to_resume_names_the_place_if_it_is_not_the_usual_one() {
     let place = Place::new();
     let server = serve([Answer::stream().stall()]).await;

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_model_is_listed_with_its_tag_or_without() {
-        let models = names(br#"{"object":"list","data":[{"id":"text-embedding-3"},{"id":"llama3.2:latest"}]}"#);
+        let models =
+            names(br#"{"object":"list","data":[{"id":"text-embedding-3"},{"id":"llama3.2:latest"}]}"#);
         let (name, base_url, model) = Default::default();
         let local = Local { name, base_url, model, models: models.unwrap() };
         let has = |name| local.has(name);

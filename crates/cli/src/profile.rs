@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, env, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use superstep::llm::{
-    AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls, ReasoningPolicy,
-    Timeouts, WireConfig, WirePolicy,
+    AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls,
+    ReasoningPolicy, Timeouts, WireConfig, WirePolicy,
 };
 
 use crate::{

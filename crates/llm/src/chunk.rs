@@ -26,6 +26,30 @@ pub struct Chunk {
     usage: Option<WireUsage>,
     #[serde(default)]
     error: Option<Value>,
+    /// Some servers send an error that nothing is wrapped around.
+    #[serde(default)]
+    message: Option<Value>,
+    #[serde(default)]
+    detail: Option<Value>,
+    #[serde(default, rename = "type")]
+    kind: Option<Value>,
+    #[serde(default)]
+    code: Option<Value>,
+}
+
+impl Chunk {
+    /// The error that the chunk is, if it is one.
+    fn error(&mut self) -> Option<Value> {
+        let says = |text: &Option<Value>| text.as_ref().is_some_and(|text| !text.is_null());
+        match self.error.take() {
+            Some(error) => Some(error),
+            None if self.choices.is_none() && (says(&self.message) || says(&self.detail)) => {
+                let Self { message, detail, kind, code, .. } = self;
+                Some(serde_json::json!({"message": message, "detail": detail, "type": kind, "code": code}))
+            }
+            None => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -157,8 +181,8 @@ impl ChunkReader {
     /// Reads one chunk.
     ///
     /// # Errors    The server's own error if the chunk carries one; after it the stream is over. Not after a complete answer.
-    pub fn take(&mut self, chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
-        if let Some(error) = chunk.error {
+    pub fn take(&mut self, mut chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
+        if let Some(error) = chunk.error() {
             return self.unless_complete(ModelError::from_stream(&error));
         }
         let mut deltas = Vec::new();
@@ -318,6 +342,23 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_read_whatever_is_around_it() {
+        for (data, kind) in [
+            (r#"{"error":{"message":"slow down","code":429}}"#, ModelErrorKind::RateLimited),
+            (r#"{"object":"error","message":"slow down","type":"x","code":429}"#, ModelErrorKind::RateLimited),
+            (r#"{"detail":"slow down"}"#, ModelErrorKind::Server),
+            (r#"{"type":"error","error":{"type":"overloaded_error","message":"slow down"}}"#, ModelErrorKind::Server),
+        ] {
+            let error = ChunkReader::default().read(data).unwrap_err();
+            assert_eq!(
+                (error.kind, error.message.as_str()),
+                (kind, "the server broke off the answer: slow down"),
+                "{data}"
+            );
+        }
+    }
+
+    #[test]
     fn a_refusal_is_text_of_an_answer_that_ends_as_one() {
         let refused = [Delta::Text("I cannot".into()), Delta::Finish(FinishReason::Refusal)];
         for data in [
@@ -373,7 +414,9 @@ mod tests {
         let fault = || Some(ModelError::new(ModelErrorKind::Timeout, "slow"));
         assert_eq!(ChunkReader::default().end(None).unwrap_err().kind, ModelErrorKind::TruncatedStream);
         assert_eq!(ChunkReader::default().end(fault()).unwrap_err().kind, ModelErrorKind::Timeout);
-        assert!(ChunkReader { finished: true, complete: true, ..ChunkReader::default() }.end(fault()).is_ok());
+        assert!(
+            ChunkReader { finished: true, complete: true, ..ChunkReader::default() }.end(fault()).is_ok()
+        );
     }
 
     #[test]

@@ -156,13 +156,17 @@ impl Events {
             Begun::Whole => {
                 let body = std::mem::take(&mut self.line);
                 // Line ends stand only between the values of JSON.
-                let body: Vec<u8> = body.into_iter().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
+                let body: Vec<u8> =
+                    body.into_iter().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
                 let body = String::from_utf8_lossy(&body);
                 if is_completion(&body) {
                     self.ready.push_back([b"data: ", body.as_bytes(), b"\n\n"].concat());
                 }
             }
-            _ => self.done |= self.line.strip_prefix(b"data:").is_some_and(|data| data.trim_ascii() == b"[DONE]"),
+            _ => {
+                self.done |=
+                    self.line.strip_prefix(b"data:").is_some_and(|data| data.trim_ascii() == b"[DONE]")
+            }
         }
     }
 }
@@ -188,7 +192,8 @@ mod tests {
         if pushed.is_ok() {
             events.end();
         }
-        let seen = std::iter::from_fn(|| events.next().map(|data| String::from_utf8(data).unwrap())).collect();
+        let seen =
+            std::iter::from_fn(|| events.next().map(|data| String::from_utf8(data).unwrap())).collect();
         (seen, events, pushed)
     }
 
@@ -238,7 +243,9 @@ mod tests {
         let endless = [&b":\n"[..]; 30];
         let error = refused(&endless);
         assert!(
-            error.starts_with("the server sends too much for one answer, the limit `received_bytes` of an answer is 40: "),
+            error.starts_with(
+                "the server sends too much for one answer, the limit `received_bytes` of an answer is 40: "
+            ),
             "{error}"
         );
         let error = read(AnswerLimits::default(), &[b"data: \xff\n\n"]).2.unwrap_err();

@@ -194,7 +194,9 @@ mod tests {
         assert_eq!((seen, error.contains("`answer_bytes` of an answer is 100")), (50, true), "{error}");
         let (seen, error) = stopped(limits, (0..).map(|n| call(n, &format!("c{n}"), "{}"))).await;
         assert_eq!(seen, 3);
-        assert!(error.starts_with("the answer has too many tool calls, the limit `tool_calls` of an answer is 3"));
+        assert!(
+            error.starts_with("the answer has too many tool calls, the limit `tool_calls` of an answer is 3")
+        );
         let pieces = std::iter::once(call(0, "c", "")).chain(endless(call(0, "", "12345")));
         let (seen, error) = stopped(limits, pieces).await;
         assert_eq!(seen, 5);
@@ -211,7 +213,8 @@ mod tests {
     #[tokio::test]
     async fn brackets_in_texts_are_no_nesting() {
         let limits = AnswerLimits { argument_depth: 1, ..AnswerLimits::default() };
-        let pieces = [call(0, "c", r#"{"x":"[[\"["#), call(0, "", r#"{{\\"}"#), Delta::Finish(FinishReason::Stop)];
+        let pieces =
+            [call(0, "c", r#"{"x":"[[\"["#), call(0, "", r#"{{\\"}"#), Delta::Finish(FinishReason::Stop)];
         let seen: Vec<_> = bounded(stream::iter(pieces.map(Ok)).boxed(), limits).collect().await;
         assert!(seen.iter().all(Result::is_ok), "{seen:?}");
     }
@@ -230,7 +233,9 @@ mod tests {
         let error = seen.last().unwrap().as_ref().unwrap_err();
         assert_eq!((seen.len(), begun.elapsed()), (9, Duration::from_secs(60)));
         assert!(
-            error.message.starts_with("the answer did not end within 60000 ms, the limit `time_ms` of an answer is 60000"),
+            error.message.starts_with(
+                "the answer did not end within 60000 ms, the limit `time_ms` of an answer is 60000"
+            ),
             "{error}"
         );
         // What is complete is not taken back by what never ends behind it.

@@ -109,7 +109,8 @@ impl OpenAiModel {
             .await
             .map_err(refused)?;
         let done_finishes = self.config.wire.done_finishes;
-        let answer = Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false, done_finishes };
+        let answer =
+            Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false, done_finishes };
         let deltas = stream::unfold(Some(answer), |answer| async {
             let mut answer = answer?;
             match answer.next().await? {

@@ -130,17 +130,19 @@ fn message_of(error: &Value) -> Option<String> {
     if error.is_string() {
         return scalar(error);
     }
-    ["message", "detail", "msg", "error_description", "errors", "title", "reason", "error"].into_iter().find_map(|key| {
-        match error.get(key)? {
-            // FastAPI's: what is wrong with each field.
-            Value::Array(list) => {
-                let each: Vec<String> = list.iter().filter_map(problem).collect();
-                (!each.is_empty()).then(|| each.join("; "))
+    ["message", "detail", "msg", "error_description", "errors", "title", "reason", "error"]
+        .into_iter()
+        .find_map(|key| {
+            match error.get(key)? {
+                // FastAPI's: what is wrong with each field.
+                Value::Array(list) => {
+                    let each: Vec<String> = list.iter().filter_map(problem).collect();
+                    (!each.is_empty()).then(|| each.join("; "))
+                }
+                inner @ Value::Object(_) => message_of(inner).or_else(|| Some(inner.to_string())),
+                value => scalar(value),
             }
-            inner @ Value::Object(_) => message_of(inner).or_else(|| Some(inner.to_string())),
-            value => scalar(value),
-        }
-    })
+        })
 }
 
 fn problem(entry: &Value) -> Option<String> {

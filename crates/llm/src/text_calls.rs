@@ -109,7 +109,9 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
         }
         at = match here.strip_prefix(FENCE) {
             // What is in other fences is code.
-            Some(inside) => begins + FENCE.len() + inside.find(FENCE).map_or(inside.len(), |end| end + FENCE.len()),
+            Some(inside) => {
+                begins + FENCE.len() + inside.find(FENCE).map_or(inside.len(), |end| end + FENCE.len())
+            }
             None => begins + 1,
         };
     }
@@ -132,7 +134,9 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
 }
 
 fn starts_call(text: &str) -> bool {
-    TAGS.iter().any(|(open, _)| text.starts_with(open)) || text.starts_with(FUNCTION) || text.starts_with(MISTRAL)
+    TAGS.iter().any(|(open, _)| text.starts_with(open))
+        || text.starts_with(FUNCTION)
+        || text.starts_with(MISTRAL)
 }
 
 /// Whether a line ends here, or another call begins.
@@ -313,10 +317,14 @@ mod tests {
     }
 
     fn tools() -> [ToolSpec; 2] {
-        let tool = |name: &str, parameters| ToolSpec { name: name.into(), description: String::new(), parameters };
+        let tool =
+            |name: &str, parameters| ToolSpec { name: name.into(), description: String::new(), parameters };
         [
             tool("add", json!({"type": "object", "properties": {"a": {"type": "integer"}}})),
-            tool("echo", json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]})),
+            tool(
+                "echo",
+                json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}),
+            ),
         ]
     }
 
@@ -436,7 +444,13 @@ mod tests {
         let hallucinated = format!("One.\n<tool_call>{call}</tool_call>\nThe result is 5.");
         assert_eq!(split(&hallucinated), one("One.\n\nThe result is 5."));
         let unfit = r#"<tool_call>{"name":"echo","arguments":{}}</tool_call>"#;
-        assert_eq!(split(&format!("So. {unfit}\n<tool_call>{call}</tool_call> <tool_call>{call}</tool_call>")).unwrap().1.len(), 2);
+        assert_eq!(
+            split(&format!("So. {unfit}\n<tool_call>{call}</tool_call> <tool_call>{call}</tool_call>"))
+                .unwrap()
+                .1
+                .len(),
+            2
+        );
         let tag_in_it = r#"So <tool_call>{"name":"echo","arguments":{"x":"</tool_call>"}}</tool_call>"#;
         assert_eq!(split(tag_in_it).unwrap().1, [r#"echo{"x":"</tool_call>"}"#]);
     }
@@ -444,8 +458,18 @@ mod tests {
     #[test]
     fn a_text_that_is_made_to_be_read_again_and_again_is_read_in_time() {
         for piece in [
-            "<tool_call>", "<tool_call>{\"a\":[", "<tool_call>{\"\":\"", "```", "```json\n{", "`", "[TOOL_CALLS][", "[[[", "<function=echo>",
-            "<function=echo><parameter=a>", "<tool_call>[{},", "{{",
+            "<tool_call>",
+            "<tool_call>{\"a\":[",
+            "<tool_call>{\"\":\"",
+            "```",
+            "```json\n{",
+            "`",
+            "[TOOL_CALLS][",
+            "[[[",
+            "<function=echo>",
+            "<function=echo><parameter=a>",
+            "<tool_call>[{},",
+            "{{",
         ] {
             let text = piece.repeat(400_000 / piece.len());
             assert_eq!(split(&text), None, "{piece}");

@@ -85,7 +85,9 @@ impl Attack {
         match self {
             Self::Headers => "HTTP/1.1 200 OK\r\n",
             Self::Error => "HTTP/1.1 500 Hostile\r\ncontent-type: text/plain\r\n\r\nno such luck ",
-            Self::Body => "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"choices\":[{\"message\":{\"content\":\"",
+            Self::Body => {
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"choices\":[{\"message\":{\"content\":\""
+            }
             Self::Packed => {
                 "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n"
             }
@@ -101,7 +103,8 @@ impl Attack {
         let event = |delta: &str| format!("data: {{\"choices\":[{{\"delta\":{delta}}}]}}\n\n");
         let call = |arguments: &str| {
             let arguments = serde_json::Value::from(arguments);
-            let call = format!(r#""index":0,"id":"c","function":{{"name":"calculate","arguments":{arguments}}}"#);
+            let call =
+                format!(r#""index":0,"id":"c","function":{{"name":"calculate","arguments":{arguments}}}"#);
             event(&format!(r#"{{"tool_calls":[{{{call}}}]}}"#)).into_bytes()
         };
         Some(match self {

@@ -99,7 +99,10 @@ fn d30_a_model_call_is_ended_when_the_time_is_over() {
     // The reserved call has no tools, and a quarter of the time.
     let budget = Budget { reserve_final: true, ..budget };
     let ran = with(budget.clone(), [slow(), txt("in short")]).play_here();
-    assert_eq!((ran.times.as_slice(), ran.reply(), ran.outcome()), (&[0, 500][..], "in short", AgentOutcome::Budget));
+    assert_eq!(
+        (ran.times.as_slice(), ran.reply(), ran.outcome()),
+        (&[0, 500][..], "in short", AgentOutcome::Budget)
+    );
     assert!(ran.requests[0].get("tools").is_some() && ran.requests[1].get("tools").is_none());
     assert_eq!(ran.messages(), r#"u:"go", a:"in short""#);
     let ran = with(budget, [slow(), slow()]).play_here();

@@ -138,7 +138,10 @@ fn e33_what_was_read_before_a_cancel_is_part_of_the_conversation() {
         assert!(!ran.turns[0].shown().contains("attempt_discarded"), "{}", ran.turns[0].shown());
         let sent = ran.requests[1]["messages"].as_array().unwrap();
         let at = sent.iter().position(|message| message["content"] == "Once upon").unwrap();
-        assert_eq!((&sent[at + 1]["tool_call_id"], &sent[at + 1]["content"]), (&"c1".into(), &INTERRUPTED.into()));
+        assert_eq!(
+            (&sent[at + 1]["tool_call_id"], &sent[at + 1]["content"]),
+            (&"c1".into(), &INTERRUPTED.into())
+        );
         assert_eq!(ran.reply(), "fine", "{name}");
         if name == "opencode" {
             let part = state.parts.iter().find(|part| part.tool.is_some()).unwrap();

@@ -316,7 +316,12 @@ fn what_a_filter_withholds_is_no_empty_answer() {
         );
         let begun = Answer::stream().text(["It begins"]).end("content_filter").done();
         let ran = Scenario::new([begun]).config(|_| config()).play_here();
-        assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::ContentFilter, "It begins"), "{}", preset.name);
+        assert_eq!(
+            (ran.outcome(), ran.reply()),
+            (AgentOutcome::ContentFilter, "It begins"),
+            "{}",
+            preset.name
+        );
         assert_eq!(ran.messages(), r#"u:"go", a:"It begins""#);
     }
 }

@@ -130,7 +130,9 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
     };
     let end = match answer {
         // What is no summary must not stand for the conversation.
-        Some(Some(Response { finish: FinishReason::Refusal | FinishReason::ContentFilter, .. })) => End::Failed,
+        Some(Some(Response { finish: FinishReason::Refusal | FinishReason::ContentFilter, .. })) => {
+            End::Failed
+        }
         Some(Some(Response { message, usage, .. })) => End::Said { message, told: usage.is_some() },
         Some(None) => End::Failed,
         None => End::Cancelled,

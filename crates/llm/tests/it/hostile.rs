@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use superstep_llm::{
-    AnswerLimits, ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, RetryClass, Retrying, complete,
+    AnswerLimits, ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, RetryClass, Retrying,
+    complete,
 };
 use superstep_testing::hostile::{Attack, HostileServer};
 
@@ -29,7 +30,12 @@ async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, Strin
     let config = OpenAiConfig { limits, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
     let model = OpenAiModel::new(config).unwrap();
     // Nothing that passed a bound is asked for again.
-    let policy = ModelRetry { max_attempts: 2, base: Duration::ZERO, retries: RetryClass::Any, ..ModelRetry::default() };
+    let policy = ModelRetry {
+        max_attempts: 2,
+        base: Duration::ZERO,
+        retries: RetryClass::Any,
+        ..ModelRetry::default()
+    };
     let error = complete(&Retrying::new(model, policy), hi()).await.unwrap_err();
     let attempts = if error.kind == ModelErrorKind::AnswerLimit { 1 } else { 2 };
     assert_eq!(server.requests(), attempts, "{attack:?}: {error}");
@@ -84,7 +90,8 @@ async fn what_is_no_answer_is_told_by_its_beginning() {
 #[tokio::test]
 async fn a_whole_answer_is_not_taken_back_by_what_follows_without_end() {
     let server = HostileServer::start(Attack::Behind, 7).await.expect("a loopback port is free");
-    let config = OpenAiConfig { limits: LIMITS, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
+    let config =
+        OpenAiConfig { limits: LIMITS, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
     let answer = complete(&OpenAiModel::new(config).unwrap(), hi()).await.unwrap();
     assert_eq!(answer.message.content, "whole");
     assert!(server.sent() < BUFFERS);
