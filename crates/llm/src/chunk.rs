@@ -345,9 +345,15 @@ mod tests {
     fn an_error_is_read_whatever_is_around_it() {
         for (data, kind) in [
             (r#"{"error":{"message":"slow down","code":429}}"#, ModelErrorKind::RateLimited),
-            (r#"{"object":"error","message":"slow down","type":"x","code":429}"#, ModelErrorKind::RateLimited),
+            (
+                r#"{"object":"error","message":"slow down","type":"x","code":429}"#,
+                ModelErrorKind::RateLimited,
+            ),
             (r#"{"detail":"slow down"}"#, ModelErrorKind::Server),
-            (r#"{"type":"error","error":{"type":"overloaded_error","message":"slow down"}}"#, ModelErrorKind::Server),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"slow down"}}"#,
+                ModelErrorKind::Server,
+            ),
         ] {
             let error = ChunkReader::default().read(data).unwrap_err();
             assert_eq!(

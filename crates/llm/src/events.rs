@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_a_stream_is_one_event() {
         let body = b"{\"choices\": [\r\n {} ]\n}";
-        assert_eq!(read(AnswerLimits::default(), &[body]).0, ["data: {\"choices\": [    {} ] }\n\n"]);
+        assert_eq!(read(AnswerLimits::default(), &[body]).0, ["data: {\"choices\": [   {} ] }\n\n"]);
         assert_eq!(read(AnswerLimits::default(), &[br#"{"error":"no"}"#]).0, [""; 0]);
     }
 

@@ -266,7 +266,7 @@ mod tests {
             ),
             (r#"{"errors":[{"message":"first"},"second"]}"#, "first; second"),
             (r#"{"error":{"message":{"text":"deep"}}}"#, r#"{"text":"deep"}"#),
-            (r#"{"error":{"code":"x"}}"#, r#"{"error":{"code":"x"}}"#),
+            (r#"{"error":{"code":"x"}}"#, r#"{"code":"x"}"#),
             (r#"{"problem":"odd"}"#, r#"{"problem":"odd"}"#),
             (r#""just a text""#, "just a text"),
             ("upstream down\n", "upstream down"),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
-    events, texts,
+    ToolCallRecord, events, texts,
 };
 
 /// An answer, and what it changes beside the conversation.
@@ -168,6 +168,12 @@ pub(super) fn kept(
     }
     let begun = state.messages.last().filter(|_| state.answer.continuing);
     Some(whole(Message { interrupted: true, ..partial }, begun, cx))
+}
+
+/// A whole call as the histories keep it.
+pub(super) fn record(call: &ToolCall) -> ToolCallRecord {
+    let args = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.clone().into());
+    ToolCallRecord { name: call.name.clone(), args }
 }
 
 /// The results of the calls of an answer that was stopped: none of them is executed.

@@ -224,6 +224,14 @@ impl Exchange<'_> {
         for result in &results {
             self.cx.emit_full_message(&result.id, result);
         }
+        let update = match &kept {
+            Some(kept) if !results.is_empty() => {
+                let records: Vec<_> = kept.tool_calls.iter().map(answer::record).collect();
+                let results: Vec<_> = results.iter().map(|result| result.content.clone()).collect();
+                update.tool_call_history(records).tool_result_history(results)
+            }
+            _ => update,
+        };
         self.said(update, kept.into_iter().chain(results).collect(), true)
     }
 

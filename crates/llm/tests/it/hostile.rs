@@ -28,7 +28,7 @@ const BUFFERS: u64 = 32 * 1024 * 1024;
 async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, String) {
     let server = HostileServer::start(attack, 7).await.expect("a loopback port is free");
     let config = OpenAiConfig { limits, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
-    let model = OpenAiModel::new(config).unwrap();
+    let model = OpenAiModel::new(config).expect("the server has a base URL");
     // Nothing that passed a bound is asked for again.
     let policy = ModelRetry {
         max_attempts: 2,
@@ -36,7 +36,7 @@ async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, Strin
         retries: RetryClass::Any,
         ..ModelRetry::default()
     };
-    let error = complete(&Retrying::new(model, policy), hi()).await.unwrap_err();
+    let error = complete(&Retrying::new(model, policy), hi()).await.expect_err("it gives no answer");
     let attempts = if error.kind == ModelErrorKind::AnswerLimit { 1 } else { 2 };
     assert_eq!(server.requests(), attempts, "{attack:?}: {error}");
     assert!(server.sent() < attempts * BUFFERS, "{attack:?}: {} bytes", server.sent());
@@ -92,7 +92,7 @@ async fn a_whole_answer_is_not_taken_back_by_what_follows_without_end() {
     let server = HostileServer::start(Attack::Behind, 7).await.expect("a loopback port is free");
     let config =
         OpenAiConfig { limits: LIMITS, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
-    let answer = complete(&OpenAiModel::new(config).unwrap(), hi()).await.unwrap();
+    let answer = complete(&OpenAiModel::new(config).expect("the server has a base URL"), hi()).await.unwrap();
     assert_eq!(answer.message.content, "whole");
     assert!(server.sent() < BUFFERS);
 }
