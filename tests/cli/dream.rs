@@ -23,8 +23,7 @@ fn edit(old: &str, new: &str) -> Answer {
 }
 
 fn memory(place: &Place, user: &str) -> String {
-    fs::read_to_string(place.work().join(".superstep/memory").join(user).join("MEMORY.md"))
-        .unwrap_or_default()
+    fs::read_to_string(place.state_folder().join("memory").join(user).join("MEMORY.md")).unwrap_or_default()
 }
 
 fn history(place: &Place, user: &str) -> Vec<Value> {
@@ -151,7 +150,7 @@ async fn a_dream_is_of_the_user_that_is_named_here_or_in_the_file_that_is() {
 #[tokio::test]
 async fn dreams_that_cannot_be_are_refused() {
     let place = place();
-    place.file("no-files.toml", "[memory]\n[dream]\n");
+    place.file("no-files.toml", "[memory]\nstore = \"sqlite\"\n[dream]\n");
     let refused = place.run(&["run", "hi", "--config", "no-files.toml", "--model", "offline"]).await;
     refused.refused(
         2,

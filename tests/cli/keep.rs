@@ -9,7 +9,7 @@ use crate::support::{Place, received, serve};
 async fn with_threads(threads: &[&str]) -> Place {
     let place = Place::new();
     for thread in threads {
-        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+        place.run(&["run", "-q", "1 + 1", "--no-memory", "--thread", thread]).await.ok();
     }
     place
 }

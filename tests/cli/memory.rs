@@ -25,7 +25,12 @@ fn tools(server: &WireServer) -> Vec<String> {
 
 #[tokio::test]
 async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
-    for toml in ["[memory]\n", "[memory]\nstore = \"file\"\n", "[memory]\npath = \"notes/memory.db\"\n"] {
+    for toml in [
+        "[memory]\n",
+        "[memory]\nstore = \"sqlite\"\n",
+        "[memory]\nstore = \"file\"\npath = \"notes\"\n",
+        "[memory]\nstore = \"sqlite\"\npath = \"notes/memory.db\"\n",
+    ] {
         let place = Place::new();
         place.file("agent.toml", toml);
         let record = call("c1", "record_to_memory", r#"{"content":["Mia is my cat"]}"#);
@@ -67,6 +72,66 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
 }
 
 #[tokio::test]
+async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
+    let place = Place::new();
+    let server = serve([txt("noted"), txt("1"), txt("2"), txt("3"), txt("4")]).await;
+    let url = server.base_url();
+    let run = ["--base-url", &url, "--model", "m"];
+    let said = place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok().stderr;
+    assert!(said.contains("that is remembered; see `superstep memory list`"), "{said}");
+    place.run(&["memory", "add", "Mia likes tea, too"]).await.ok();
+    // It is in no folder of files, and known in each.
+    let names = std::fs::read_dir(place.work().join(".superstep")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!names.iter().any(|name| name.contains("memory")), "{names:?}");
+    std::fs::create_dir(place.beside("other")).unwrap();
+    let other = place.beside("other");
+    let elsewhere = ["run", "Which tea?", "--thread", "two", "--cwd", other.to_str().unwrap()];
+    place.run(&[&elsewhere[..], &run].concat()).await.ok();
+    let found = looked_up(&server, 1);
+    assert!(found[0].contains("- remember that I like tea\n") && found[0].contains("Mia"), "{found:?}");
+    assert!(tools(&server).is_empty(), "its tools are there only if a configuration says so");
+    // The same wish is one entry.
+    place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok();
+    let listed = place.run(&["memory", "list", "--json"]).await.ok().lines();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    // One switch turns it off for a thread, as it does in a configuration.
+    let off = ["run", "remember that I like tea and milk", "--thread", "off"];
+    place.run(&[&off[..], &run, &["--no-memory"]].concat()).await.ok();
+    place.run(&[&off[..], &run].concat()).await.ok();
+    assert!(looked_up(&server, 3).is_empty() && looked_up(&server, 4).is_empty());
+    assert_eq!(place.run(&["memory", "list", "--json"]).await.ok().lines().len(), 2);
+}
+
+#[tokio::test]
+async fn a_machine_without_a_place_for_a_memory_has_none_and_says_so() {
+    let place = Place::new();
+    let server = serve([txt("1")]).await;
+    let url = server.base_url();
+    std::fs::write(place.state_folder(), "a file").unwrap();
+    let ran = place.run(&["run", "Which tea?", "--base-url", &url, "--model", "m"]).await.ok();
+    assert!(ran.stderr.contains("there is no long-term memory: the folder `"), "{}", ran.stderr);
+    let listed = place.run(&["memory", "list"]).await;
+    assert_eq!(listed.code, Some(4), "{listed:?}");
+}
+
+#[tokio::test]
+async fn the_preset_whose_design_dreams_does_so_and_says_so() {
+    let place = Place::new();
+    let edit = r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- likes tea"}"##;
+    let server = serve([txt("1"), txt("2"), txt("3"), call("c1", "edit_file", edit), txt("Done.")]).await;
+    let url = server.base_url();
+    let run = ["--thread", "t", "--base-url", &url, "--model", "m"];
+    let first = place.run(&[&["run", "I like tea", "--preset", "cococat"], &run[..]].concat()).await.ok();
+    assert!(first.stderr.contains("turns are written down and dreamt of; `--no-memory`"), "{}", first.stderr);
+    let second = place.run(&[&["run", "Mia, too"], &run[..]].concat()).await.ok();
+    assert!(!second.stderr.contains("dreamt of"), "{}", second.stderr);
+    let third = place.run(&[&["run", "yes"], &run[..]].concat()).await.ok();
+    assert!(third.stderr.contains("dreamt of 3 turns of `me`: Done."), "{}", third.stderr);
+    assert!(place.run(&["memory", "list"]).await.ok().stdout.contains("likes tea"));
+}
+
+#[tokio::test]
 async fn a_memory_is_looked_at_and_changed_by_hand() {
     let place = Place::new();
     assert_eq!(place.run(&["memory", "list"]).await.ok().stdout, "nothing\n");
@@ -82,12 +147,15 @@ async fn a_memory_is_looked_at_and_changed_by_hand() {
     place.run(&[&["memory", "add", "tea", "--user", &long], &files[..]].concat()).await.ok();
     let found = place.run(&[&["memory", "list", "--user", &long], &files[..]].concat()).await.ok().stdout;
     assert_eq!(found.lines().count(), 2, "{found}");
-    place.run(&["memory", "add", "tea \u{1b}[2J", "--user", "ada"]).await.ok();
+    // Files have no control characters.
+    place.file("database.toml", "[memory]\nstore = \"sqlite\"\n");
+    let ada = ["--user", "ada", "--config", "database.toml"];
+    place.run(&[&["memory", "add", "tea \u{1b}[2J"], &ada[..]].concat()).await.ok();
     let found = place.run(&["memory", "search", "tea OR (", "--json"]).await.ok().lines();
     assert_eq!((found.len(), &found[0]["id"], &found[0]["text"]), (1, &added[0]["id"], &added[0]["text"]));
     let shown = place.run(&["memory", "search", "tea"]).await.ok().stdout;
     assert!(shown.contains("SCORE") && shown.contains("I like…") && shown.contains(&id), "{shown}");
-    let shown = place.run(&["memory", "list", "--user", "ada"]).await.ok().stdout;
+    let shown = place.run(&[&["memory", "list"], &ada[..]].concat()).await.ok().stdout;
     assert!(shown.contains(r"tea \u{1b}[2J") && shown.lines().count() == 2, "{shown}");
     assert_eq!(place.run(&["memory", "list", "--limit", "1"]).await.ok().stdout.lines().count(), 2);
 
@@ -126,7 +194,7 @@ async fn the_memory_is_configured_and_its_tools_are_listed() {
 async fn a_memory_elsewhere_is_opened_only_if_a_file_says_so() {
     let place = Place::new();
     let elsewhere = place.beside("elsewhere.db");
-    place.file("agent.toml", &format!("[memory]\npath = \"{}\"\n", elsewhere.display()));
+    place.file("agent.toml", &format!("[memory]\nstore = \"sqlite\"\npath = \"{}\"\n", elsewhere.display()));
     let server = serve([txt("noted"), txt("ok")]).await;
     let url = server.base_url();
     let run = ["run", "remember this", "--thread", "t", "--base-url", &url, "--model", "m"];
@@ -145,7 +213,7 @@ async fn a_memory_below_the_folder_is_not_led_out_of_it_by_a_link() {
     use std::os::unix::fs::symlink;
 
     let place = Place::new();
-    place.file("agent.toml", "[memory]\npath = \"notes/deep/memory.db\"\n");
+    place.file("agent.toml", "[memory]\nstore = \"sqlite\"\npath = \"notes/deep/memory.db\"\n");
     let add = ["memory", "add", "I like tea", "--config", "agent.toml"];
     place.run(&["memory", "list", "--config", "agent.toml"]).await.ok();
     assert!(!place.work().join("notes").exists(), "looking makes nothing");

@@ -19,7 +19,7 @@ async fn recorded(place: &Place) {
 
 async fn say(place: &Place, server: &WireServer, prompt: &str) {
     let url = server.base_url();
-    let args = ["run", prompt, "--thread", "t", "--base-url", &url, "--model", "m", "--quiet"];
+    let args = ["run", prompt, "--thread", "t", "--base-url", &url, "--model", "m", "--quiet", "--no-memory"];
     place.run(&args).await.ok();
 }
 
@@ -117,7 +117,7 @@ async fn an_approved_call_is_replayed_although_it_changed_what_was_asked() {
     let write = call("c1", "write_file", r#"{"path":"notes.txt","content":"other\n"}"#);
     let server = serve([write, txt("Written.")]).await;
     let url = server.base_url();
-    let args = ["run", "Rewrite it.", "--thread", "t", "--base-url", &url, "--model", "m", "--quiet"];
+    let args = ["run", "Rewrite it.", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
     assert_eq!(place.run(&args).await.code, Some(6));
     place.run(&["resume", "t", "--approve", "--quiet"]).await.ok();
     assert_eq!(std::fs::read_to_string(place.work().join("notes.txt")).unwrap(), "other\n");

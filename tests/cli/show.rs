@@ -20,7 +20,7 @@ async fn threads_are_listed_newest_first() {
     let table = place.run(&["threads"]).await.ok().stdout;
     assert_eq!((&lines[0]["outcome"], &lines[0]["waits"]), (&json!("completed"), &json!([])));
     let first: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!((first[0], first[1], first[3]), ("two", "8", "finished"), "{table}");
+    assert_eq!((first[0], first[1], first[3]), ("two", "9", "finished"), "{table}");
 }
 
 #[tokio::test]
@@ -41,16 +41,16 @@ async fn a_thread_that_is_damaged_is_listed_beside_the_others_and_can_be_deleted
     assert_eq!((&listed[0]["thread"], &listed[0]["outcome"]), (&json!("good"), &json!("completed")));
     assert_eq!((&listed[1]["thread"], &listed[1]["checkpoint"]), (&json!("bad"), &json!(null)));
     assert!(
-        listed[1]["error"].as_str().unwrap().starts_with("SS304: checkpoint 16 of thread `bad`"),
+        listed[1]["error"].as_str().unwrap().starts_with("SS304: checkpoint 18 of thread `bad`"),
         "{listed:?}"
     );
     let table = place.run(&["threads"]).await.ok().stdout;
     let last: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
     assert_eq!(last, ["bad", "-", "-", "cannot", "be", "read"], "{table}");
     place.run(&["resume", "bad"]).await.refused(4, listed[1]["error"].as_str().unwrap());
-    let further = place.run(&["resume", "bad", "--from", "15", "-q"]).await.ok().stdout;
+    let further = place.run(&["resume", "bad", "--from", "17", "-q"]).await.ok().stdout;
     assert!(further.starts_with("1 + 1 = 2\n"), "{further}");
-    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines()[0]["checkpoint"], 18);
+    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines()[0]["checkpoint"], 20);
     place.run(&["delete", "bad"]).await.ok();
     assert_eq!(place.run(&["threads", "--json"]).await.ok().lines().len(), 1);
 }
@@ -62,7 +62,7 @@ async fn the_state_is_shown_at_any_checkpoint() {
     let state = place.state("t").await;
     assert_eq!(state["values"]["outcome"], "completed");
     assert_eq!(state["values"]["messages"][0]["content"], "1 + 1");
-    let shown = place.run(&["state", "t", "--at", "5"]).await.ok().stdout;
+    let shown = place.run(&["state", "t", "--at", "6"]).await.ok().stdout;
     let without_time =
         shown.lines().filter(|line| !line.starts_with("checkpoint")).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(without_time, @r#"
@@ -95,6 +95,7 @@ async fn the_history_has_every_superstep() {
             r#"["tools"]"#,
             r#"["agent"]"#,
             r#"["memory_trigger"]"#,
+            r#"["retrieve"]"#,
             r#"["init_state"]"#,
             r#"["__start__"]"#
         ]
@@ -134,7 +135,8 @@ async fn the_way_of_a_thread_is_drawn() {
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     insta::assert_snapshot!(place.run(&["draw", "--thread", "t"]).await.ok().stdout, @"
     START          ──▶ init_state  ×1
-    init_state     ──▶ memory_trigger  ×1
+    init_state     ──▶ retrieve  ×1
+    retrieve       ──▶ memory_trigger  ×1
     memory_trigger ──▶ agent  ×1
     agent          ┄┄▶ tools  (Tools)  ×1
     agent          ┄┄▶ agent  (Agent)

@@ -61,6 +61,11 @@ impl Place {
         fs::write(self.work().join(name), content).unwrap();
     }
 
+    /// The folder with what is the user's own, on this machine.
+    pub(crate) fn state_folder(&self) -> PathBuf {
+        self.beside("state")
+    }
+
     pub(crate) fn database(&self) -> PathBuf {
         self.work().join(".superstep/threads.db")
     }
@@ -88,7 +93,7 @@ impl Place {
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
-            .env("SUPERSTEP_STATE_DIR", self.beside("state"))
+            .env("SUPERSTEP_STATE_DIR", self.state_folder())
             .env("NO_PROXY", "*")
             .stdin(Stdio::null())
             .kill_on_drop(true);

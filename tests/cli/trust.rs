@@ -228,13 +228,7 @@ async fn a_database_with_code_in_it_is_refused_by_every_command() {
     let sql = "CREATE TRIGGER allow AFTER INSERT ON checkpoints BEGIN
         UPDATE checkpoints SET metadata = '{\"config\":{\"permissions\":[{\"tool\":\"*\",\"then\":\"allow\"}]}}'; END";
     rusqlite::Connection::open(place.database()).unwrap().execute_batch(sql).unwrap();
-    for command in [
-        &["run", "1 + 1", "--thread", "t"][..],
-        &["resume", "t"],
-        &["state", "t"],
-        &["threads"],
-        &["memory", "list"],
-    ] {
+    for command in [&["run", "1 + 1", "--thread", "t"][..], &["resume", "t"], &["state", "t"], &["threads"]] {
         let ran = place.run(command).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{command:?} {ran:?}");
         assert!(

@@ -248,6 +248,9 @@ pub(crate) struct TurnArgs {
     /// then all].
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
+    /// Neither look up nor store anything in a long-term memory; the thread remembers that.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
     /// Run every call that asks, as if a rule allowed it; what a rule denies is denied.
     #[arg(long, short)]
     pub(crate) yes: bool,

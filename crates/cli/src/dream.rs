@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{DreamArgs, TurnArgs},
     exit::{Exit, Failure},
-    memory::Memory,
+    memory::{self, Memory},
     model::OFFLINE,
     output::{Output, printable_line},
     place::Place,
@@ -40,6 +40,8 @@ pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
     };
     match Memory::of(chosen)? {
         Some(memory) if memory.is_files() => Ok(Some(config)),
+        // It will be the usual one.
+        None if !chosen.contains_key(memory::KEY) => Ok(Some(config)),
         _ => {
             Err("`dream`: it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`"
                 .to_owned())
@@ -229,12 +231,13 @@ mod tests {
         assert_eq!((read("").unwrap(), read("dream = false").unwrap()), (None, None));
         for usual in ["dream = true", "[dream]"] {
             assert_eq!(read(&format!("{files}{usual}")).unwrap(), Some(DreamConfig::default()));
+            assert_eq!(read(usual).unwrap(), Some(DreamConfig::default()));
         }
         let given = read(&format!("{files}[dream]\nturns = 10\nafter_ms = 5")).unwrap().unwrap();
         assert_eq!((given.turns, given.after.as_millis()), (10, 5));
         for (given, wanted) in [
-            ("dream = true", "`dream`: it edits `MEMORY.md`"),
-            ("[memory]\n[dream]", "`dream`: it edits `MEMORY.md`"),
+            ("dream = true\nmemory = false", "`dream`: it edits `MEMORY.md`"),
+            ("memory = { store = \"sqlite\" }\n[dream]", "`dream`: it edits `MEMORY.md`"),
             ("[dream]\nturn = 1", "`dream`: unknown field `turn`"),
             ("dream = 3", "`dream`: invalid type: integer `3`"),
         ] {

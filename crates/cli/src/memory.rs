@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use superstep::{
     agent::{
         AgentBuilder, LongTermMemory, MEMORY_PHRASES, Mem0Form, MemoryFiles, MemoryTrigger, ReactConfig,
@@ -24,10 +25,12 @@ use superstep::{
 
 use crate::{
     args::name_of,
+    dream,
     exit::{Exit, Failure},
-    place::{Place, below},
+    place::below,
     private,
     settings::Chosen,
+    trust,
 };
 
 /// Under which name it stands in a configuration.
@@ -39,15 +42,19 @@ const RETRIEVE: &str = "retrieve";
 /// Whose memory is meant if nobody is named.
 const ME: &str = "me";
 
-/// Where memories in files are, under the folder of the tools, which see nothing of it.
-const FILES: &str = ".superstep/memory";
+/// Where the user's own memory is, below the state folder: files, or a database.
+const FILES: &str = "memory";
+const DATABASE: &str = "memory.db";
+
+/// The preset whose design writes turns down and dreams of them (S0-08, S0-29).
+const DREAMING: &str = "cococat";
 
 /// What a configuration says of the memory. A promise: threads remember it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
     store: Kind,
-    /// The file or folder; without, the database of the threads, or [`FILES`].
+    /// The file or folder; without, the user's own.
     path: Option<PathBuf>,
     user: Option<String>,
     /// How many entries are looked up for each message.
@@ -72,11 +79,11 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
-    /// In a database.
-    #[default]
-    Sqlite,
     /// In a `MEMORY.md` for each user.
+    #[default]
     File,
+    /// In a database.
+    Sqlite,
     /// On a Mem0 server.
     Mem0,
 }
@@ -105,8 +112,11 @@ impl Memory {
     ///
     /// # Errors    What is wrong with it.
     pub(crate) fn of(chosen: &Chosen) -> Result<Option<Self>, String> {
-        let Some(memory) = chosen.get(KEY) else { return Ok(None) };
-        let memory = Self::deserialize(memory).map_err(|error| format!("`memory`: {error}"))?;
+        let memory = match chosen.get(KEY) {
+            None | Some(Value::Bool(false)) => return Ok(None),
+            Some(Value::Bool(true)) => Self::default(),
+            Some(memory) => Self::deserialize(memory).map_err(|error| format!("`memory`: {error}"))?,
+        };
         if let Some(user) = &memory.user {
             user_name(user).map_err(|wrong| format!("`memory.user`: {wrong}"))?;
         }
@@ -123,6 +133,31 @@ impl Memory {
         Ok(Some(memory))
     }
 
+    /// Adds the user's own memory to a configuration that says nothing of one, and the dreams of a preset that has them.
+    ///
+    /// Returns what is to be said about it, if anything.
+    pub(crate) fn add_usual(chosen: &mut Chosen) -> Option<String> {
+        if chosen.contains_key(KEY) {
+            return None;
+        }
+        if let Err(Failure { message, .. }) = own_folder() {
+            return Some(format!("there is no long-term memory: {message}"));
+        }
+        let is_dreaming = chosen.get("preset").is_some_and(|preset| preset == DREAMING);
+        if is_dreaming && !chosen.contains_key(dream::KEY) {
+            chosen.insert(dream::KEY.to_owned(), true.into());
+        }
+        chosen.insert(KEY.to_owned(), usual());
+        (is_dreaming && chosen[dream::KEY] == true).then(|| {
+            format!("as preset `{DREAMING}` has it, turns are written down and dreamt of; `--no-memory` turns that off")
+        })
+    }
+
+    /// Whether a configuration has no memory, or one that every configuration has that says nothing of it.
+    pub(crate) fn is_usual(chosen: &Chosen) -> bool {
+        chosen.get(KEY).is_none_or(|memory| *memory == false || *memory == usual())
+    }
+
     /// Whose memory is used, if no flag and no thread says so.
     pub(crate) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(ME)
@@ -137,7 +172,7 @@ impl Memory {
     }
 
     /// Opens it, and makes it if there is none.
-    pub(crate) fn open(&self, place: &Place, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    pub(crate) fn open(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.store {
             Kind::Sqlite => {
                 let path = match &self.path {
@@ -147,7 +182,7 @@ impl Memory {
                         let message = format!("cannot use the database `{path}` of the memory: {cause}");
                         Failure::new(Exit::Database, message)
                     })?,
-                    None => place.database()?.to_owned(),
+                    None => own_folder()?.join(DATABASE),
                 };
                 private::check_database(&path)?;
                 let store =
@@ -160,13 +195,13 @@ impl Memory {
     }
 
     /// Opens it to look at it. No database is made for that; where there is none, nothing is remembered.
-    pub(crate) fn look(&self, place: &Place, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    pub(crate) fn look(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         let is_there = match (self.store, &self.path) {
             (Kind::Sqlite, Some(path)) => cwd.join(path).exists(),
-            (Kind::Sqlite, None) => place.look()?.is_some(),
+            (Kind::Sqlite, None) => own_folder()?.join(DATABASE).exists(),
             _ => true,
         };
-        if is_there { self.open(place, cwd) } else { Ok(to_look_at()) }
+        if is_there { self.open(cwd) } else { Ok(to_look_at()) }
     }
 
     /// Whether it is files that can be edited.
@@ -178,7 +213,8 @@ impl Memory {
     pub(crate) fn files(&self, cwd: &Path) -> Result<MemoryFiles, Failure> {
         let files = match &self.path {
             Some(path) if path.is_absolute() => files_in(path),
-            below => MemoryFiles::new(cwd, below.as_deref().unwrap_or(Path::new(FILES))),
+            Some(path) => MemoryFiles::new(cwd, path),
+            None => MemoryFiles::new(&own_folder()?, Path::new(FILES)),
         };
         files.map_err(|cause| {
             Failure::new(Exit::Database, format!("cannot use the folder of the memory: {cause}"))
@@ -205,6 +241,27 @@ impl Memory {
             config.retrieve = (self.retrieve > 0).then_some(retrieve);
         }
     }
+}
+
+/// The memory of a configuration that says nothing of one. A promise: threads remember it.
+fn usual() -> Value {
+    json!({ "store": "file", "tools": false })
+}
+
+/// The folder of the user's own memory, which is there then.
+fn own_folder() -> Result<PathBuf, Failure> {
+    let folder = trust::folder().ok_or_else(|| {
+        Failure::new(Exit::Database, "no folder for it is known; name one with SUPERSTEP_STATE_DIR")
+    })?;
+    trust::make_private(&folder).map_err(|cause| {
+        let folder = folder.display();
+        let message = format!(
+            "the folder `{folder}` cannot be made: {cause}; name another one with SUPERSTEP_STATE_DIR"
+        );
+        Failure::new(Exit::Database, message)
+    })?;
+    private::check(&folder, "name another folder with SUPERSTEP_STATE_DIR")?;
+    Ok(folder)
 }
 
 /// An empty memory, for what is only shown.
@@ -240,7 +297,9 @@ mod tests {
     #[test]
     fn what_is_left_out_is_usual_and_what_is_unknown_is_refused() {
         assert_eq!(read("").unwrap(), None);
+        assert_eq!(read("memory = false").unwrap(), None);
         assert_eq!(read("[memory]").unwrap().unwrap(), Memory::default());
+        assert_eq!(read("memory = true").unwrap().unwrap(), Memory::default());
         let given = read("memory = { store = \"file\", path = \"notes\", retrieve = 0, tools = false }");
         let wanted = Memory {
             store: Kind::File,
@@ -260,7 +319,7 @@ mod tests {
             ("[memory]\npath = \"../x\"", "`memory.path`: `../x` is neither"),
             ("[memory]\npath = \"\"", "`memory.path`: `` is neither"),
             ("[memory]\nuser = \" \"", "`memory.user`: a user needs a name"),
-            ("memory = true", "`memory`: invalid type: boolean `true`"),
+            ("memory = 3", "`memory`: invalid type: integer `3`"),
         ] {
             let error = read(given).unwrap_err();
             assert!(error.starts_with(wanted), "{given}: {error}");

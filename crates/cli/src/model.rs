@@ -474,6 +474,7 @@ mod tests {
         yes: false,
         json: false,
         quiet: false,
+        no_memory: false,
     };
 
     fn wish<'a>(flags: &'a TurnArgs, model: Option<&str>, base_url: Option<&str>) -> Wish<'a> {

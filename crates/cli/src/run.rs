@@ -23,7 +23,7 @@ use crate::{
     dream,
     exit::{Exit, Failure},
     mcp,
-    memory::{self, Memory},
+    memory::Memory,
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output, tell},
     place::Place,
@@ -239,19 +239,23 @@ impl Basis {
         if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
             (remembered, left_out) = remembered.narrowed();
         }
-        let chosen = settings::chosen(turn, remembered.chosen())?;
+        let mut chosen = settings::chosen(turn, remembered.chosen())?;
         let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
         };
+        if turn.config.is_none() && is_foreign && !Memory::is_usual(&chosen) {
+            return Err(unnamed(&thread, "a memory, which is not opened"));
+        }
+        if matches!(purpose, Purpose::Turn { .. })
+            && let (Some(note), false) = (Memory::add_usual(&mut chosen), turn.quiet)
+        {
+            tell(&note);
+        }
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         let is_elsewhere = memory.as_ref().is_some_and(Memory::is_elsewhere);
         if turn.config.is_none() && is_elsewhere {
             return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
-        }
-        let has_memory = chosen.get(memory::KEY).is_some_and(|memory| *memory != Value::Bool(false));
-        if turn.config.is_none() && is_foreign && has_memory {
-            return Err(unnamed(&thread, "a memory, which is not opened"));
         }
         if turn.config.is_none() && !left_out.is_empty() {
             tell(&format!(
@@ -372,7 +376,7 @@ impl<'a> Setup<'a> {
             _ => models.snapshots(Arc::new(revert::kept(cwd)?)),
         };
         let models = match &basis.memory {
-            Some(memory) => memory.give(models, memory.open(place, cwd)?),
+            Some(memory) => memory.give(models, memory.open(cwd)?),
             None => models,
         };
         let models = match &dreams {

@@ -70,6 +70,9 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
             limit.insert("max".to_owned(), max.into());
         }
     }
+    if flags.no_memory {
+        chosen.extend([memory::KEY, dream::KEY].map(|key| (key.to_owned(), false.into())));
+    }
     if let Some(names) = &flags.tools {
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         chosen.insert(tools::KEY.to_owned(), names.into());

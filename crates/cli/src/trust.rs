@@ -239,7 +239,7 @@ fn identity(file: &fs::Metadata) -> Option<String> {
 }
 
 /// The state folder; `None` if the environment names no place for one.
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // One that is not absolute is to be ignored, says the specification of these variables.
     let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
@@ -305,15 +305,20 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
 /// The folder that a file is to be in, for its owner only.
 fn private_folder(place: &Path) -> Result<&Path, Failure> {
     let folder = place.parent().unwrap_or(Path::new("."));
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|cause| unstored(place, &cause))?;
+    make_private(folder).map_err(|cause| unstored(place, &cause))?;
     for path in [folder.parent(), Some(folder)].into_iter().flatten() {
         private::check(path, OTHER_FOLDER)?;
     }
     Ok(folder)
+}
+
+/// Makes a folder for its owner only, if it is missing.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 /// Writes a file as a whole, for its owner only.

@@ -73,7 +73,7 @@ pub(crate) struct MemoryArgs {
     /// Whose memory [default: that of the configuration, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     user: Option<String>,
-    /// A TOML file whose table `memory` says where it is [default: the database].
+    /// A TOML file whose table `memory` says where it is [default: the user's own].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -93,7 +93,7 @@ struct Opened {
 }
 
 /// How a memory is opened.
-type Open = fn(&Memory, &Place, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
+type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 
 /// Does what is asked with a memory.
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
@@ -134,7 +134,7 @@ impl Opened {
         };
         let memory = memory.unwrap_or_default();
         let user = user.unwrap_or_else(|| memory.user().to_owned());
-        let memory = open(&memory, &place, &place.cwd)?;
+        let memory = open(&memory, &place.cwd)?;
         Ok(Self { memory, user, place, config, json })
     }
 

@@ -245,7 +245,7 @@ impl<W: Write> Output for Human<W> {
             "turn_not_recorded" => {
                 self.tell(BAD, &format!("the turn could not be written down: {}", text("reason")))
             }
-            "memory_stored" => self.tell(DIM, "that is remembered"),
+            "memory_stored" => self.tell(DIM, "that is remembered; see `superstep memory list`"),
             "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
             _ => {}
         }
