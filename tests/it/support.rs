@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use futures::StreamExt;
@@ -267,5 +270,21 @@ impl Stuck {
     /// Waits until the node is at work.
     pub(crate) async fn reached(&self) {
         self.0.notified().await;
+    }
+}
+
+/// A port of loopback for a server that cannot be told to choose one itself. The system never gives it to whoever asks for any port,
+/// nor to a connection, so that nobody gets it by chance before the server has it, or while the server is started again.
+pub(crate) fn reserved_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Those for anybody begin at 32768.
+    const FIRST: u32 = 10_000;
+    const MANY: u32 = 22_000;
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 101;
+        let port = u16::try_from(FIRST + next % MANY).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }

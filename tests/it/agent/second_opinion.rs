@@ -5,7 +5,7 @@
 use std::{
     env,
     io::{self, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::PathBuf,
     process::Stdio,
     sync::Arc,
@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use super::{kit::Kit, real};
+use crate::support::reserved_port;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -41,7 +42,7 @@ impl Mock {
     async fn start() -> Option<Self> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/llmock/bin/llmock");
         let program = env::var_os("SUPERSTEP_LLMOCK").map(PathBuf::from).or(root.exists().then_some(root))?;
-        let address = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], reserved_port()));
         let folder = tempfile::tempdir().unwrap();
         let server = Command::new(program.canonicalize().unwrap())
             .args([

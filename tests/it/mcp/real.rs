@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use super::{call, notices::allowed};
+use crate::support::reserved_port;
 
 /// A program that `just mcp` installed, or that is in one of the folders of `SUPERSTEP_MCP_SERVERS` or on the `PATH`.
 pub(super) fn found(program: &str) -> Option<PathBuf> {
@@ -229,11 +230,10 @@ struct Address {
 }
 
 impl Address {
-    /// At this port, or at a free one.
+    /// At this port, or at one that nobody else gets.
     async fn serve(port: Option<u16>) -> Option<Self> {
         let found = found("mcp-server-everything")?;
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let port = port.unwrap_or_else(free);
+        let port = port.unwrap_or_else(reserved_port);
         let mut command = tokio::process::Command::new(found);
         command.arg("streamableHttp").env("PORT", port.to_string()).kill_on_drop(true);
         let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
