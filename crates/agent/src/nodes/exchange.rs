@@ -13,7 +13,7 @@ use super::{
     heard::{Answered, End, Heard, Print, failure},
     make_room::Room,
     next_call::NextCall,
-    parts,
+    offered, parts,
     progress::Progress,
     reasoning_hooks,
     steered::{self, is_waiting},
@@ -55,6 +55,7 @@ impl Exchange<'_> {
     /// If it cannot be looked up whether somebody said something meanwhile.
     pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
+        offered::compared(deps, &sent, cx).await;
         cx.compared("model", || Print::of(&sent)).await;
         let mut heard: Heard = cx.recorded("model", || self.ask(sent)).await;
         let message = message_id(state, cx);
