@@ -127,6 +127,59 @@ async fn the_tools_of_servers_are_listed() {
 }
 
 #[tokio::test]
+async fn a_group_of_a_server_can_be_chosen_and_a_tool_that_cannot_be_used_is_named() {
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let tools = r#"[{"name":"odd","inputSchema":{"type":"object"}},{"name":"none"}]"#;
+    let odd = format!(
+        "[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nenv = {{ SEEN = \"odd\", TOOLS = '{tools}' }}\n"
+    );
+    configured(&place, &odd);
+    let listed = place.run(&["tools", "--config", "agent.toml"]).await.ok();
+    assert!(listed.stdout.contains("mcp.odd") && listed.stdout.contains("odd_odd"), "{}", listed.stdout);
+    let wanted =
+        "MCP server `odd`: [warning] tool `none` cannot be used: its `inputSchema` is not an object\n";
+    assert_eq!(listed.stderr, wanted);
+    std::fs::remove_file(place.work().join("odd")).unwrap();
+    let said = r#"{"what":"hi"}"#;
+    let server = serve([call("c1", "small_say", said), txt("one")]).await;
+    let base_url = server.base_url();
+    let run = |tools: &'static str| {
+        [
+            "run",
+            "go",
+            "-q",
+            "--config",
+            "agent.toml",
+            "--model",
+            "m",
+            "--base-url",
+            &base_url,
+            "--tools",
+            tools,
+        ]
+    };
+    assert_eq!(place.run(&run("mcp.small,read")).await.ok().stdout, "one\n");
+    assert!(!place.work().join("odd").exists(), "a server that is not chosen is not started");
+    let unknown = "there is no tool and no group of tools `mcp.far`; see `superstep tools`";
+    place.run(&run("mcp.far")).await.refused(2, unknown);
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_its_end_is_ended_when_another_one_cannot_be_used() {
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let env = "{ SEEN = \"odd\", STUBBORN = \"1\", START = \"mute\" }";
+    let odd =
+        format!("[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nenv = {env}\nstart_timeout_ms = 500\n");
+    place.file("agent.toml", &format!("{odd}[mcp.none]\ncommand = \"superstep-no-such-program\"\n"));
+    let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let id = std::fs::read_to_string(place.work().join("odd")).unwrap();
+    assert!(!std::path::Path::new("/proc").join(id.trim()).exists(), "it has ended");
+}
+
+#[tokio::test]
 async fn a_server_that_is_none_ends_the_run_before_it_begins() {
     let place = Place::new();
     place.file("agent.toml", "[mcp.small]\ncmd = \"sh\"\n");

@@ -4,6 +4,7 @@ mod conformance;
 mod crash;
 mod http;
 mod notices;
+mod odd;
 mod order;
 mod real;
 
@@ -177,7 +178,10 @@ async fn a_call_that_takes_too_long_is_given_up_and_the_server_is_told() {
     let config = McpConfig { call_timeout: Duration::from_millis(50), ..small.config() };
     let server = McpServer::connect("small", config).await.unwrap();
     let late = call(&server, "small_sleep", json!({})).await.unwrap_err();
-    assert_eq!(late.to_string(), "the MCP server `small` did not answer in 50 ms");
+    assert_eq!(
+        late.to_string(),
+        "the MCP server `small` did not answer in 50 ms; the outcome of this call is unknown, check before repeating it"
+    );
     small.sees("called cancelled").await;
 }
 

@@ -42,7 +42,10 @@ mod threads;
 mod tools;
 mod trust;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
+
+/// How long the program waits for its MCP servers to end before it kills them.
+const LONGEST_END: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
     exit::guard(|| {
@@ -78,6 +81,10 @@ fn main() -> ExitCode {
                 args::Command::Completions { shell } => show::completions(shell),
             }
         });
+        // Servers that were dropped on some way out are still being ended.
+        let _ =
+            runtime.block_on(async { tokio::time::timeout(LONGEST_END, superstep::mcp::all_ended()).await });
+        superstep::mcp::kill_all();
         // Someone may still be asked at the terminal, which nothing can interrupt.
         runtime.shutdown_background();
         result.unwrap_or_else(exit::Failure::report)

@@ -288,7 +288,7 @@ impl Basis {
 
     /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
     async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
-        let servers = mcp::servers(&self.chosen).map_err(Failure::usage)?;
+        let servers = mcp::wanted(&self.chosen).map_err(Failure::usage)?;
         match named {
             _ if servers.is_empty() => {}
             Some(file) => say_again(&mut self.choice.again, file),

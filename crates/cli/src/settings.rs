@@ -169,11 +169,11 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     if let Err(error) = Profiles::of(&chosen) {
         return Err(failed(format!("does not fit: `models`: {error}")));
     }
-    mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    let servers = mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     Memory::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     dream::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
-        tools::names(names).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+        tools::names(names, &servers).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }
     if !matches!(chosen.get(revert::KEY), None | Some(Value::Bool(_))) {
         return Err(failed(format!("does not fit: `{}` is `true` or `false`", revert::KEY)));

@@ -30,6 +30,7 @@ pub(crate) async fn watch(cancel: CancellationToken) {
     stopped().await;
     stop(&cancel);
     stopped().await;
+    superstep::mcp::kill_all();
     std::process::exit(Exit::Interrupted as i32);
 }
 
@@ -48,6 +49,7 @@ pub(crate) async fn watch(cancel: CancellationToken) {
     if tokio::signal::ctrl_c().await.is_ok() {
         stop(&cancel);
         let _ = tokio::signal::ctrl_c().await;
+        superstep::mcp::kill_all();
         std::process::exit(Exit::Interrupted as i32);
     }
 }

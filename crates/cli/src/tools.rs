@@ -1,6 +1,6 @@
 //! Which tools the agent has: all of them, or those that were chosen by name or by group.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use superstep::{
     Clock, SystemClock,
     agent::{PermissionRule, workspace},
     llm::Tool,
-    mcp::McpServer,
+    mcp::{McpConfig, McpServer},
 };
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     exit::{Exit, Failure},
     mcp,
     memory::{self, Memory},
+    output::printable,
     place::Place,
     settings::{self, Chosen},
     show,
@@ -38,7 +39,8 @@ const GROUPS: [(&str, &[&str], bool); 6] = [
 pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     let mut tools = all(cwd)?;
     if let Some(wanted) = chosen.get(KEY) {
-        let wanted = names(wanted).map_err(Failure::usage)?;
+        let servers = mcp::servers(chosen).map_err(Failure::usage)?;
+        let wanted = names(wanted, &servers).map_err(Failure::usage)?;
         tools.retain(|tool| {
             let name = tool.spec().name.as_str();
             wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted)
@@ -47,14 +49,20 @@ pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, 
     Ok(tools)
 }
 
-/// Reads a choice.
+/// Reads a choice, which may name the groups of these MCP servers.
 ///
 /// # Errors    What is wrong with it.
-pub(crate) fn names(chosen: &Value) -> Result<Vec<&str>, String> {
+pub(crate) fn names<'a>(
+    chosen: &'a Value,
+    servers: &BTreeMap<String, McpConfig>,
+) -> Result<Vec<&'a str>, String> {
     let names: Option<Vec<&str>> =
         chosen.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
     let names = names.ok_or("`tools` is a list of names, such as `tools = [\"read\", \"shell\"]`")?;
-    let is_known = |name: &&str| GROUPS.iter().any(|(group, tools, _)| group == name || tools.contains(name));
+    let is_server = |name: &str| name.strip_prefix(mcp::GROUP).is_some_and(|name| servers.contains_key(name));
+    let is_known = |name: &&str| {
+        is_server(name) || GROUPS.iter().any(|(group, tools, _)| group == name || tools.contains(name))
+    };
     match names.iter().find(|name| !is_known(name)) {
         None => Ok(names),
         Some(name) => Err(format!("there is no tool and no group of tools `{name}`; see `superstep tools`")),
@@ -112,12 +120,19 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         (group.to_owned(), asks, tool)
     });
     let of_server = |server: &Arc<McpServer>| {
-        let name = format!("mcp.{}", server.name());
+        let name = format!("{}{}", mcp::GROUP, server.name());
         let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
         server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
     };
     let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
     let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
+    for server in &servers {
+        // Which tools cannot be used, and what else it has to say.
+        for said in server.logged() {
+            let line = format!("MCP server `{}`: {}", server.name(), said.trim_end());
+            drop(writeln!(anstream::stderr(), "{}", printable(&line)));
+        }
+    }
     join_all(servers.iter().map(|server| server.close())).await;
     if args.json {
         return show::print(&show::lines(tools.iter().map(|(group, asks, tool)| {

@@ -4,28 +4,32 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     env,
     path::Path,
-    process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use http::{HeaderName, HeaderValue};
-#[cfg(unix)]
-use process_wrap::tokio::ProcessGroup;
-use process_wrap::tokio::{CommandWrap, KillOnDrop};
+use http::{HeaderName, HeaderValue, StatusCode};
+use reqwest::{Client, redirect::Policy};
 use rmcp::{
     RoleClient, serve_client,
     service::RunningService,
     transport::{
-        StreamableHttpClientTransport, TokioChildProcess, common::client_side_sse::SseRetryPolicy,
+        StreamableHttpClientTransport, common::client_side_sse::SseRetryPolicy,
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tokio::{io::AsyncReadExt, process::ChildStderr, task::JoinHandle, time::timeout};
+use tokio::{
+    io::AsyncReadExt,
+    process::{ChildStderr, Command},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use crate::{
-    McpConfig, Place, content,
+    LARGEST_MESSAGE, McpConfig, Place, content,
     heard::{Ears, Heard, Overheard},
+    program::Program,
+    running::{GRACE, Pipes, Running},
 };
 
 /// A server that is spoken to. Dropped, it is told to end.
@@ -58,11 +62,14 @@ const LONGEST_PROBLEM: usize = 2_000;
 /// Values that are shorter are no secrets, and would cut ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// How long a program that failed may take to close its stderr.
-const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a program that failed may take to close its stderr: as long as it may take to end.
+const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
 
-/// The largest event of a server, in bytes.
-const LARGEST_EVENT: usize = 8 << 20;
+/// How long a connection to an address is kept for the next call. Servers close theirs after five seconds or more.
+const KEPT_OPEN: Duration = Duration::from_secs(4);
+
+/// How many redirects of one address are followed.
+const MOST_REDIRECTS: usize = 10;
 
 /// How often, and after which waits, a broken stream of answers is taken up again.
 #[derive(Debug)]
@@ -81,7 +88,7 @@ impl SseRetryPolicy for Reconnects {
 /// # Errors
 /// What went wrong, without secrets.
 pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
-    let ears = Arc::new(Ears::new(heard));
+    let ears = Arc::new(Ears::new(heard.clone()));
     match &config.place {
         Place::Program { command, args, env, cwd } => {
             let (env, secrets) = looked_up(env)?;
@@ -89,11 +96,12 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 return Err(format!("there is no folder `{}` to work in", cwd.display()));
             }
             let spawned = spawn(command, args, env, cwd.as_deref());
-            let (transport, stderr) = spawned.map_err(|cause| match cause.kind() {
+            let (running, Pipes { stdin, stdout, stderr }) = spawned.map_err(|cause| match cause.kind() {
                 std::io::ErrorKind::NotFound => format!("there is no program `{command}`"),
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
             let last_words = LastWords::of(stderr, secrets.longest());
+            let transport = Program::new(running, stdin, stdout, heard);
             let transport = Overheard { transport, ears: ears.clone() };
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             match served {
@@ -113,9 +121,9 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
             }
             let mut transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(read)
-                .max_sse_event_size(LARGEST_EVENT);
+                .max_sse_event_size(LARGEST_MESSAGE);
             transport.retry_config = Arc::new(Reconnects);
-            let transport = StreamableHttpClientTransport::from_config(transport);
+            let transport = StreamableHttpClientTransport::with_client(client()?, transport);
             let transport = Overheard { transport, ears: ears.clone() };
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             served.map_err(|problem| secrets.short(problem))
@@ -191,38 +199,52 @@ impl Secrets {
     }
 }
 
-/// Starts a program in a group of processes of its own: what it starts itself is killed with it, and a Ctrl-C is not for it. If
-/// it ends by itself, the others of the group are left to it.
 fn spawn(
     command: &str,
     args: &[String],
     env: Vec<(String, String)>,
     cwd: Option<&Path>,
-) -> std::io::Result<(TokioChildProcess, Option<ChildStderr>)> {
-    let mut program = CommandWrap::with_new(command, |program| {
-        let handed_on = HANDED_ON.iter().filter_map(|name| Some((name, env::var_os(name)?)));
-        program.args(args).env_clear().envs(handed_on).envs(env);
-        if let Some(cwd) = cwd {
-            program.current_dir(cwd);
+) -> std::io::Result<(Running, Pipes)> {
+    let mut program = Command::new(command);
+    let handed_on = HANDED_ON.iter().filter_map(|name| Some((name, env::var_os(name)?)));
+    program.args(args).env_clear().envs(handed_on).envs(env);
+    if let Some(cwd) = cwd {
+        program.current_dir(cwd);
+    }
+    Running::start(program)
+}
+
+/// What speaks to an address: calls share its connections. A redirect is followed only where the message and the secrets of the
+/// configuration go to the same server.
+fn client() -> Result<Client, String> {
+    let same_server = Policy::custom(|attempt| {
+        let keeps_message =
+            [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&attempt.status());
+        let first = attempt.previous().first().map(|url| url.origin());
+        if !keeps_message
+            || first != Some(attempt.url().origin())
+            || attempt.previous().len() > MOST_REDIRECTS
+        {
+            attempt.stop()
+        } else {
+            attempt.follow()
         }
     });
-    #[cfg(unix)]
-    program.wrap(ProcessGroup::leader());
-    program.wrap(KillOnDrop);
-    TokioChildProcess::builder(program).stderr(Stdio::piped()).spawn()
+    let client = Client::builder().pool_idle_timeout(KEPT_OPEN).redirect(same_server).build();
+    client.map_err(|cause| format!("HTTP cannot be spoken: {cause}"))
 }
 
 /// What a program said last on stderr, which nobody sees otherwise.
 struct LastWords {
     kept: Arc<Mutex<VecDeque<u8>>>,
-    listening: Option<JoinHandle<()>>,
+    listening: JoinHandle<()>,
     /// How many bytes are kept, so that no secret stands across the beginning of those that are told.
     most: usize,
 }
 
 impl LastWords {
     /// Listens until the program closes its stderr, on which it may say secrets of at most this length.
-    fn of(stderr: Option<ChildStderr>, longest: usize) -> Self {
+    fn of(stderr: ChildStderr, longest: usize) -> Self {
         let most = LAST_WORDS + longest;
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let listen = |mut stderr: ChildStderr| {
@@ -237,15 +259,13 @@ impl LastWords {
                 }
             })
         };
-        let listening = stderr.map(listen);
+        let listening = listen(stderr);
         Self { kept, listening, most }
     }
 
     /// The problem, and what the program said before it. By now it ended, or was ended.
     async fn after(self, problem: String, secrets: &Secrets) -> String {
-        if let Some(listening) = self.listening {
-            let _ = timeout(WORDS_TIMEOUT, listening).await;
-        }
+        let _ = timeout(WORDS_TIMEOUT, self.listening).await;
         let words: Vec<u8> =
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let shown = secrets.hide_in(String::from_utf8_lossy(&words).into_owned());

@@ -12,11 +12,11 @@ use std::{
 use rmcp::{
     ClientHandler, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, GetExtensions, Implementation, JsonRpcMessage, LoggingLevel,
-        LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion,
-        ServerNotification,
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ErrorData,
+        GetExtensions, Implementation, JsonRpcMessage, LoggingLevel, LoggingMessageNotificationParam,
+        ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerNotification,
     },
-    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    service::{RequestContext, RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
 use serde_json::Value;
@@ -128,15 +128,20 @@ impl Ears {
         Attention { ears: self, token }
     }
 
+    /// Tells the newest call, for the protocol does not say which one it is about.
+    fn tell(&self, text: String) {
+        match lock(&self.calls).out.last() {
+            Some(call) => call.cx.output(&text),
+            None => self.heard.keep(text),
+        }
+    }
+
     fn hear(&self, said: &ServerNotification) {
         match said {
             ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
             ServerNotification::LoggingMessageNotification(said) => {
-                let Some(text) = logged(&said.params) else { return };
-                // The protocol does not say which call it is about.
-                match lock(&self.calls).out.last() {
-                    Some(call) => call.cx.output(&text),
-                    None => self.heard.keep(text),
+                if let Some(text) = logged(&said.params) {
+                    self.tell(text);
                 }
             }
             ServerNotification::ToolListChangedNotification(_) => self.heard.tools_changed(),
@@ -187,6 +192,18 @@ impl ClientHandler for Ears {
         // Later versions have another beginning than the one that is spoken here.
         ClientConfig::new(ClientCapabilities::default(), us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    /// Declines what the server asks the user, which it was told is not supported; whoever watches learns of it.
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let request = serde_json::to_value(request).unwrap_or_default();
+        let asked = request["message"].as_str().unwrap_or_default();
+        self.tell(line(format!("[warning] the server asks the user, which is declined: {asked}")));
+        Ok(ElicitResult::new(ElicitationAction::Decline))
     }
 }
 

@@ -7,10 +7,18 @@ mod config;
 mod connection;
 mod content;
 mod heard;
+mod listed;
+mod message;
 mod names;
+mod program;
+mod running;
 mod server;
 mod tool;
 mod unsent;
 
 pub use config::{Ask, McpConfig, McpConfigError, Place};
+pub use running::{all_ended, kill_all};
 pub use server::{McpError, McpServer};
+
+/// The largest message of a server, in bytes.
+pub(crate) const LARGEST_MESSAGE: usize = 8 << 20;

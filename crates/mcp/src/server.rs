@@ -3,25 +3,23 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use rmcp::model::{PaginatedRequestParams, Tool as RemoteTool};
-use superstep_llm::{RefreshFuture, Tool, ToolRegistry, ToolSource};
+use superstep_llm::{RefreshFuture, RegistryError, Tool, ToolRegistry, ToolSource};
 use tokio::time::timeout;
 
 use crate::{
     McpConfig,
     connection::{Connection, connect, without_secrets},
     heard::Heard,
+    listed::{Listed, Unusable, list},
     names::names,
     tool::McpTool,
 };
 
-/// The most tools of a server; models cannot choose among more.
-const MOST_TOOLS: usize = 1_000;
-
-/// The largest schema of a tool, in bytes.
-const LARGEST_SCHEMA: usize = 64 << 10;
+/// How long a server may take to end, at least.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// How often a list is asked for that cannot be had.
 const MOST_TRIES: usize = 3;
@@ -115,14 +113,24 @@ impl McpServer {
         let refused = |problem| McpError::Connect { server: server(), problem };
         let connection = link.connection().await.map_err(refused)?;
         let unlisted = |problem| McpError::List { server: server(), problem };
-        let listed = link.list(&connection).await.map_err(unlisted)?;
-        let (offered, left_out) = Offered::of(&link, link.taken(listed)?);
-        match left_out.first() {
-            // It was named, so that its user counts on it.
-            Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
-            _ => link.heard.warn(&left_out),
+        let listed = link.list(&connection).await.map_err(unlisted).and_then(|listed| link.taken(listed));
+        drop(connection);
+        let offered = listed.and_then(|taken| {
+            let (offered, left_out) = Offered::of(&link, taken);
+            match left_out.first() {
+                // It was named, so that its user counts on it.
+                Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
+                _ => link.heard.warn(&left_out),
+            }
+            Ok(offered)
+        });
+        match offered {
+            Ok(offered) => Ok(Self { link, offered: Mutex::new(offered) }),
+            Err(error) => {
+                link.close().await;
+                Err(error)
+            }
         }
-        Ok(Self { link, offered: Mutex::new(offered) })
     }
 
     /// What it is called.
@@ -147,12 +155,7 @@ impl McpServer {
 
     /// Tells it to end, and waits for that. A tool of it that is called later starts it again.
     pub async fn close(&self) {
-        let Some(connection) = self.link.connection.lock().await.take() else { return };
-        self.link.heard.tools_changed();
-        // A call that is still out keeps it; then it ends with that.
-        if let Some(mut connection) = Arc::into_inner(connection) {
-            let _ = connection.close_with_timeout(self.link.config.start_timeout).await;
-        }
+        self.link.close().await;
     }
 }
 
@@ -199,19 +202,21 @@ impl fmt::Debug for McpServer {
 
 impl Offered {
     /// Those of them that can be used, and why the others cannot.
-    fn of(link: &Arc<Link>, taken: Vec<RemoteTool>) -> (Self, Vec<String>) {
-        let names = names(&link.name, taken.iter().map(|tool| &*tool.name));
+    fn of(link: &Arc<Link>, taken: Vec<Result<Listed, Unusable>>) -> (Self, Vec<String>) {
         let (mut tools, mut by_name, mut left_out) = (Vec::new(), ToolRegistry::new(), Vec::new());
-        for (remote, name) in taken.iter().zip(names) {
-            let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), remote, name));
-            let size = tool.spec().parameters.to_string().len();
-            let inserted = match size > LARGEST_SCHEMA {
-                true => Err(format!("its schema has {size} bytes, of {LARGEST_SCHEMA} at most")),
-                false => by_name.insert(tool.clone()).map_err(|error| error.to_string()),
-            };
+        let names = names(&link.name, taken.iter().flatten().map(|tool| &*tool.name));
+        let mut names = names.into_iter();
+        for listed in taken {
+            let inserted = listed.and_then(|listed| {
+                let name = names.next().expect("each tool that was read has one");
+                let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), &listed, name));
+                let refused = |error: RegistryError| Unusable { name: listed.name, why: error.to_string() };
+                by_name.insert(tool.clone()).map_err(refused)?;
+                Ok(tool)
+            });
             match inserted {
-                Ok(()) => tools.push(tool),
-                Err(why) => left_out.push(format!("tool `{}` cannot be used: {why}", remote.name)),
+                Ok(tool) => tools.push(tool),
+                Err(unusable) => left_out.push(unusable.to_string()),
             }
         }
         (Self { tools, by_name: Arc::new(by_name), changes: 0, tries: 0 }, left_out)
@@ -242,59 +247,57 @@ impl Link {
         }
     }
 
+    async fn close(&self) {
+        let Some(connection) = self.connection.lock().await.take() else { return };
+        self.heard.tools_changed();
+        // A call that is still out keeps it; then it ends with that.
+        if let Some(mut connection) = Arc::into_inner(connection) {
+            let _ = connection.close_with_timeout(self.config.start_timeout.max(LONGEST_END)).await;
+        }
+    }
+
     /// The connection, if there is one.
     async fn open(&self) -> Option<Arc<Connection>> {
         self.connection.lock().await.clone().filter(|it| is_whole(it))
     }
 
-    async fn list(&self, connection: &Connection) -> Result<Vec<RemoteTool>, String> {
+    async fn list(&self, connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
         let late = |_| Err(format!("it said nothing for {} ms", self.config.start_timeout.as_millis()));
         let listed = timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late);
         listed.map_err(|problem| without_secrets(&self.config, problem))
     }
 
     /// Those of the server's tools that the configuration wants, in its order.
-    fn taken(&self, listed: Vec<RemoteTool>) -> Result<Vec<RemoteTool>, McpError> {
-        let missing = |name: &&String| !listed.iter().any(|tool| tool.name == name.as_str());
+    fn taken(
+        &self,
+        listed: Vec<Result<Listed, Unusable>>,
+    ) -> Result<Vec<Result<Listed, Unusable>>, McpError> {
+        let missing = |name: &&String| !listed.iter().any(|tool| name_of(tool) == name.as_str());
         match self.config.tools.iter().flatten().find(missing) {
             None => Ok(self.still_there(listed)),
             Some(tool) => Err(McpError::NoSuchTool {
                 server: self.name.clone(),
                 tool: tool.clone(),
-                has: listed.iter().map(|tool| tool.name.to_string()).collect(),
+                has: listed.iter().map(|tool| name_of(tool).to_owned()).collect(),
             }),
         }
     }
 
     /// The same, of which some may be missing.
-    fn still_there(&self, listed: Vec<RemoteTool>) -> Vec<RemoteTool> {
+    fn still_there(&self, listed: Vec<Result<Listed, Unusable>>) -> Vec<Result<Listed, Unusable>> {
         let Some(wanted) = &self.config.tools else { return listed };
-        let find = |name: &String| listed.iter().find(|tool| tool.name == name.as_str()).cloned();
+        let find = |name: &String| listed.iter().find(|tool| name_of(tool) == name.as_str()).cloned();
         wanted.iter().filter_map(find).collect()
+    }
+}
+
+fn name_of(tool: &Result<Listed, Unusable>) -> &str {
+    match tool {
+        Ok(tool) => &tool.name,
+        Err(unusable) => &unusable.name,
     }
 }
 
 fn is_whole(connection: &Connection) -> bool {
     !connection.is_closed() && !connection.is_transport_closed()
-}
-
-/// All tools, page by page.
-async fn list(connection: &Connection) -> Result<Vec<RemoteTool>, String> {
-    let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
-    loop {
-        let page = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = connection.list_tools(Some(page)).await;
-        let page = page.map_err(|error| error.to_string())?;
-        tools.extend(page.tools);
-        if tools.len() > MOST_TOOLS {
-            return Err(format!("it has more than {MOST_TOOLS}"));
-        }
-        cursor = page.next_cursor;
-        pages += 1;
-        match cursor {
-            None => return Ok(tools),
-            Some(_) if pages > MOST_TOOLS => return Err(format!("they are on more than {MOST_TOOLS} pages")),
-            Some(_) => {}
-        }
-    }
 }

@@ -6,7 +6,7 @@ use rmcp::{
     ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId,
-        ServerResult, Tool as RemoteTool, ToolAnnotations,
+        ServerResult,
     },
     service::PeerRequestOptions,
 };
@@ -19,6 +19,8 @@ use crate::{
     connection::Connection,
     content,
     heard::Sent,
+    listed::{Hints, Listed, raw},
+    message::UNREADABLE,
     server::Link,
     unsent::{Fate, Unsent},
 };
@@ -31,22 +33,17 @@ pub(crate) struct McpTool {
     spec: ToolSpec,
     /// The server's own name for it.
     name: String,
-    hints: ToolAnnotations,
+    hints: Hints,
 }
 
 impl McpTool {
-    pub(crate) fn new(link: Arc<Link>, tool: &RemoteTool, name: String) -> Self {
-        let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    pub(crate) fn new(link: Arc<Link>, tool: &Listed, name: String) -> Self {
         let spec = ToolSpec {
             name,
-            description: description.chars().take(LONGEST_DESCRIPTION).collect(),
-            parameters: Value::Object((*tool.input_schema).clone()),
+            description: tool.description.chars().take(LONGEST_DESCRIPTION).collect(),
+            parameters: tool.schema.clone(),
         };
-        Self { link, spec, name: tool.name.to_string(), hints: tool.annotations.clone().unwrap_or_default() }
-    }
-
-    fn only_reads(&self) -> bool {
-        self.hints.read_only_hint == Some(true)
+        Self { link, spec, name: tool.name.clone(), hints: tool.hints }
     }
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<String, ToolError> {
@@ -72,14 +69,17 @@ impl McpTool {
                 if matches!(self.link.config.place, Place::Http { .. }) {
                     self.link.forget(&connection).await;
                 }
-                return failed(format!("the MCP server `{server}` did not answer in {} ms", limit.as_millis()));
+                let (ms, outcome) = (limit.as_millis(), self.outcome());
+                return failed(format!("the MCP server `{server}` did not answer in {ms} ms{outcome}"));
             }
         };
         match result {
-            Ok(ServerResult::CallToolResult(result)) => content::text(result),
-            Ok(_) => {
-                failed(format!("the MCP server `{server}` wants something that this program does not do"))
-            }
+            Ok(result) => content::text(raw(result)),
+            Err(ServiceError::McpError(error)) if error.code == UNREADABLE => failed(format!(
+                "the answer of the MCP server `{server}` cannot be read ({}){}",
+                error.message,
+                self.outcome()
+            )),
             Err(ServiceError::McpError(error)) => failed(error.message.into_owned()),
             Err(ServiceError::TransportClosed) => Err(self.lost(&connection, "").await),
             Err(ServiceError::TransportSend(error)) => match error.error.downcast_ref::<Unsent>() {
@@ -97,6 +97,18 @@ impl McpTool {
             },
             Err(error) => failed(error.to_string()),
         }
+    }
+
+    /// What the model reads of a call that may have been executed.
+    fn outcome(&self) -> &'static str {
+        match self.is_repeatable() {
+            true => "",
+            false => "; the outcome of this call is unknown, check before repeating it",
+        }
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.hints.only_reads || self.hints.idempotent
     }
 
     /// Leaves a connection that broke while a call was out.
@@ -157,7 +169,7 @@ impl Tool for McpTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        let idempotent = self.only_reads() || self.hints.idempotent_hint == Some(true);
+        let idempotent = self.is_repeatable();
         // It may have to be started first.
         let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
         Behaviour { idempotent, timeout, ..Behaviour::default() }
@@ -165,18 +177,18 @@ impl Tool for McpTool {
 
     /// A server gets the calls of one answer in their order, and those that do more than read one at a time.
     fn sequence(&self) -> Option<Sequence<'_>> {
-        Some(Sequence { name: &self.link.sequence, overlaps: self.only_reads() })
+        Some(Sequence { name: &self.link.sequence, overlaps: self.hints.only_reads })
     }
 
     fn changes_files(&self) -> Option<bool> {
         // What it only reads it does not change; what else it does, and where, nobody knows.
-        self.only_reads().then_some(false)
+        self.hints.only_reads.then_some(false)
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
         let asks = match self.link.config.ask {
             Ask::Always => true,
-            Ask::Writes => !self.only_reads(),
+            Ask::Writes => !self.hints.only_reads,
             Ask::Never => false,
         };
         asks.then(|| format!("Call {} of the MCP server `{}` with {args}?", self.name, self.link.name))

@@ -8,6 +8,10 @@ use std::{
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
+/// What to do about a server that wants to know who asks.
+const TOKEN: &str =
+    "put one into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
+
 /// The longest cause, in bytes.
 const LONGEST: usize = 300;
 
@@ -51,7 +55,18 @@ impl Unsent {
     fn status(status: u16) -> Self {
         // A proxy gives up with these, too, and the server behind it may go on.
         let is_refused = (400..500).contains(&status) && status != 408;
-        Self::new(if is_refused { Fate::Refused } else { Fate::InDoubt }, format!("HTTP {status}"))
+        let cause = match status {
+            401 => format!("HTTP 401: it wants a token; {TOKEN}"),
+            403 => format!("HTTP 403: it does not permit that; {TOKEN}"),
+            _ => format!("HTTP {status}"),
+        };
+        Self::new(if is_refused { Fate::Refused } else { Fate::InDoubt }, cause)
+    }
+
+    /// The server says how to get a token, which needs a browser or a registered client.
+    fn with_oauth(mut self) -> Self {
+        self.cause.push_str("; OAuth, which it offers, is not supported");
+        self
     }
 }
 
@@ -74,8 +89,8 @@ impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for Unsent {
         use StreamableHttpError as Http;
         match error {
             Http::HttpStatus(error) => Self::status(error.status),
-            Http::AuthRequired(_) => Self::status(401),
-            Http::InsufficientScope(_) => Self::status(403),
+            Http::AuthRequired(_) => Self::status(401).with_oauth(),
+            Http::InsufficientScope(_) => Self::status(403).with_oauth(),
             Http::UnexpectedServerResponse(text) => match status_of(&text) {
                 Some(status) => Self::status(status),
                 None => Self::new(Fate::InDoubt, "its answer is none of the protocol"),

@@ -30,6 +30,7 @@ pub(super) async fn serve() -> (String, Asked) {
     let seen = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            seen.lock().unwrap().push(("connected".to_owned(), None));
             tokio::spawn(answer(stream, seen.clone()));
         }
     });
@@ -139,10 +140,23 @@ async fn an_address_is_asked_with_its_headers_and_each_of_its_tools_is_asked_abo
     let question = tool(&server, "far_look").approval(&json!({})).unwrap();
     assert_eq!(question, "Call look of the MCP server `far` with {}?");
     let secret = format!("secret of {}", std::env::var("HOME").unwrap());
-    let asked = asked.lock().unwrap().clone();
+    let mut asked = asked.lock().unwrap().clone();
+    asked.retain(|(method, _)| method != "connected");
     let methods: Vec<&str> = asked.iter().map(|(method, _)| &**method).collect();
     assert_eq!(methods, ["initialize", "notifications/initialized", "tools/list", "tools/call"]);
     assert!(asked.iter().all(|(_, key)| key.as_ref() == Some(&secret)), "{asked:?}");
+}
+
+#[tokio::test]
+async fn calls_share_connections() {
+    let (url, asked) = serve().await;
+    let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
+    for _ in 0..12 {
+        call(&server, "far_look", json!({})).await.unwrap();
+    }
+    let connections = methods(&asked).iter().filter(|method| *method == "connected").count();
+    // One for the calls, and one for what the server says of its own accord.
+    assert!(connections <= 2, "{connections}");
 }
 
 #[tokio::test]
@@ -182,7 +196,17 @@ async fn a_call_that_is_refused_says_so_without_what_the_server_writes_and_keeps
     {
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 15\r\n\r\nthe key is sk-1");
         let refused = call(&server, "far_look", answered(&answer)).await.unwrap_err().to_string();
-        assert_eq!(refused, format!("the MCP server `far` refused this call: HTTP {}", &status[..3]));
+        let token =
+            "put one into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
+        let why = match (&status[..3], status.len() > 8) {
+            ("401", false) => format!("401: it wants a token; {token}"),
+            ("401", true) => {
+                format!("401: it wants a token; {token}; OAuth, which it offers, is not supported")
+            }
+            ("403", _) => format!("403: it does not permit that; {token}"),
+            (status, _) => status.to_owned(),
+        };
+        assert_eq!(refused, format!("the MCP server `far` refused this call: HTTP {why}"));
     }
     assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
     assert_eq!(methods(&asked).iter().filter(|method| *method == "initialize").count(), 1);
@@ -235,7 +259,10 @@ async fn a_call_that_is_cancelled_or_takes_too_long_is_cancelled_at_the_address(
     let config = McpConfig { call_timeout: Duration::from_millis(300), ..McpConfig::http(url) };
     let server = McpServer::connect("far", config).await.unwrap();
     let late = call(&server, "far_look", answered("")).await.unwrap_err();
-    assert_eq!(late.to_string(), "the MCP server `far` did not answer in 300 ms");
+    assert_eq!(
+        late.to_string(),
+        "the MCP server `far` did not answer in 300 ms; the outcome of this call is unknown, check before repeating it"
+    );
     sees(&asked, "notifications/cancelled").await;
     // It may be another server by now.
     assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");

@@ -18,7 +18,7 @@ use superstep_testing::{
 use super::{Small, call, tool as tool_of};
 
 /// What comes of a call, and what it told meanwhile.
-async fn told(server: &McpServer, name: &str) -> (String, Vec<String>) {
+pub(super) async fn told(server: &McpServer, name: &str) -> (String, Vec<String>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = told.clone();
     let cx = ToolCx::new("c1").with_output(move |chunk| tells.lock().unwrap().push(chunk.to_owned()));

@@ -1,0 +1,138 @@
+//! What a server says of its tools, each of which is read by itself.
+
+use rmcp::{
+    model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult},
+    service::ServiceError,
+};
+use serde_json::Value;
+
+use crate::{connection::Connection, content};
+
+/// The most tools of a server; models cannot choose among more.
+const MOST_TOOLS: usize = 1_000;
+
+/// The largest schema of a tool, in bytes.
+const LARGEST_SCHEMA: usize = 64 << 10;
+
+/// How much of a name is shown that is none, in bytes.
+const LONGEST_NAME: usize = 200;
+
+/// A tool as its server describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) schema: Value,
+    pub(crate) hints: Hints,
+}
+
+/// What the server says that a tool does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hints {
+    /// It changes nothing.
+    pub(crate) only_reads: bool,
+    /// Calling it again with the same arguments changes nothing more.
+    pub(crate) idempotent: bool,
+}
+
+/// A tool of the list that cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Unusable {
+    pub(crate) name: String,
+    pub(crate) why: String,
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tool `{}` cannot be used: {}", self.name, self.why)
+    }
+}
+
+/// All tools, page by page.
+pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
+    let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let request = ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(cursor));
+        let page = connection.send_request(ClientRequest::ListToolsRequest(request)).await;
+        let mut page = raw(page.map_err(|error| match error {
+            ServiceError::McpError(error) => error.message.into_owned(),
+            other => other.to_string(),
+        })?);
+        let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {
+            return Err("`tools` of its answer is not a list".to_owned());
+        };
+        tools.extend(listed.into_iter().map(tool));
+        if tools.len() > MOST_TOOLS {
+            return Err(format!("it has more than {MOST_TOOLS}"));
+        }
+        cursor = page["nextCursor"].as_str().map(str::to_owned);
+        pages += 1;
+        match cursor {
+            None => return Ok(tools),
+            Some(_) if pages > MOST_TOOLS => return Err(format!("they are on more than {MOST_TOOLS} pages")),
+            Some(_) => {}
+        }
+    }
+}
+
+/// A result as the server wrote it.
+pub(crate) fn raw(result: ServerResult) -> Value {
+    match result {
+        ServerResult::CustomResult(result) => result.0,
+        other => serde_json::to_value(other).expect("it was JSON"),
+    }
+}
+
+fn tool(mut tool: Value) -> Result<Listed, Unusable> {
+    let unusable = |name: &Value, why: String| {
+        let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+        Err(Unusable { name: content::cut(name, LONGEST_NAME), why })
+    };
+    let name = tool.get_mut("name").map(Value::take).unwrap_or_default();
+    let Value::String(name) = name else {
+        return unusable(&name, "its `name` is not a text".to_owned());
+    };
+    let schema = tool.get_mut("inputSchema").map(Value::take).unwrap_or_default();
+    let size = schema.to_string().len();
+    if !schema.is_object() {
+        return unusable(&name.into(), "its `inputSchema` is not an object".to_owned());
+    }
+    if size > LARGEST_SCHEMA {
+        return unusable(&name.into(), format!("its schema has {size} bytes, of {LARGEST_SCHEMA} at most"));
+    }
+    let text = |field: &str| tool[field].as_str().filter(|text| !text.is_empty());
+    let description = text("description").or(text("title")).unwrap_or_default().to_owned();
+    let hint = |hint: &str| tool["annotations"][hint] == Value::Bool(true);
+    let hints = Hints { only_reads: hint("readOnlyHint"), idempotent: hint("idempotentHint") };
+    Ok(Listed { name, description, schema, hints })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(one: Value) -> String {
+        match tool(one) {
+            Ok(tool) => format!("{} {:?} {}", tool.name, tool.description, tool.hints.only_reads),
+            Err(unusable) => unusable.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_tool_is_read_by_itself_and_what_is_not_needed_may_be_wrong() {
+        let odd = json!({
+            "name": "a", "title": "A", "description": 7, "inputSchema": {}, "outputSchema": null, "icons": 1,
+            "annotations": {"readOnlyHint": "yes"},
+        });
+        assert_eq!(read(odd), r#"a "A" false"#);
+        for schema in [json!(null), json!(true), json!("object"), json!([])] {
+            let wanted = "tool `a` cannot be used: its `inputSchema` is not an object";
+            assert_eq!(read(json!({"name": "a", "inputSchema": schema})), wanted);
+        }
+        assert_eq!(read(json!({"name": "a"})), "tool `a` cannot be used: its `inputSchema` is not an object");
+        assert_eq!(read(json!({"inputSchema": {}})), "tool `null` cannot be used: its `name` is not a text");
+        assert_eq!(read(json!(7)), "tool `null` cannot be used: its `name` is not a text");
+    }
+}

@@ -1,0 +1,247 @@
+//! Reading the messages of a server, however it wrote them: an answer is one also where it is broken, so that nobody waits for it.
+
+use std::borrow::Cow;
+
+use rmcp::{
+    RoleClient,
+    model::{CustomResult, ErrorCode, ErrorData, JsonRpcMessage, NumberOrString, RequestId, ServerResult},
+    service::RxJsonRpcMessage,
+};
+use serde_json::{Map, Value, json};
+
+/// The code of an error that stands for an answer which cannot be read. Servers use others.
+pub(crate) const UNREADABLE: ErrorCode = ErrorCode(-32_999);
+
+/// What is added to a result that had bytes that are not UTF-8.
+const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
+
+/// What a line of a server is.
+pub(crate) enum Said {
+    Message(Box<RxJsonRpcMessage<RoleClient>>),
+    /// Not a message, and why not.
+    Noise(String),
+}
+
+/// Reads a line of a server that has not answered the requests that are `out`.
+pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
+    let text = String::from_utf8_lossy(line);
+    let is_lossy = matches!(text, Cow::Owned(_));
+    let mut message = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
+        Ok(Value::Object(message)) => message,
+        Ok(_) => return Said::Noise("it is not a JSON object".to_owned()),
+        Err(error) if text.trim_start().starts_with('{') => {
+            let mut scan = IdScan::default();
+            scan.feed(line);
+            return unreadable(scan.found(), &error.to_string(), out);
+        }
+        Err(error) => return Said::Noise(error.to_string()),
+    };
+    if message.contains_key("method") {
+        return match serde_json::from_value(Value::Object(message)) {
+            Ok(message) => Said::Message(Box::new(message)),
+            Err(error) => Said::Noise(error.to_string()),
+        };
+    }
+    let id = message.get("id").and_then(id);
+    let (result, error) = (message.remove("result"), message.remove("error").filter(|it| !it.is_null()));
+    let Some(id) = id.or_else(|| only(out)) else {
+        return Said::Noise("it has neither a method nor an id".to_owned());
+    };
+    let answer = match (result, error) {
+        (_, Some(error)) => JsonRpcMessage::error(error_of(error), Some(id)),
+        (Some(mut result), None) => {
+            if is_lossy && let Some(content) = result.get_mut("content").and_then(Value::as_array_mut) {
+                content.push(json!({"type": "text", "text": NOT_UTF8}));
+            }
+            JsonRpcMessage::response(result_of(result), id)
+        }
+        (None, None) => return unreadable(Some(id), "it has neither a result nor an error", out),
+    };
+    Said::Message(Box::new(answer))
+}
+
+/// An answer of which nothing is known but its id, or that it must be the answer to the only request that is out.
+pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) -> Said {
+    match id.or_else(|| only(out)) {
+        Some(id) => {
+            let error = ErrorData::new(UNREADABLE, why.to_owned(), None);
+            Said::Message(Box::new(JsonRpcMessage::error(error, Some(id))))
+        }
+        None => Said::Noise(why.to_owned()),
+    }
+}
+
+/// Which request a message answers.
+pub(crate) fn answered(message: &RxJsonRpcMessage<RoleClient>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(answer) => Some(&answer.id),
+        JsonRpcMessage::Error(answer) => answer.id.as_ref(),
+        _ => None,
+    }
+}
+
+fn only(out: &[RequestId]) -> Option<RequestId> {
+    match out {
+        [only] => Some(only.clone()),
+        _ => None,
+    }
+}
+
+/// The id that a server returns, which some write as a text or as a float.
+fn id(id: &Value) -> Option<RequestId> {
+    let number = match id {
+        Value::Number(number) => {
+            number.as_i64().or_else(|| number.to_string().strip_suffix(".0")?.parse().ok())
+        }
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    number.map(NumberOrString::Number)
+}
+
+/// The result as it is: which kinds of results there are is of no interest to the calls of tools.
+fn result_of(result: Value) -> ServerResult {
+    if result.get("protocolVersion").is_some()
+        && let Ok(initialized) = serde_json::from_value(result.clone())
+    {
+        return initialized;
+    }
+    ServerResult::CustomResult(CustomResult(result))
+}
+
+fn error_of(error: Value) -> ErrorData {
+    serde_json::from_value(error.clone()).unwrap_or_else(|_| {
+        let message = match (&error, error.get("message")) {
+            (Value::String(text), _) | (_, Some(Value::String(text))) => text.clone(),
+            _ => Value::Object(Map::from_iter([("error".to_owned(), error)])).to_string(),
+        };
+        ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None)
+    })
+}
+
+/// Looks for the id of a message in its bytes, of which the rest may be broken.
+#[derive(Default)]
+pub(crate) struct IdScan {
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+    /// The text or number at the outermost level.
+    text: Vec<u8>,
+    /// Whether the text before the last colon was `id`.
+    is_id: bool,
+    found: Option<RequestId>,
+}
+
+impl IdScan {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.next(*byte));
+    }
+
+    pub(crate) fn found(self) -> Option<RequestId> {
+        self.found
+    }
+
+    fn next(&mut self, byte: u8) {
+        match byte {
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' if self.in_string => self.is_escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            _ if self.in_string => self.keep(byte),
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.value();
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b',' => self.value(),
+            b':' if self.depth == 1 => {
+                self.is_id = self.text == b"id";
+                self.text.clear();
+            }
+            byte if byte.is_ascii_whitespace() => {}
+            _ => self.keep(byte),
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        // Ids are short.
+        if self.depth == 1 && self.text.len() < 32 {
+            self.text.push(byte);
+        }
+    }
+
+    /// A value at the outermost level ends.
+    fn value(&mut self) {
+        if self.depth == 1 {
+            if self.is_id && self.found.is_none() {
+                let text = String::from_utf8_lossy(&self.text).into_owned();
+                self.found = id(&Value::String(text));
+            }
+            self.is_id = false;
+            self.text.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn out(ids: &[i64]) -> Vec<RequestId> {
+        ids.iter().copied().map(NumberOrString::Number).collect()
+    }
+
+    /// The id that is answered and what the answer is, or why it is noise.
+    fn said(line: &[u8], ids: &[i64]) -> (Option<i64>, String) {
+        let message = match read(line, &out(ids)) {
+            Said::Noise(why) => return (None, why),
+            Said::Message(message) => *message,
+        };
+        let Some(NumberOrString::Number(id)) = answered(&message).cloned() else { panic!("{message:?}") };
+        let answer = match message {
+            JsonRpcMessage::Response(answer) => serde_json::to_string(&answer.result).unwrap(),
+            JsonRpcMessage::Error(answer) => answer.error.message.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        (Some(id), answer)
+    }
+
+    #[test]
+    fn an_answer_is_one_however_it_is_written() {
+        let plain: [(&str, &str); 7] = [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"content":null}}"#, r#"{"content":null}"#),
+            (r#"{"id":"7","result":"text"}"#, r#""text""#),
+            (
+                r#"{"id":7.0,"result":{"tools":[{}],"content":1},"error":null}"#,
+                r#"{"content":1,"tools":[{}]}"#,
+            ),
+            (r#"{"result":{}}"#, "{}"),
+            (r#"{"id":null,"error":{"code":-1,"message":"parse error"}}"#, "parse error"),
+            (r#"{"id":7,"error":"broken"}"#, "broken"),
+            (r#"{"id":7}"#, "it has neither a result nor an error"),
+        ];
+        for (line, wanted) in plain {
+            assert_eq!(said(line.as_bytes(), &[7]), (Some(7), wanted.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_found_by_its_id() {
+        let deep = format!(r#"{{"a":{{"id":1}},"id":7,"result":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
+        let (id, why) = said(deep.as_bytes(), &[3, 7]);
+        assert!(id == Some(7) && why.starts_with("recursion limit exceeded"), "{why}");
+        let (id, why) = said(br#"{"id":7,"result":{"x":"#, &[3, 7]);
+        assert!(id == Some(7) && why.starts_with("EOF while parsing"), "{why}");
+        let (id, _) = said(br#"{"result":"\"id\": 3","#, &[7]);
+        assert_eq!(id, Some(7), "it is the only one that is out");
+        assert_eq!(said(br#"{"result":"\"id\": 3","#, &[3, 7]).0, None);
+        assert_eq!(said(b"listening on 3", &[7]), (None, "expected value at line 1 column 1".to_owned()));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_noted_in_the_result() {
+        let (id, result) =
+            said(b"{\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff!\"}]}}", &[]);
+        assert_eq!(id, Some(7));
+        assert!(result.contains("\u{fffd}!") && result.contains("not UTF-8"), "{result}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Speaking to a program: one message a line, over its stdin and stdout.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rmcp::{
+    RoleClient,
+    model::{ClientNotification, JsonRpcMessage, RequestId},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader},
+    process::{ChildStdin, ChildStdout},
+};
+
+use crate::{
+    LARGEST_MESSAGE,
+    heard::Heard,
+    message::{self, IdScan, Said},
+    running::Running,
+};
+
+/// The longest part of a line that is no message, as it is shown.
+const LONGEST_NOISE: usize = 200;
+
+/// A program that is spoken to. Dropped, it is ended.
+pub(crate) struct Program {
+    /// Closed before the program is ended.
+    stdin: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
+    lines: Lines<ChildStdout>,
+    /// The requests that are not answered.
+    out: Arc<Mutex<Vec<RequestId>>>,
+    heard: Arc<Heard>,
+    running: Running,
+}
+
+impl Program {
+    pub(crate) fn new(running: Running, stdin: ChildStdin, stdout: ChildStdout, heard: Arc<Heard>) -> Self {
+        let stdin = Arc::new(tokio::sync::Mutex::new(Some(stdin)));
+        Self { stdin, lines: Lines::of(stdout), out: Arc::default(), heard, running }
+    }
+
+    fn out(&self) -> MutexGuard<'_, Vec<RequestId>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport<RoleClient> for Program {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        match &message {
+            JsonRpcMessage::Request(asked) => self.out().push(asked.id.clone()),
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification {
+                    self.out().retain(|id| Some(id) != cancelled.params.request_id.as_ref());
+                }
+            }
+            _ => {}
+        }
+        let stdin = self.stdin.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let mut stdin = stdin.lock().await;
+            let stdin = stdin.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            stdin.write_all(&line).await?;
+            stdin.flush().await
+        }
+    }
+
+    /// May be dropped while it waits; nothing is lost then.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let line = self.lines.next().await?;
+            let said = match &line {
+                Line::Whole(line) if line.trim_ascii().is_empty() => continue,
+                Line::Whole(line) => message::read(line, &self.out()),
+                Line::TooLong(id) => {
+                    let why = format!("it has more than {LARGEST_MESSAGE} bytes");
+                    message::unreadable(id.clone(), &why, &self.out())
+                }
+            };
+            match said {
+                Said::Message(message) => {
+                    if let JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) = &*message {
+                        let answered = message::answered(&message);
+                        self.out().retain(|id| Some(id) != answered);
+                    }
+                    return Some(*message);
+                }
+                Said::Noise(why) => {
+                    let shown = match &line {
+                        Line::Whole(line) => String::from_utf8_lossy(&line[..line.len().min(LONGEST_NOISE)]),
+                        Line::TooLong(_) => "".into(),
+                    };
+                    self.heard
+                        .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // What is still being written belongs to a program that does not read.
+        if let Ok(mut stdin) = self.stdin.try_lock() {
+            drop(stdin.take());
+        }
+        self.running.end().await;
+        Ok(())
+    }
+}
+
+/// The lines of a stream, of which none is kept that is too long.
+struct Lines<R> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// What is searched for the id of a line that is too long.
+    too_long: Option<IdScan>,
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    /// With the id that it has, if that was found.
+    TooLong(Option<RequestId>),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn of(read: R) -> Self {
+        Self { read: BufReader::new(read), line: Vec::new(), too_long: None }
+    }
+
+    async fn next(&mut self) -> Option<Line> {
+        loop {
+            let read = self.read.fill_buf().await.ok()?;
+            if read.is_empty() {
+                let last = std::mem::take(&mut self.line);
+                return (!last.is_empty()).then_some(Line::Whole(last));
+            }
+            let end = read.iter().position(|byte| *byte == b'\n');
+            let part = &read[..end.unwrap_or(read.len())];
+            match &mut self.too_long {
+                Some(scan) => scan.feed(part),
+                None if self.line.len() + part.len() > LARGEST_MESSAGE => {
+                    let mut scan = IdScan::default();
+                    scan.feed(&std::mem::take(&mut self.line));
+                    scan.feed(part);
+                    self.too_long = Some(scan);
+                }
+                None => self.line.extend_from_slice(part),
+            }
+            let taken = part.len() + usize::from(end.is_some());
+            self.read.consume(taken);
+            if end.is_some() {
+                return Some(match self.too_long.take() {
+                    Some(scan) => Line::TooLong(scan.found()),
+                    None => Line::Whole(std::mem::take(&mut self.line)),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::NumberOrString;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_not_kept_and_its_id_is_found_behind_it() {
+        let flood = format!("{{\"result\":\"{}\",\"id\":7}}\n{{}}\n", "x".repeat(LARGEST_MESSAGE));
+        let mut lines = Lines::of(flood.as_bytes());
+        let Some(Line::TooLong(Some(id))) = lines.next().await else { panic!("it is too long") };
+        assert_eq!((id, lines.line.capacity()), (NumberOrString::Number(7), 0));
+        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"{}"));
+        assert!(lines.next().await.is_none());
+    }
+}

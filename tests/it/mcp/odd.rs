@@ -1,0 +1,236 @@
+//! Servers that do not keep to the protocol, and those that do not want to end.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use serde_json::json;
+use superstep::{
+    At, MemoryCheckpointer, Replay, RunConfig,
+    agent::{Agent, ReactConfig},
+    mcp::{McpConfig, McpServer, Place},
+};
+use superstep_testing::{
+    script::{Script, call as call_of, txt},
+    scripted::ScriptedModel,
+};
+use tempfile::TempDir;
+
+use super::{
+    call,
+    notices::{allowed, told},
+    tool,
+};
+
+const TOOLS: &str = r#"[{"name":"odd","inputSchema":{"type":"object"}}]"#;
+
+/// A server that is told how to behave, and its folder.
+struct Odd(TempDir);
+
+impl Odd {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn config(&self, env: &[(&str, &str)]) -> McpConfig {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/odd.sh");
+        let mut config = McpConfig::program("sh", [script]);
+        let Place::Program { env: given, .. } = &mut config.place else { unreachable!("it is a program") };
+        let seen = self.seen();
+        let all = [("SEEN", seen.to_str().unwrap()), ("TOOLS", TOOLS)];
+        given.extend(all.iter().chain(env).map(|(name, value)| (name.to_string(), value.replace('$', "$$"))));
+        config
+    }
+
+    fn seen(&self) -> std::path::PathBuf {
+        self.0.path().join("seen")
+    }
+
+    /// Waits until the server has begun, and returns the id of its process.
+    async fn begun(&self) -> String {
+        loop {
+            match fs::read_to_string(self.seen()) {
+                Ok(id) if id.ends_with('\n') => return id.trim().to_owned(),
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    }
+}
+
+/// Whether a process is there that has not ended.
+fn is_there(id: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
+}
+
+/// What comes of a call that is answered like this.
+async fn answered(answer: &str) -> Result<String, String> {
+    let odd = Odd::new();
+    let server = McpServer::connect("odd", odd.config(&[("ANSWER", answer)])).await.unwrap();
+    call(&server, "odd_odd", json!({})).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn one_tool_that_cannot_be_used_does_not_cost_the_others() {
+    let odd = Odd::new();
+    let tools = r#"[{"name":"a","inputSchema":{"type":"object"}},{"name":"b","inputSchema":null},7,
+        {"name":"c","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"maybe"},"icons":3}]"#;
+    let tools = tools.replace('\n', " ");
+    let config = odd.config(&[("TOOLS", &tools)]);
+    let server = McpServer::connect("odd", config.clone()).await.unwrap();
+    let names: Vec<String> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
+    assert_eq!(names, ["odd_a", "odd_c"]);
+    assert!(tool(&server, "odd_c").approval(&json!({})).is_some(), "it does not say that it only reads");
+    let wanted = [
+        "[warning] tool `b` cannot be used: its `inputSchema` is not an object\n",
+        "[warning] tool `null` cannot be used: its `name` is not a text\n",
+    ];
+    assert_eq!(server.logged(), wanted);
+    // Whoever names it counts on it; whoever names others does not hear of it.
+    let naming = |name: &str| McpConfig { tools: Some(vec![name.to_owned()]), ..config.clone() };
+    let error = McpServer::connect("odd", naming("b")).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "MCP server `odd` does not list its tools: tool `b` cannot be used: its `inputSchema` is not an object"
+    );
+    let server = McpServer::connect("odd", naming("c")).await.unwrap();
+    assert_eq!((server.tools().len(), server.logged().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_a_result_at_once_that_says_so() {
+    let unreadable = |why: &str| {
+        Err(format!(
+            "the answer of the MCP server `odd` cannot be read ({why}); the outcome of this call is unknown, check before \
+             repeating it"
+        ))
+    };
+    let results = [
+        ("{}", Ok("[the server returned no content]")),
+        (r#"{"content":null}"#, Ok("[the server returned no content]")),
+        (
+            r#"{"content":[{"type":"hologram","data":"x"}]}"#,
+            Ok("[content of kind `hologram` that cannot be read, 30 bytes of JSON, not shown]"),
+        ),
+        (r#"{"content":"x"}"#, Err("the server returned what is not a result of a tool: {\"content\":null}")),
+        ("null", Err("the server returned what is not a result of a tool: null")),
+        (r#"{"tools":[],"messages":[],"action":"accept"}"#, Ok("[the server returned no content]")),
+    ];
+    for (result, wanted) in results {
+        let said = answered(&format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{result}}}"#)).await;
+        assert_eq!(said.as_ref().map(String::as_str).map_err(String::as_str), wanted, "{result}");
+    }
+    let text =
+        answered(r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\377!"}]}}"#).await;
+    let wanted = "\u{fffd}!\n[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
+    assert_eq!(text.unwrap(), wanted);
+    assert_eq!(answered(r#"{"id":ID}"#).await, unreadable("it has neither a result nor an error"));
+    let cut = answered(r#"{"jsonrpc":"2.0","id":ID,"result":{"content":["#).await;
+    assert_eq!(cut, unreadable("EOF while parsing a list at line 1 column 45"));
+    let deep = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{}{}}}"#, "[".repeat(300), "]".repeat(300));
+    let said = answered(&deep).await.unwrap_err();
+    assert!(said.contains("cannot be read (recursion limit exceeded at line 1 column "), "{said}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_not_kept_and_the_next_one_is_read() {
+    let odd = Odd::new();
+    let flood = [("FLOOD", "9000000"), ("ANSWER", r#""}]},"id":ID}"#)];
+    let server = McpServer::connect("odd", odd.config(&flood)).await.unwrap();
+    for _ in 0..2 {
+        let said = call(&server, "odd_odd", json!({})).await.unwrap_err().to_string();
+        assert!(said.contains("cannot be read (it has more than 8388608 bytes)"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_ignores_the_end_of_its_input_is_ended_on_every_way_out() {
+    let stubborn = async |start: &str, tools: &str| {
+        let odd = Odd::new();
+        let config = odd.config(&[("STUBBORN", "1"), ("START", start), ("TOOLS", tools)]);
+        let config = McpConfig { start_timeout: Duration::from_millis(500), ..config };
+        let served = McpServer::connect("odd", config).await;
+        (served, odd.begun().await, odd)
+    };
+    let refused = async |start: &str, tools: &str| {
+        let (served, id, _odd) = stubborn(start, tools).await;
+        let error = served.unwrap_err();
+        assert!(!is_there(&id), "{error}");
+    };
+    let closed = async {
+        let (served, id, _odd) = stubborn("", TOOLS).await;
+        served.unwrap().close().await;
+        assert!(!is_there(&id));
+    };
+    let dropped = async {
+        let (served, id, _odd) = stubborn("", TOOLS).await;
+        drop(served.unwrap());
+        while is_there(&id) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let left = async {
+        let odd = Odd::new();
+        let config = odd.config(&[("STUBBORN", "1"), ("START", "mute")]);
+        let id = tokio::select! {
+            _ = McpServer::connect("odd", config) => panic!("it says nothing"),
+            id = odd.begun() => id,
+        };
+        while is_there(&id) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(refused("mute", TOOLS), refused("broken", TOOLS), refused("", "7"), closed, dropped, left);
+}
+
+#[test]
+fn a_program_dies_with_the_runtime_that_it_was_started_in() {
+    let odd = Arc::new(Odd::new());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let id = runtime.block_on(async {
+        let server = McpServer::connect("odd", odd.config(&[("STUBBORN", "1")])).await.unwrap();
+        drop(server);
+        odd.begun().await
+    });
+    drop(runtime);
+    while is_there(&id) {
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn a_replay_names_the_tools_of_a_server_that_are_others_now() {
+    let odd = Odd::new();
+    let tools = |list: &[(&str, &str)]| {
+        let tool = |(name, about): &(&str, &str)| {
+            format!(r#"{{"name":"{name}","description":"{about}","inputSchema":{{"type":"object"}}}}"#)
+        };
+        format!("[{}]", list.iter().map(tool).collect::<Vec<_>>().join(","))
+    };
+    let answer = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
+    let store = Arc::new(MemoryCheckpointer::new());
+    let agent = async |list: &[(&str, &str)]| {
+        let config = odd.config(&[("ANSWER", answer), ("TOOLS", &tools(list))]);
+        let server = Arc::new(McpServer::connect("odd", config).await.unwrap());
+        let model = ScriptedModel::new(Script::new([call_of("c1", "odd_a", "{}"), txt("ok")]));
+        let agent = Agent::builder(Arc::new(model)).tool_source(server).checkpointer(store.clone());
+        agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) }).build().unwrap()
+    };
+    let then = [("a", "one"), ("b", "two"), ("c", "three")];
+    let first = agent(&then).await;
+    first.process_message("go", RunConfig::thread("t")).await.unwrap();
+    Replay::of(agent(&then).await.graph(), "t").run().await.unwrap().assert_same();
+    let now = agent(&[("a", "one"), ("b", "too"), ("d", "four")]).await;
+    let replayed = Replay::of(now.graph(), "t").run().await.unwrap();
+    let found = replayed.divergence.expect("the tools are others");
+    assert_eq!((found.node.as_str(), found.at), ("agent", At::Effect("tools".to_owned())));
+    let wanted = json!({"added": ["odd_d"], "changed": ["odd_b"], "removed": ["odd_c"]});
+    assert_eq!((found.expected, found.got), (json!(null), wanted));
+}
+
+#[tokio::test]
+async fn what_a_server_asks_the_user_is_declined_and_told() {
+    let odd = Odd::new();
+    let server = McpServer::connect("odd", odd.config(&[("ASKS", "Which account?")])).await.unwrap();
+    let (text, told) = told(&server, "odd_odd").await;
+    let wanted = ["[warning] the server asks the user, which is declined: Which account?\n"];
+    assert_eq!((text.as_str(), told.as_slice()), ("declined", &wanted.map(str::to_owned)[..]));
+}
