@@ -243,3 +243,16 @@ async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
     let told = place.run(&["prune", "t", "--keep-last", "1", "--json"]).await.ok().lines();
     assert_eq!(told[0]["files"], 0, "{told:?}");
 }
+
+#[tokio::test]
+async fn nothing_is_kept_for_an_agent_without_tools_for_files() {
+    let place = Place::new();
+    place.file("agent.toml", "tools = [\"facts\"]\n[memory]\n");
+    let record = || call("c1", "record_to_memory", r#"{"content":["Mia is my cat"]}"#);
+    let server = serve([record(), txt("noted"), record(), txt("noted")]).await;
+    run(&place, &server, &["--config", "agent.toml"]).await.ok();
+    assert!(!place.work().join(".superstep/files").exists());
+    place.file("agent.toml", "tools = [\"write\"]\n[memory]\n");
+    run(&place, &server, &["--config", "agent.toml"]).await.ok();
+    assert!(place.work().join(".superstep/files/t").exists());
+}

@@ -9,7 +9,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ToolError;
+use crate::{Subject, ToolError};
 
 /// What a [`Tool`](crate::Tool) gets beside its arguments. Cheap to clone.
 #[derive(Clone)]
@@ -20,10 +20,14 @@ pub struct ToolCx {
     pub idempotency_key: String,
     /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
     pub cancel: CancellationToken,
+    permits: Option<Permits>,
     output: Option<Listen>,
     sent: Option<Arc<dyn Fn() + Send + Sync>>,
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
+
+/// Says whether a call may touch what one of its arguments stands for.
+type Permits = Arc<dyn Fn(&str, &Subject) -> bool + Send + Sync>;
 
 /// Hears what a tool says while it runs.
 type Listen = Arc<dyn Fn(&str) + Send + Sync>;
@@ -36,6 +40,7 @@ impl ToolCx {
             idempotency_key: call_id.clone(),
             call_id,
             cancel: CancellationToken::new(),
+            permits: None,
             output: None,
             sent: None,
             given: BTreeMap::new(),
@@ -56,6 +61,18 @@ impl ToolCx {
         if let Some(sent) = &self.sent {
             sent();
         }
+    }
+
+    /// Whether the call may touch what an argument stands for now, by the rules that let it run: what was looked at when it was decided
+    /// may lead elsewhere since. A tool that resolves paths asks before it opens what it has resolved.
+    pub fn permits(&self, argument: &str, subject: &Subject) -> bool {
+        self.permits.as_ref().is_none_or(|permits| permits(argument, subject))
+    }
+
+    /// The same, with who says that.
+    #[must_use]
+    pub fn with_permits(self, permits: impl Fn(&str, &Subject) -> bool + Send + Sync + 'static) -> Self {
+        Self { permits: Some(Arc::new(permits)), ..self }
     }
 
     /// What the agent gives its tools, by its type. Agents of this library give the state as it was before the round, the

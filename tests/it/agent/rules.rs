@@ -1,9 +1,16 @@
 //! Rules about calls are compared with what the calls really touch.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
-use superstep::agent::{Agent, PermissionRule, Permit, ReactConfig, workspace};
+use superstep::{
+    agent::{Agent, PermissionRule, Permit, ReactConfig, workspace},
+    llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec},
+};
 use superstep_testing::{
     script::{Script, calls, txt},
     scripted::ScriptedModel,
@@ -24,11 +31,19 @@ fn rule(tool: &str, argument: &str, pattern: &str, then: Permit) -> PermissionRu
 
 /// What the model reads of these calls.
 async fn results(at: &Path, permissions: Vec<PermissionRule>, made: &[(&str, Value)]) -> Vec<String> {
+    results_of(workspace::tools(at, || 0).unwrap(), permissions, made).await
+}
+
+async fn results_of(
+    tools: Vec<Arc<dyn Tool>>,
+    permissions: Vec<PermissionRule>,
+    made: &[(&str, Value)],
+) -> Vec<String> {
     let ids: Vec<String> = (0..made.len()).map(|number| format!("c{number}")).collect();
     let args: Vec<String> = made.iter().map(|(_, args)| args.to_string()).collect();
     let round = ids.iter().zip(made).zip(&args).map(|((id, (tool, _)), args)| (&**id, *tool, &**args));
     let model = ScriptedModel::new(Script::new([calls(round.collect::<Vec<_>>()), txt("ok")]));
-    let agent = Agent::builder(std::sync::Arc::new(model)).tools(workspace::tools(at, || 0).unwrap());
+    let agent = Agent::builder(Arc::new(model)).tools(tools);
     let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(Backend::memory().open());
     let agent = agent.build().unwrap();
     agent.process_message("go", t()).await.unwrap();
@@ -169,5 +184,61 @@ fn a_rule_about_addresses_is_about_their_parts() {
         ];
         let same = ["http://LOCALHOST:1/", "http://localhost./a", "http://loc%61lhost/"];
         assert_eq!(results(dir.path(), deny, &same.map(fetch)).await, [DENIED; 3]);
+    });
+}
+
+/// Makes a link lead elsewhere once it was looked where it leads, as another program may.
+#[cfg(unix)]
+struct Swapping {
+    inner: Arc<dyn Tool>,
+    at: PathBuf,
+}
+
+#[cfg(unix)]
+impl Tool for Swapping {
+    fn spec(&self) -> &ToolSpec {
+        self.inner.spec()
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        self.inner.subject(argument, args)
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        fs::remove_file(&self.at).unwrap();
+        std::os::unix::fs::symlink("secrets", &self.at).unwrap();
+        self.inner.call(args, cx)
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_touched_is_what_the_rule_was_about() {
+    real(async {
+        for rules in [
+            vec![rule("*", "path", "secrets/**", Permit::Deny)],
+            vec![PermissionRule::new("*", Permit::Ask), rule("*", "path", "docs/**", Permit::Allow)],
+        ] {
+            let dir = place();
+            let at = dir.path().join("link");
+            for (tool, mut args) in [
+                ("read_file", json!({})),
+                ("write_file", json!({ "content": "new\n" })),
+                ("edit_file", json!({ "old": "old", "new": "new" })),
+                ("search_files", json!({ "pattern": "old" })),
+            ] {
+                let name = if tool == "search_files" { "link" } else { "link/key" };
+                args["path"] = name.into();
+                let _ = fs::remove_file(&at);
+                std::os::unix::fs::symlink("docs", &at).unwrap();
+                fs::write(dir.path().join("docs/key"), "old\n").unwrap();
+                let inner = workspace::tools(dir.path(), || 0).unwrap();
+                let inner = inner.into_iter().find(|known| known.spec().name == tool).unwrap();
+                let swapping: Vec<Arc<dyn Tool>> = vec![Arc::new(Swapping { inner, at: at.clone() })];
+                let result = results_of(swapping, rules.clone(), &[(tool, args)]).await;
+                assert!(result[0].contains("was replaced while it was in use"), "{tool}: {}", result[0]);
+            }
+            assert_eq!(fs::read_to_string(dir.path().join("secrets/key")).unwrap(), "old\n");
+        }
     });
 }

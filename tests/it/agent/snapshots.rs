@@ -18,7 +18,7 @@ use superstep::{
         ReactConfig, SnapshotError, SnapshotFuture, Snapshots,
         workspace::{self, FileSnapshots, Workspace},
     },
-    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel},
+    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolFuture, ToolSpec},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -378,5 +378,46 @@ fn s1_24_files_that_cannot_be_kept_are_told_and_stop_nothing() {
         assert_eq!(broken.asked.load(Ordering::Relaxed), 3, "before and, if that went well, after");
         let state = state(&agent).await;
         assert_eq!((state.files, state.final_reply.as_str()), (None, "ok"));
+    });
+}
+
+/// Says of itself whether it changes files; it does.
+struct Writes {
+    spec: ToolSpec,
+    at: std::path::PathBuf,
+    says: Option<bool>,
+}
+
+impl Tool for Writes {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn changes_files(&self) -> Option<bool> {
+        self.says
+    }
+
+    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
+        fs::write(self.at.join("b"), "2\n").unwrap();
+        Box::pin(async { Ok("done".into()) })
+    }
+}
+
+#[test]
+fn a_round_is_watched_unless_its_tools_say_that_they_change_no_files() {
+    real(async {
+        for (says, is_watched) in [(None, true), (Some(true), true), (Some(false), false)] {
+            let (place, backend) = (Place::new(), Backend::memory());
+            let parameters = json!({ "type": "object", "properties": {} });
+            let spec = ToolSpec { name: "own".to_owned(), description: String::new(), parameters };
+            let own = Writes { spec, at: place.at().to_owned(), says };
+            let agent = Agent::builder(scripted([call("c1", "own", "{}"), txt("ok")]))
+                .tools([Arc::new(own) as Arc<dyn Tool>]);
+            let agent = agent.config(preset()).snapshots(place.files.clone()).checkpointer(backend.open());
+            let agent = agent.build().unwrap();
+            agent.process_message("go", t()).await.unwrap();
+            assert_eq!(state(&agent).await.files.is_some(), is_watched, "{says:?}");
+            assert_eq!(place.at().join(".superstep/files").exists(), is_watched);
+        }
     });
 }

@@ -110,7 +110,7 @@ impl Tool for Edit {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let args = EditFile::parse(&args)?;
-            let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
+            let (workspace, journal) = (self.workspace.of_call(&cx), self.journal.clone());
             let Some(journal) = journal else {
                 return change(cx, move |stop| edit(&workspace, &args, stop)).await.map(Into::into);
             };
@@ -178,7 +178,7 @@ struct Edited {
 
 impl Edited {
     fn new(workspace: &Workspace, args: &EditFile) -> Result<Self, ToolError> {
-        let found = workspace.find(&args.path)?;
+        let found = workspace.permit(workspace.find(&args.path)?, false)?;
         let old = load(workspace, &found)?;
         let text = &old.text;
         let at = only_place(text, &args.old, &found)?;

@@ -178,7 +178,12 @@ async fn fetch(mut target: Target, cx: ToolCx) -> Result<String, ToolError> {
             response.headers().get(header::LOCATION).filter(|_| response.status().is_redirection());
         let Some(location) = location else { return read(target.url, response, cx).await };
         let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
-        target = target.redirected(&location).map_err(|why| {
+        let next = target.redirected(&location).and_then(|next| {
+            let is_permitted = cx.permits("url", &Subject::Url(next.url.to_string()));
+            let why = "the rules do not let this call fetch; call `fetch_url` with that address";
+            if is_permitted { Ok(next) } else { Err(why.to_owned()) }
+        });
+        target = next.map_err(|why| {
             let from = printable_line(target.url.as_str());
             let to = target.url.join(&location).map_or(location.clone(), String::from);
             ToolError::Denied(format!(
@@ -420,6 +425,12 @@ mod tests {
             let expected = format!("`{url}/` redirects to `{location}`, which {why}");
             assert_eq!(refusal(&fetch_url(), args(&url)).await, expected);
         }
+        // Nor to where the rules about addresses do not let it.
+        let url = serve(vec![to("/secret/a")]).await;
+        let cx = cx().with_permits(|_, subject| !format!("{subject:?}").contains("/secret/"));
+        let refused = fetch_url().call(args(&url), cx).await.unwrap_err().to_string();
+        let why = "the rules do not let this call fetch; call `fetch_url` with that address";
+        assert_eq!(refused, format!("`{url}/` redirects to `{url}/secret/a`, which {why}"));
     }
 
     #[tokio::test]

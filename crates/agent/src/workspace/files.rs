@@ -35,14 +35,14 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
          excludes. A link is shown as `link -> target`.",
     );
     let tool: FnTool<ListFiles, _> = tool_fn(spec, move |args: ListFiles, cx: ToolCx| {
-        let workspace = workspace.clone();
+        let workspace = workspace.of_call(&cx);
         look(cx, move |stop| list(&workspace, &args, stop))
     });
     tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
 }
 
 fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Result<String, ToolError> {
-    let start = workspace.find(args.path.as_deref().unwrap_or("."))?;
+    let start = workspace.permit(workspace.find(args.path.as_deref().unwrap_or("."))?, true)?;
     let glob = args.glob.as_deref().map(Glob::new).transpose()?;
     if !start.real.is_dir() {
         return Err(ToolError::Failed(format!(

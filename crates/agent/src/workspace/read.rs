@@ -44,7 +44,7 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
          last line says with which offset to go on.",
     );
     let tool: FnTool<ReadFile, _> = tool_fn(spec, move |args: ReadFile, cx: ToolCx| {
-        let workspace = workspace.clone();
+        let workspace = workspace.of_call(&cx);
         look(cx, move |stop| read(&workspace, &args, stop))
     });
     tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, false))
@@ -59,7 +59,7 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
     if !(1..=MAX_LINES).contains(&limit) {
         return Err(ToolError::InvalidArguments(format!("`limit` is from 1 to {MAX_LINES}, got {limit}")));
     }
-    let found = workspace.find_to_read(&args.path)?;
+    let found = workspace.permit(workspace.find_to_read(&args.path)?, false)?;
     let (file, metadata) = workspace.open_file(&found)?;
     let mut reader = BufReader::new(Stoppable { inner: file, stop });
     let failed = |error: io::Error| match check_stop(stop) {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use superstep_llm::{Subject, ToolError};
+use superstep_llm::{Subject, ToolCx, ToolError};
 
 use super::{
     held::{Folder, Root, is_swapped},
@@ -47,6 +47,8 @@ pub struct Workspace {
     root: Arc<Path>,
     open: Root,
     edits: Arc<Mutex<()>>,
+    /// The call that it is for, if it is for one.
+    call: Option<ToolCx>,
 }
 
 /// A path of the model that leads to something below the root.
@@ -70,12 +72,24 @@ impl Workspace {
                 "the workspace root is not a directory",
             ));
         }
-        Ok(Self { open: Root::open(&root), root: root.into(), edits: Arc::default() })
+        Ok(Self { open: Root::open(&root), root: root.into(), edits: Arc::default(), call: None })
     }
 
     /// The directory, without links in its path.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The same for a call, by whose rules [`permit`](Self::permit) goes.
+    pub(super) fn of_call(&self, cx: &ToolCx) -> Self {
+        Self { call: Some(cx.clone()), ..self.clone() }
+    }
+
+    /// Refuses what the argument `path` of the call leads to, if a link leads there that did not when it was decided that the call
+    /// may run.
+    pub(super) fn permit(&self, found: Found, whole: bool) -> Result<Found, ToolError> {
+        let permits = |call: &ToolCx| call.permits("path", &self.subject_at(&found.real, whole));
+        if self.call.as_ref().is_none_or(permits) { Ok(found) } else { Err(replaced(&found.shown)) }
     }
 
     /// Resolves a path of the model to something that exists.
@@ -126,12 +140,17 @@ impl Workspace {
 
     /// What a path of the model stands for, to rules about calls, with everything below it if that is touched as well.
     pub(super) fn subject(&self, given: &str, whole: bool) -> Subject {
+        let found = self.resolve(Path::new(given), true);
+        found.map_or(Subject::Unknown, |(found, _)| self.subject_at(&found.real, whole))
+    }
+
+    /// The same of a resolved path.
+    fn subject_at(&self, real: &Path, whole: bool) -> Subject {
         let told = || {
-            let (found, _) = self.resolve(Path::new(given), true).ok()?;
-            let below = found.real.strip_prefix(&self.root).ok()?;
+            let below = real.strip_prefix(&self.root).ok()?;
             let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
             let (root, below) = (self.root.to_str()?.to_owned(), names?.join("/"));
-            Some(Subject::Path { root, below, whole, any_case: any_case(&found.real) })
+            Some(Subject::Path { root, below, whole, any_case: any_case(real) })
         };
         told().unwrap_or(Subject::Unknown)
     }

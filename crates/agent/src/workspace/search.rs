@@ -50,7 +50,7 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
          sorted, at most 200. Leaves out what .gitignore excludes.",
     );
     let tool: FnTool<SearchFiles, _> = tool_fn(spec, move |args: SearchFiles, cx: ToolCx| {
-        let workspace = workspace.clone();
+        let workspace = workspace.of_call(&cx);
         look(cx, move |stop| search(&workspace, &args, stop))
     });
     tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
@@ -69,7 +69,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
     let matcher = builder.build(&args.pattern).map_err(|error| {
         ToolError::InvalidArguments(format!("`pattern` is no regular expression for one line: {error}"))
     })?;
-    let start = workspace.find_to_read(args.path.as_deref().unwrap_or("."))?;
+    let start = workspace.permit(workspace.find_to_read(args.path.as_deref().unwrap_or("."))?, true)?;
     let mut hunt = Hunt::new(workspace, matcher, stop);
     let mut unreadable = 0;
     if start.real.is_dir() {

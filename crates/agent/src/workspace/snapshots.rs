@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    held::is_swapped,
+    held::{Folder, is_swapped},
     root::{Found, Workspace, is_reserved, one_line},
     walk::{GITIGNORE, Walk},
 };
@@ -229,9 +229,9 @@ impl FileSnapshots {
         let mut tree = Tree::default();
         let (mut bytes, mut new_bytes, mut written) = (0, 0, Written::new());
         let mut room = None;
-        let mut looks = Vec::new();
+        let (mut looks, mut open) = (Vec::new(), None);
         let mut keep = |real: &Path, path: String, is_listed: bool| {
-            let mut seen = match self.glance(&all, real, &path)? {
+            let mut seen = match self.glance(&all, &mut open, real, &path)? {
                 Some(seen) => seen,
                 None => return Ok(false),
             };
@@ -317,18 +317,24 @@ impl FileSnapshots {
         Some(names?.join("/"))
     }
 
-    /// The same as [`look`](Self::look), but of a file that looks as it did when it was read, without its content.
-    fn glance(&self, all: &Path, real: &Path, path: &str) -> Result<Option<Seen>, SnapshotError> {
+    /// The same as [`look`](Self::look), but of a file that looks as it did when it was read, without its content. The folder that it
+    /// is in stays open for those that follow.
+    fn glance(
+        &self,
+        all: &Path,
+        open: &mut Option<Folder>,
+        real: &Path,
+        path: &str,
+    ) -> Result<Option<Seen>, SnapshotError> {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
-        let Ok(metadata) =
-            self.workspace.folder(parent).and_then(|folder| fs::symlink_metadata(folder.at(name)))
-        else {
-            return self.look(real);
-        };
-        let known = Some(&metadata).filter(|metadata| metadata.is_file()).and_then(Look::of);
-        match known.and_then(|look| self.index.hash(all, path, &look)) {
-            Some(hash) => Ok(Some(Seen::file(hash, &metadata, None))),
-            None => self.look(real),
+        if open.as_ref().is_none_or(|open| open.real() != parent) {
+            *open = self.workspace.folder(parent).ok();
+        }
+        let metadata = open.as_ref().and_then(|open| fs::symlink_metadata(open.at(name)).ok());
+        let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(Look::of);
+        match (metadata, known.and_then(|look| self.index.hash(all, path, &look))) {
+            (Some(metadata), Some(hash)) => Ok(Some(Seen::file(hash, &metadata, None))),
+            _ => self.look(real),
         }
     }
 

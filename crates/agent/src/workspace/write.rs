@@ -97,7 +97,7 @@ impl Tool for Write {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let args = WriteFile::parse(&args)?;
-            let workspace = self.workspace.clone();
+            let workspace = self.workspace.of_call(&cx);
             change(cx, move |stop| write(&workspace, &args, stop)).await.map(Into::into)
         })
     }
@@ -107,6 +107,7 @@ fn write(workspace: &Workspace, args: &WriteFile, stop: &CancellationToken) -> R
     let turn = workspace.edit_turn()?;
     check_stop(stop)?;
     let (found, exists) = workspace.place(Path::new(&args.path))?;
+    let found = workspace.permit(found, false)?;
     let now = lines(args.content.lines().count());
     if !exists {
         create(workspace, &turn, &found, &args.content, stop)?;

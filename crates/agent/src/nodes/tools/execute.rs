@@ -225,13 +225,14 @@ impl Executor {
             return Ok(Done::said(texts::denied(reason)));
         }
         let was_begun = self.was_begun(position, behaviour).await;
-        let (args, notice, rule) = match self.permission(position, &**tool, &pending, args.clone()).await? {
-            Permission::Go { args, notice, rule } => (args, notice, rule),
-            // What is said of it now does not undo it.
-            _ if was_begun => (args, None, None),
-            Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
-            Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
-        };
+        let (args, notice, asked, rule) =
+            match self.permission(position, &**tool, &pending, args.clone()).await? {
+                Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
+                // What is said of it now does not undo it.
+                _ if was_begun => (args, None, true, None),
+                Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
+                Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
+            };
         // While somebody was asked.
         if self.is_late(&pending) && !was_begun {
             return Ok(Done::said(texts::BUDGET.to_owned()));
@@ -240,7 +241,7 @@ impl Executor {
             Some(done) => done,
             None => match self.deps.sub_agents.get(name) {
                 Some(agent) => self.ask_agent(agent, name, position, &args).await,
-                None => self.run(position, tool.clone(), call, args).await,
+                None => self.run(position, tool.clone(), call, (args, asked)).await,
             },
         };
         let result = match notice {
@@ -295,11 +296,19 @@ impl Executor {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
-    async fn run(&self, position: usize, tool: Arc<dyn Tool>, call: &ToolCall, args: Value) -> Done {
+    /// Runs it with these arguments; somebody was asked about them, or not.
+    async fn run(
+        &self,
+        position: usize,
+        tool: Arc<dyn Tool>,
+        call: &ToolCall,
+        (args, asked): (Value, bool),
+    ) -> Done {
         let name = &tool.spec().name.clone();
         let cancel = CancellationToken::new();
         let output = Output::new(&self.cx, &call.id, name);
-        let mut tool_cx = self.tool_cx(call, &cancel, &output);
+        let tool_cx = self.tool_cx(call, &cancel, &output);
+        let mut tool_cx = tool_cx.with_permits(self.permits(&tool, &args, asked));
         if let Some(sent) = self.order.sent(position) {
             tool_cx = tool_cx.with_sent(move || sent.cancel());
         }

@@ -8,7 +8,7 @@ use std::{
 use futures::{FutureExt, future::join_all};
 use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::Tool;
+use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
 use super::{Executor, Pending};
 use crate::{
@@ -34,6 +34,8 @@ pub(super) enum Permission {
         args: Value,
         /// What the model reads before the result.
         notice: Option<String>,
+        /// Whether somebody was asked.
+        asked: bool,
         /// What else was permitted, for good.
         rule: Option<PermissionRule>,
     },
@@ -65,11 +67,7 @@ impl Executor {
         question: impl FnOnce() -> Result<Option<String>, String>,
     ) -> Verdict {
         let configured = self.decided(&self.deps.config.permissions, name, args);
-        // What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
-        let permit = match configured {
-            Some(Permit::Deny) => Some(Permit::Deny),
-            other => remembered.or(other),
-        };
+        let permit = combined(configured, remembered);
         match permit {
             Some(Permit::Allow) => return Verdict::Run,
             Some(Permit::Deny) => return Verdict::Refuse(texts::denied("a rule forbids it")),
@@ -87,6 +85,31 @@ impl Executor {
     fn remembered(&self, name: &str, args: &Value) -> Option<Permit> {
         let rules = self.permissions.lock().expect("nobody panics while holding it").clone();
         self.decided(&rules, name, args)
+    }
+
+    /// Says of a call that may run whether it still may if one of its arguments stands for something else by then. Whoever was asked
+    /// about it has answered.
+    pub(super) fn permits(
+        &self,
+        tool: &Arc<dyn Tool>,
+        args: &Value,
+        asked: bool,
+    ) -> impl Fn(&str, &Subject) -> bool + Send + Sync + 'static {
+        // Whose answer is known from the start.
+        let asked = asked || matches!(self.deps.approvals, Approvals::Allow);
+        let configured = self.deps.config.permissions.clone();
+        let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let (tool, args) = (tool.clone(), args.clone());
+        move |argument, subject| {
+            let fixed = Fixed { tool: &*tool, argument, subject };
+            let by = |rules: &[PermissionRule]| decided(rules, &tool.spec().name, Some(&fixed), &args);
+            match combined(by(&configured), by(&granted)) {
+                Some(Permit::Allow) => true,
+                Some(Permit::Deny) => false,
+                Some(Permit::Ask) => asked,
+                None => asked || matches!(question(&*tool, &args), Ok(None)),
+            }
+        }
     }
 
     /// What rules say of a call.
@@ -271,7 +294,7 @@ impl Executor {
         let name = call.name.as_str();
         let verdict = || self.verdict(name, &args, self.remembered(name, &args), || question(tool, &args));
         let question = match call.verdict.clone().unwrap_or_else(verdict) {
-            Verdict::Run => return Ok(Permission::Go { args, notice: None, rule: None }),
+            Verdict::Run => return Ok(Permission::Go { args, notice: None, asked: false, rule: None }),
             Verdict::Refuse(text) => return Ok(Permission::no(text)),
             Verdict::Ask(question) => question,
         };
@@ -294,12 +317,43 @@ impl Executor {
         let rule = decision.rule(name);
         Ok(match decision {
             Approval::Approve | Approval::Always | Approval::AlwaysFor(_) => {
-                Permission::Go { args, notice: None, rule }
+                Permission::Go { args, notice: None, asked: true, rule }
             }
-            Approval::Edit(args) => Permission::Go { notice: Some(texts::edited(&args)), args, rule },
+            Approval::Edit(args) => {
+                Permission::Go { notice: Some(texts::edited(&args)), args, asked: true, rule }
+            }
             Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
         })
+    }
+}
+
+/// What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
+fn combined(configured: Option<Permit>, remembered: Option<Permit>) -> Option<Permit> {
+    match configured {
+        Some(Permit::Deny) => Some(Permit::Deny),
+        other => remembered.or(other),
+    }
+}
+
+/// A tool one of whose arguments stands for something that is known.
+struct Fixed<'a> {
+    tool: &'a dyn Tool,
+    argument: &'a str,
+    subject: &'a Subject,
+}
+
+impl Tool for Fixed<'_> {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        if argument == self.argument { Some(self.subject.clone()) } else { self.tool.subject(argument, args) }
+    }
+
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        self.tool.call(args, cx)
     }
 }
 
