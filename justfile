@@ -29,6 +29,9 @@ deny:
 # Threads that were written to do harm, all 256 kinds; the tests try eight.
 forgeries n="256":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
+# Flips every bit of a small database, one after the other, which takes some minutes; the tests try some of them.
+bits:
+    SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-checkpoint --test it -- bits --nocapture
 
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:

@@ -107,6 +107,64 @@ pub(crate) fn damaged(
     corrupt(what, cause)
 }
 
+/// What is wrong with a row whose checksum is another one.
+pub(crate) const CHECKSUM: &str = "the row is not what was stored: its checksum does not fit";
+
+/// A part of a checkpoint, or a task of it, whose row was changed since it was stored.
+pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; go on from an older checkpoint, or restore \
+         the file from a backup"
+    );
+    corrupt(what, CHECKSUM)
+}
+
+/// A thread whose own row is damaged.
+pub(crate) fn damaged_thread(
+    place: &Place,
+    thread: &ThreadId,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "the row of thread `{thread}` in the table `threads` in {place} is damaged; restore the file from a backup, or \
+         delete the thread"
+    );
+    corrupt(what, cause)
+}
+
+/// A row of the table of threads that is damaged, so that nobody knows whose it was.
+pub(crate) fn damaged_thread_row(
+    place: &Place,
+    key: i64,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    corrupt(
+        format!("row {key} of the table `threads` in {place} is damaged; restore the file from a backup"),
+        cause,
+    )
+}
+
+/// A table of threads that lost rows, or whose index did.
+pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
+    let what = format!(
+        "the table `threads` in {place} is damaged: it has not as many rows as the index of names; restore the file from \
+         a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+/// A thread that has not as many rows of some kind as its own row says.
+pub(crate) fn lost_rows(place: &Place, thread: &ThreadId, kind: &str) -> CheckpointError {
+    let what = format!(
+        "thread `{thread}` in {place} is damaged: {kind} are missing, or too many; restore the file from a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+pub(crate) fn cannot_sync(place: &Place, cause: io::Error) -> CheckpointError {
+    storage(format!("cannot write {place} to the disk; check the disk"), cause)
+}
+
 /// A checkpoint that refers to something that is not there.
 pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     CheckpointError::Corrupt {

@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, config::DbConfig};
 use superstep_graph::CheckpointError;
 
-use crate::{SCHEMA, database::Place, error, store::SCHEMAS};
+use crate::{SCHEMA, checksum, database::Place, error, open::SCHEMA_1, store::SCHEMAS};
 
 /// An object of a schema: its kind, its table and its definition, without comments and layout.
 type Object = (String, String, Option<String>);
@@ -70,16 +70,20 @@ fn known() -> &'static Known {
     KNOWN.get_or_init(|| {
         let mut known = Known::new();
         // The first databases had a table that is laid out otherwise.
-        let first = SCHEMA.replacen(
+        let first = SCHEMA_1.replacen(
             "PRIMARY KEY (checkpoint, slot)\n) STRICT;",
             "PRIMARY KEY (checkpoint, slot)\n) STRICT, WITHOUT ROWID;",
             1,
         );
-        for schema in [SCHEMA, &first] {
+        for schema in [SCHEMA, SCHEMA_1, &first] {
             let made = Connection::open_in_memory().and_then(|fresh| {
-                fresh.execute_batch(schema)?;
-                SCHEMAS.iter().try_for_each(|step| fresh.execute_batch(step))?;
-                objects(&fresh)
+                checksum::register(&fresh)?;
+                let mut made = Vec::new();
+                for step in [schema].iter().chain(&SCHEMAS) {
+                    fresh.execute_batch(step)?;
+                    made.extend(objects(&fresh)?);
+                }
+                Ok(made)
             });
             for (name, object) in made.expect("the program's own tables can be made in memory") {
                 known.entry(name).or_default().insert(object);

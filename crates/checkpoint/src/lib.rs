@@ -2,6 +2,7 @@
 //!
 //! Start at [`SqliteCheckpointer`] and [`SqliteStore`]. The tables are described in [`SCHEMA`] and [`STORE_SCHEMA`].
 
+mod checksum;
 mod database;
 mod error;
 mod foreign;
@@ -12,8 +13,9 @@ mod sqlite;
 mod store;
 mod stored;
 mod threads;
+mod upgrade;
 mod write;
 
 pub use open::SCHEMA;
-pub use sqlite::{SqliteCheckpointer, SqliteOptions};
+pub use sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous};
 pub use store::{STORE_SCHEMA, SqliteStore};

@@ -1,23 +1,32 @@
 //! Opening a database: checks first, changes after.
 
+mod reading;
+
 use std::{
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
 use superstep_graph::CheckpointError;
 
-use crate::{SqliteOptions, database::Place, error, foreign};
+pub(crate) use self::reading::beside;
+use crate::{SqliteOptions, Synchronous, checksum, database::Place, error, foreign, upgrade};
 
 /// The tables of a database, as SQL.
 ///
 /// A promise: databases that this version wrote can be read by later ones.
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-/// The number of [`SCHEMA`], stored as `PRAGMA user_version`.
-const VERSION: i64 = 1;
+/// The same of the first schema, whose rows had no checksums.
+pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
+
+/// The number of [`SCHEMA`], stored as `PRAGMA user_version`. No two numbers of schemas differ in one bit.
+const VERSION: i64 = 2;
+
+/// That of [`SCHEMA_1`].
+const OLD: i64 = 1;
 
 /// What tells our databases from those of others, stored as `PRAGMA application_id`: "SSTP".
 const APPLICATION: i64 = 0x5353_5450;
@@ -42,47 +51,77 @@ pub(crate) fn for_writing(
         let advice = "it is read-only; make the file and its folder writable, or use another file";
         return Err(error::cannot_open(&file, advice, None));
     }
-    if check(&connection, &file)? == Content::Nothing {
+    if check(&connection, &file)? != Content::Tables {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|cause| fail("make the tables", cause))?;
         // Someone else may have made them since.
-        if check(&transaction, &file)? == Content::Nothing {
-            make_tables(&transaction).map_err(|cause| fail("make the tables", cause))?;
-        }
+        make_tables(&transaction, check(&transaction, &file)?)
+            .map_err(|cause| fail("make the tables", cause))?;
         transaction.commit().map_err(|cause| fail("make the tables", cause))?;
     }
     use_write_ahead_log(&connection).map_err(|cause| fail("use a write-ahead log", cause))?;
     connection
-        .pragma_update(None, "synchronous", "NORMAL")
+        .pragma_update(
+            None,
+            "synchronous",
+            match options.synchronous {
+                Synchronous::Effects => "NORMAL",
+                Synchronous::Commits => "FULL",
+            },
+        )
         .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", LAST_RESORT))
         .and_then(|()| limit(&connection, options.max_bytes))
         .map_err(|cause| error::opening(&place, cause))?;
     Ok((connection, file))
 }
 
-/// Opens a database that has to be there.
+/// Opens a database that has to be there. Changes nothing in it, except that what a process left half done that was killed
+/// is undone or brought in, if the file can be written.
 pub(crate) fn for_reading(
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(Connection, PathBuf), CheckpointError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let (connection, file) = connect(path, flags, options)?;
+    let (connection, file) = reading::connect(path, options)?;
     match check(&connection, &file)? {
         Content::Tables => Ok((connection, file)),
-        Content::Nothing => Err(error::not_ours(
-            &file,
-            "it is empty, so there is nothing to read yet; use another file".into(),
-        )),
+        // A process was killed that was about to make the tables.
+        Content::Nothing => Ok((in_memory()?, file)),
+        Content::Old => {
+            let place = Place::ReadOnly(file.clone());
+            let mut copy = Connection::open_in_memory().map_err(|cause| error::opening(&place, cause))?;
+            let copied = Backup::new(&connection, &mut copy)
+                .and_then(|backup| backup.run_to_completion(i32::MAX, options.busy_timeout, None));
+            copied
+                .and_then(|()| prepare(&copy, options))
+                .and_then(|()| make_tables(&copy, Content::Old))
+                .map_err(|cause| error::database(&place, "read the tables of an older superstep", cause))?;
+            Ok((copy, file))
+        }
     }
 }
 
 /// Makes a database that no one else sees.
 pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
     Connection::open_in_memory()
-        .and_then(|connection| foreign::distrust(&connection).map(|()| connection))
-        .and_then(|connection| make_tables(&connection).map(|()| connection))
+        .and_then(|connection| {
+            prepare(&connection, &SqliteOptions::default())?;
+            make_tables(&connection, Content::Nothing)?;
+            Ok(connection)
+        })
         .map_err(|cause| error::database(&Place::Memory, "make the tables", cause))
+}
+
+/// What every connection has.
+fn prepare(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    connection.busy_timeout(options.busy_timeout)?;
+    foreign::distrust(connection)?;
+    checksum::register(connection)
+}
+
+/// Whether a path means a database in memory, as everywhere in SQLite.
+pub(crate) fn is_memory(path: &Path) -> bool {
+    path == Path::new(":memory:")
 }
 
 /// Makes an empty file if there is none, so that no one but its owner ever reads it.
@@ -122,25 +161,30 @@ fn connect(
     flags: OpenFlags,
     options: &SqliteOptions,
 ) -> Result<(Connection, PathBuf), CheckpointError> {
-    // Two names of one file must lead to the same locks. And a full path has no special meaning to SQLite.
+    let file = find(path)?;
+    let connection = Connection::open_with_flags(&file, flags)
+        .and_then(|connection| prepare(&connection, options).map(|()| connection))
+        .map_err(|cause| error::opening(&Place::File(file.clone()), cause))?;
+    Ok((connection, file))
+}
+
+/// The real name of a file. Two names of one must lead to the same locks, and a full path has no special meaning to SQLite.
+fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => error::cannot_open(path, "there is no such file; use another one", None),
         _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
     })?;
-    if file.is_dir() {
-        return Err(error::cannot_open(&file, "it is a folder; use a file", None));
+    match file.is_dir() {
+        true => Err(error::cannot_open(&file, "it is a folder; use a file", None)),
+        false => Ok(file),
     }
-    let place = Place::File(file.clone());
-    let connection = Connection::open_with_flags(&file, flags)
-        .and_then(|connection| connection.busy_timeout(options.busy_timeout).map(|()| connection))
-        .and_then(|connection| foreign::distrust(&connection).map(|()| connection))
-        .map_err(|cause| error::opening(&place, cause))?;
-    Ok((connection, file))
 }
 
 #[derive(PartialEq, Eq)]
 enum Content {
     Nothing,
+    /// Those of schema [`OLD`].
+    Old,
     Tables,
 }
 
@@ -157,6 +201,7 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
     match look.map_err(|cause| error::opening(&place, cause))? {
         (0, 0, 0) => Ok(Content::Nothing),
         (APPLICATION, VERSION, _) => foreign::check(connection, file).map(|()| Content::Tables),
+        (APPLICATION, OLD, _) => foreign::check(connection, file).map(|()| Content::Old),
         (APPLICATION, newer, _) if newer > VERSION => Err(error::not_ours(
             file,
             format!(
@@ -172,8 +217,13 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
     }
 }
 
-fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(SCHEMA)?;
+/// Makes of what is there the tables of the present schema.
+fn make_tables(connection: &Connection, found: Content) -> rusqlite::Result<()> {
+    match found {
+        Content::Nothing => connection.execute_batch(SCHEMA)?,
+        Content::Old => upgrade::from_1(connection)?,
+        Content::Tables => return Ok(()),
+    }
     connection.pragma_update(None, "application_id", APPLICATION)?;
     connection.pragma_update(None, "user_version", VERSION)
 }

@@ -1,58 +1,70 @@
 //! Load, history, threads.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, NodeName, Source,
+    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, NodeName,
     TaskRecord, ThreadId,
 };
 
 use crate::{
-    database::{Database, Place, ThreadKey, id_of},
+    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
+    database::{Database, Place, ThreadKey, ThreadRow, id_of},
     error, stored,
 };
 
-/// The columns of a [`CheckpointMeta`], in the order in which [`Reader::meta`] reads them.
-const HISTORY: &str = "
-SELECT key, parent, source, created_ms, control, metadata,
-    parent IS NOT NULL AND ((?1 | parent) NOT IN (SELECT key FROM checkpoints))
-FROM checkpoints WHERE key BETWEEN ?2 AND ?3 AND (?4 IS NULL OR source = ?4)
-ORDER BY key DESC";
+/// The columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
+fn history() -> String {
+    format!(
+        "SELECT key, parent, source, created_ms, control, metadata, parent_pruned, checksum IS {CHECKPOINT},
+             parent IS NOT NULL AND ((?1 | parent) NOT IN (SELECT key FROM checkpoints))
+         FROM checkpoints WHERE key BETWEEN ?2 AND ?3 ORDER BY key DESC"
+    )
+}
 
-const HEADS: &str = "
-SELECT c.key, c.parent, c.source, c.created_ms, c.control, c.metadata,
-    c.parent IS NOT NULL AND (((threads.key << 32) | c.parent) NOT IN (SELECT key FROM checkpoints)),
-    threads.name
-FROM threads JOIN checkpoints AS c ON c.key = (
-    SELECT key FROM checkpoints WHERE key BETWEEN (threads.key << 32) AND ((threads.key << 32) | 0xffffffff)
-    ORDER BY key DESC LIMIT 1
-)
-WHERE instr(threads.name, char(31)) = 0 -- Subgraphs are their roots'.
-ORDER BY c.created_ms DESC, threads.name";
+/// The threads that are no subgraphs', by name.
+fn roots() -> String {
+    format!(
+        "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads
+         WHERE instr(name, char(31)) = 0 ORDER BY name"
+    )
+}
 
-/// Without their heads, so that none of these can be damaged.
-const NAMES: &str = "
-SELECT name FROM threads
-WHERE instr(name, char(31)) = 0 AND EXISTS (
-    SELECT 1 FROM checkpoints WHERE key BETWEEN (threads.key << 32) AND ((threads.key << 32) | 0xffffffff)
-)
-ORDER BY name";
-
-const HEAD: &str = "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1";
-
-const WAY_BACK: &str = "
-SELECT key, parent, applied, snapshot FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC";
+/// The checkpoint with a key and those before it.
+fn way_back() -> String {
+    format!(
+        "SELECT key, parent, applied, snapshot, checksum IS {CHECKPOINT} AND content_checksum IS {CONTENT}
+         FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC"
+    )
+}
 
 /// The newest superstep that follows a checkpoint: on a branch of its own, or right behind it.
-const APPLIED_BY: &str = "
-SELECT key, applied FROM (
-    SELECT key, applied, source FROM checkpoints WHERE thread = ?1 AND parent = ?2 AND parent <> id - 1
-    UNION ALL
-    SELECT key, applied, source FROM checkpoints WHERE key = ((?1 << 32) | (?2 + 1)) AND parent = ?2
-) WHERE source = 'loop' ORDER BY key DESC LIMIT 1";
+fn applied_by() -> String {
+    let columns = format!(
+        "key, applied, source, checksum IS {CHECKPOINT} AND content_checksum IS {CONTENT} AS intact FROM checkpoints"
+    );
+    format!(
+        "SELECT key, applied, intact FROM (
+             SELECT {columns} WHERE thread = ?1 AND parent = ?2 AND parent <> id - 1
+             UNION ALL
+             SELECT {columns} WHERE key = ((?1 << 32) | (?2 + 1)) AND parent = ?2
+         ) WHERE source = 'loop' OR NOT intact ORDER BY key DESC LIMIT 1"
+    )
+}
 
-const RECORDS: &str = "SELECT slot, record FROM tasks WHERE checkpoint = ?1 ORDER BY slot";
+const BRANCHED: &str =
+    "SELECT count(*) FROM checkpoints INDEXED BY branches WHERE thread = ?1 AND parent <> id - 1";
 
-const RECORD: &str = "SELECT record FROM tasks WHERE checkpoint = ?1 AND slot = ?2";
+fn records() -> String {
+    format!(
+        "SELECT slot, record, checksum IS {TASK}, {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 ORDER BY slot"
+    )
+}
+
+fn record() -> String {
+    format!("SELECT record, checksum IS {TASK} FROM tasks WHERE checkpoint = ?1 AND slot = ?2")
+}
+
+const TASK_SUM: &str = "SELECT sum FROM task_sums WHERE checkpoint = ?1";
 
 impl Database {
     pub(crate) fn load(
@@ -66,45 +78,51 @@ impl Database {
             .connection
             .transaction()
             .map_err(|cause| error::database(&place, &format!("load thread `{thread}`"), cause))?;
-        let Some(key) = ThreadKey::find(&transaction, &place, thread)? else {
+        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
             return Ok(None);
         };
-        Reader { connection: &transaction, place: &place, thread, key }.load(at)
+        Reader { connection: &transaction, place: &place, thread, row }.load(at)
     }
 
     pub(crate) fn history(
         &mut self,
         thread: &ThreadId,
-        range: History,
+        range: &History,
     ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
-        let connection = &self.connection;
-        let Some(key) = ThreadKey::find(connection, &self.place, thread)? else {
+        let place = self.place.clone();
+        let transaction = self.connection.transaction().map_err(|cause| {
+            error::database(&place, &format!("read the history of thread `{thread}`"), cause)
+        })?;
+        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
             return Ok(Vec::new());
         };
-        Reader { connection, place: &self.place, thread, key }.history(range)
+        Reader { connection: &transaction, place: &place, thread, row }.history(range)
     }
 
+    /// The heads of the threads, newest first.
     pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
-        let refused = |cause| error::database(&self.place, "list the threads", cause);
-        let mut heads = self.connection.prepare_cached(HEADS).map_err(refused)?;
-        let mut rows = heads.query([]).map_err(refused)?;
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, "list the threads", cause);
+        let transaction = self.connection.transaction().map_err(refused)?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(refused)? {
-            let thread = ThreadId::from(row.get::<_, String>(7).map_err(refused)?);
-            let head = meta(&self.place, &thread, row)?;
+        for (thread, row) in roots_of(&transaction, &place)? {
+            let reader = Reader { connection: &transaction, place: &place, thread: &thread, row };
+            let head = reader.meta(row.head)?;
+            let head = head.ok_or_else(|| error::missing(&place, &thread, row.head, "its row"))?;
             found.push((thread, head));
         }
+        found.sort_by(|(a, one), (b, other)| other.created_ms.cmp(&one.created_ms).then_with(|| a.cmp(b)));
         Ok(found)
     }
 
+    /// The names alone, so that damaged heads do not matter.
     pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
-        let refused = |cause| error::database(&self.place, "list the names of the threads", cause);
-        let mut names = self.connection.prepare_cached(NAMES).map_err(refused)?;
-        let names = names.query_map([], |row| row.get::<_, String>(0)).map_err(refused)?;
-        names.map(|name| name.map(ThreadId::from).map_err(refused)).collect()
+        let roots = roots_of(&self.connection, &self.place)?;
+        Ok(roots.into_iter().map(|(thread, _)| thread).collect())
     }
 
     pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {
+        ThreadRow::check_all(&self.connection, &self.place)?;
         let found = ThreadKey::under(&self.connection, thread).map_err(|cause| {
             error::database(&self.place, &format!("list the subgraphs of thread `{thread}`"), cause)
         })?;
@@ -112,12 +130,25 @@ impl Database {
     }
 }
 
+fn roots_of(connection: &Connection, place: &Place) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
+    let refused = |cause| error::database(place, "list the threads", cause);
+    ThreadRow::check_all(connection, place)?;
+    let mut roots = connection.prepare_cached(&roots()).map_err(refused)?;
+    let mut rows = roots.query([]).map_err(refused)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(refused)? {
+        let key = row.get(0).map_err(refused)?;
+        found.push(ThreadRow::read(row).map_err(|cause| error::damaged_thread_row(place, key, cause))?);
+    }
+    Ok(found)
+}
+
 /// Reads one thread.
 pub(crate) struct Reader<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) place: &'a Place,
     pub(crate) thread: &'a ThreadId,
-    pub(crate) key: ThreadKey,
+    pub(crate) row: ThreadRow,
 }
 
 /// What a checkpoint is loaded from: see [`Loaded`].
@@ -130,73 +161,122 @@ struct Way {
 
 impl Reader<'_> {
     fn load(&self, at: Option<CheckpointId>) -> Result<Option<Loaded>, CheckpointError> {
-        let Some(head) = self.head()? else { return Ok(None) };
+        let (key, head) = (self.row.key, self.row.head);
         let id = at.unwrap_or(head);
-        if id > head {
+        if id > head || id.0 == 0 {
             return Ok(None);
         }
-        let Some(key) = self.key.checkpoint(id) else {
-            return Ok(None);
-        };
-        let Some(meta) = self.metas(key, key, &History::default())?.pop() else {
-            return Ok(None);
+        let Some(meta) = self.meta(id)? else {
+            return match at.filter(|_| !self.row.is_whole() && id < head) {
+                Some(_) => Ok(None),
+                None => Err(error::missing(self.place, self.thread, id, "its row")),
+            };
         };
         let Way { applied, snapshot, commits } = self.way_back(id)?;
-        let tasks = self.tasks(id, key, head)?;
+        let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
         Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
     }
 
-    fn history(&self, range: History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
-        let newest = match range.before {
-            Some(CheckpointId(0)) => return Ok(Vec::new()),
-            Some(CheckpointId(before)) => self.key.checkpoint(CheckpointId(before - 1)),
-            None => None,
-        };
-        self.metas(self.key.first(), newest.unwrap_or(self.key.last()), &range)
+    /// What is known of one checkpoint; `None` if it is not there.
+    fn meta(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, CheckpointError> {
+        let key = self.row.key.checkpoint(id);
+        let mut history = self.prepare(&history())?;
+        let mut rows =
+            history.query(params![self.row.key.first(), key, key]).map_err(|cause| self.refused(cause))?;
+        let row = rows.next().map_err(|cause| self.refused(cause))?;
+        row.map(|row| meta(self.place, self.thread, row)).transpose()
     }
 
-    fn metas(
-        &self,
-        oldest: i64,
-        newest: i64,
-        range: &History,
-    ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
-        let limit = range.limit.unwrap_or(usize::MAX);
-        let mut history = self.prepare(HISTORY)?;
+    /// Of a thread of which nothing was pruned, every checkpoint has to be there; of others, as many as there were.
+    pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        let head = self.row.head.0;
+        let from_head = range.before.is_none_or(|before| before.0 > head);
+        let mut next = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
+        // So that what stands behind the head is seen.
+        let newest = match from_head {
+            true => Some(self.row.key.last()),
+            false => self.row.key.checkpoint(CheckpointId(next)),
+        };
+        let mut history = self.prepare(&history())?;
         let mut rows = history
-            .query(params![self.key.first(), oldest, newest, range.source.map(Source::as_str)])
+            .query(params![self.row.key.first(), self.row.key.first(), newest])
             .map_err(|cause| self.refused(cause))?;
-        let mut found = Vec::new();
-        while found.len() < limit
-            && let Some(row) = rows.next().map_err(|cause| self.refused(cause))?
-        {
-            found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
+        let lost = || error::lost_rows(self.place, self.thread, "checkpoints");
+        let (mut found, mut seen) = (Vec::new(), 0);
+        while found.len() < range.limit.unwrap_or(usize::MAX) {
+            let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
+                let all = if self.row.is_whole() {
+                    next == 0
+                } else {
+                    !from_head || seen == self.row.checkpoints()
+                };
+                return if all { Ok(found) } else { Err(lost()) };
+            };
+            let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?.0;
+            let must_be_next = self.row.is_whole() || (from_head && seen == 0);
+            if id == 0 || id > next || (must_be_next && id != next) {
+                return Err(lost());
+            }
+            (next, seen) = (id - 1, seen + 1);
+            // Of what is of another source, nothing else is wanted.
+            let is_other = |source: &str| text(row, 2).is_ok_and(|stored| stored != source.as_bytes());
+            if !(is_intact(row, 7) && range.source.is_some_and(|source| is_other(source.as_str()))) {
+                found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
+            }
         }
         Ok(found)
     }
 
-    pub(crate) fn head(&self) -> Result<Option<CheckpointId>, CheckpointError> {
-        let mut head = self.prepare(HEAD)?;
-        let mut rows =
-            head.query([self.key.first(), self.key.last()]).map_err(|cause| self.refused(cause))?;
-        let row = rows.next().map_err(|cause| self.refused(cause))?;
-        row.map(|row| row.get(0).map(id_of)).transpose().map_err(|cause| self.refused(cause))
+    /// Refuses a thread of which any row is damaged, before rows are written anew from what they have.
+    pub(crate) fn check(&self) -> Result<(), CheckpointError> {
+        self.history(&History::default())?;
+        let range = [self.row.key.first(), self.row.key.last()];
+        let find = |sql: &str| {
+            let mut find = self.connection.prepare(sql)?;
+            let mut rows = find.query(range)?;
+            rows.next()?.map(|row| row.get::<_, i64>(0)).transpose()
+        };
+        let content = format!(
+            "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND content_checksum IS NOT {CONTENT} LIMIT 1"
+        );
+        if let Some(key) = find(&content).map_err(|cause| self.refused(cause))? {
+            return Err(error::changed(self.place, self.thread, id_of(key), "its row"));
+        }
+        let sums = format!(
+            "SELECT checkpoint, sum({TASK_SHARE}) FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 GROUP BY 1"
+        );
+        let tasks = [
+            format!(
+                "SELECT checkpoint FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 AND checksum IS NOT {TASK} LIMIT 1"
+            ),
+            format!("SELECT * FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2 EXCEPT {sums}"),
+            format!("{sums} EXCEPT SELECT * FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2"),
+        ];
+        for sql in tasks {
+            if let Some(key) = find(&sql).map_err(|cause| self.refused(cause))? {
+                return Err(error::changed(self.place, self.thread, id_of(key), "the rows of its tasks"));
+            }
+        }
+        Ok(())
     }
 
     /// The nearest snapshot, and the updates since, oldest first.
     fn way_back(&self, from: CheckpointId) -> Result<Way, CheckpointError> {
-        let mut statement = self.prepare(WAY_BACK)?;
+        let mut statement = self.prepare(&way_back())?;
         let mut way = Way::default();
         let mut next = Some(from);
         // One round for each piece of the way on which ids are consecutive: one, if there are no branches.
         while let Some(start) = next {
-            let newest = self.key.checkpoint(start).unwrap_or(self.key.last());
+            let newest = self.row.key.checkpoint(start).unwrap_or(self.row.key.last());
             let mut rows =
-                statement.query([self.key.first(), newest]).map_err(|cause| self.refused(cause))?;
+                statement.query([self.row.key.first(), newest]).map_err(|cause| self.refused(cause))?;
             while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
                 let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?;
                 if next != Some(id) {
                     break;
+                }
+                if !is_intact(row, 4) {
+                    return Err(error::changed(self.place, self.thread, id, "its row"));
                 }
                 let parent = row.get::<_, Option<i64>>(1).map_err(|cause| self.refused(cause))?;
                 let parent = parent.map(|parent| CheckpointId(parent.unsigned_abs()));
@@ -256,13 +336,13 @@ impl Reader<'_> {
         parent: Option<CheckpointId>,
         slot: u32,
     ) -> Result<String, CheckpointError> {
-        let mut find = self.prepare(RECORD)?;
-        let key = parent.and_then(|parent| self.key.checkpoint(parent));
+        let mut find = self.prepare(&record())?;
+        let key = parent.and_then(|parent| self.row.key.checkpoint(parent));
         let mut rows = find.query(params![key, slot]).map_err(|cause| self.refused(cause))?;
         let missing =
             || error::missing(self.place, self.thread, id, &format!("the record of task {slot} it applied"));
         let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
-        match self.task(parent.unwrap_or(id), row, 0)? {
+        match self.task(parent.unwrap_or(id), slot, row, 0)? {
             TaskRecord::Finished { update, .. } => Ok(update),
             _ => Err(missing()),
         }
@@ -273,18 +353,22 @@ impl Reader<'_> {
         &self,
         id: CheckpointId,
         key: i64,
-        head: CheckpointId,
     ) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
-        let mut tasks = Vec::new();
+        let (mut tasks, mut sum) = (Vec::new(), 0);
         {
-            let mut records = self.prepare(RECORDS)?;
+            let mut records = self.prepare(&records())?;
             let mut rows = records.query([key]).map_err(|cause| self.refused(cause))?;
             while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
                 let slot = row.get(0).map_err(|cause| self.damaged(id, "slot of a task", cause))?;
-                tasks.push((slot, self.task(id, row, 1)?));
+                tasks.push((slot, self.task(id, slot, row, 1)?));
+                sum += row.get::<_, i64>(3).map_err(|cause| self.refused(cause))?;
             }
         }
-        if id < head {
+        let stored = self.prepare(TASK_SUM)?.query_row([key], |row| row.get(0)).optional();
+        if stored.map_err(|cause| self.refused(cause))?.unwrap_or(0) != sum {
+            return Err(error::missing(self.place, self.thread, id, "the record of a task"));
+        }
+        if id < self.row.head {
             self.add_applied(id, &mut tasks)?;
         }
         Ok(tasks)
@@ -296,13 +380,23 @@ impl Reader<'_> {
         parent: CheckpointId,
         tasks: &mut Vec<(u32, TaskRecord)>,
     ) -> Result<(), CheckpointError> {
-        let mut child = self.prepare(APPLIED_BY)?;
+        let thread = self.row.key.number();
+        let branched = self.prepare(BRANCHED)?.query_row([thread], |row| row.get::<_, u32>(0));
+        if u64::from(branched.map_err(|cause| self.refused(cause))?) != self.row.branched()
+            || (self.row.is_whole() && self.meta(CheckpointId(parent.0 + 1))?.is_none())
+        {
+            return Err(error::lost_rows(self.place, self.thread, "checkpoints"));
+        }
+        let mut child = self.prepare(&applied_by())?;
         let parent = i64::try_from(parent.0).expect("a checkpoint that was found has a small id");
-        let mut rows = child.query([self.key.number(), parent]).map_err(|cause| self.refused(cause))?;
+        let mut rows = child.query([thread, parent]).map_err(|cause| self.refused(cause))?;
         let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
             return Ok(());
         };
         let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?;
+        if !is_intact(row, 2) {
+            return Err(error::changed(self.place, self.thread, id, "its row"));
+        }
         let applied = text(row, 1)
             .map_err(|cause| cause.to_string())
             .and_then(|json| stored::applied(json).map_err(|cause| cause.to_string()))
@@ -321,7 +415,17 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn task(&self, id: CheckpointId, row: &Row<'_>, column: usize) -> Result<TaskRecord, CheckpointError> {
+    /// Reads a record, behind which stands whether its row is intact.
+    fn task(
+        &self,
+        id: CheckpointId,
+        slot: u32,
+        row: &Row<'_>,
+        column: usize,
+    ) -> Result<TaskRecord, CheckpointError> {
+        if !is_intact(row, column + 1) {
+            return Err(error::changed(self.place, self.thread, id, &format!("the row of its task {slot}")));
+        }
         let json = text(row, column).map_err(|cause| self.damaged(id, "record of a task", cause))?;
         stored::record(json).map_err(|cause| self.damaged(id, "record of a task", cause))
     }
@@ -344,10 +448,13 @@ impl Reader<'_> {
     }
 }
 
-/// Reads a row of [`HISTORY`].
+/// Reads a row of [`history`].
 fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMeta, CheckpointError> {
     let refused = |cause| error::database(place, &format!("read the history of thread `{thread}`"), cause);
     let id = row.get(0).map(id_of).map_err(refused)?;
+    if !is_intact(row, 7) {
+        return Err(error::changed(place, thread, id, "its row"));
+    }
     let damaged = |part: &str, cause: serde_json::Error| error::damaged(place, thread, id, part, cause);
     let parent: Option<i64> = row.get(1).map_err(refused)?;
     let source = text(row, 2).map_err(|cause| error::damaged(place, thread, id, "source", cause))?;
@@ -357,10 +464,14 @@ fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMet
     let control: Control = serde_json::from_slice(control).map_err(|cause| damaged("control", cause))?;
     let metadata = row.get_ref(5).map_err(refused)?.as_bytes_or_null();
     let metadata = metadata.map_err(|cause| error::damaged(place, thread, id, "metadata", cause))?;
+    let (pruned, missing): (bool, bool) = (row.get(6).map_err(refused)?, row.get(8).map_err(refused)?);
+    if pruned != missing {
+        return Err(error::missing(place, thread, id, "its parent"));
+    }
     Ok(CheckpointMeta {
         id,
         parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
-        parent_pruned: row.get(6).map_err(refused)?,
+        parent_pruned: pruned,
         source,
         control,
         created_ms: row.get(3).map_err(refused)?,
@@ -368,6 +479,11 @@ fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMet
             .map_or_else(|| Ok(Default::default()), serde_json::from_slice)
             .map_err(|cause| damaged("metadata", cause))?,
     })
+}
+
+/// Whether a row is what was stored, as a column says that compares its checksum.
+fn is_intact(row: &Row<'_>, column: usize) -> bool {
+    row.get::<_, Option<bool>>(column).is_ok_and(|intact| intact == Some(true))
 }
 
 /// A column with text.

@@ -42,8 +42,13 @@ const SMALL: usize = 64 * 1024;
 ///
 /// # Durability
 /// What was committed survives the end of the process, however it ends. The write-ahead log is synced when it is
-/// folded into the database and not on each commit (`synchronous = NORMAL`), so that a power failure may lose the newest
+/// folded into the database, when a node asks for it before it does what must not be done twice
+/// ([`sync`](Checkpointer::sync)), and on each commit only with [`Synchronous::Commits`]. So a power failure may lose the newest
 /// commits, all of them or from some commit on; it cannot damage older ones.
+///
+/// Each row has a checksum, and each thread and checkpoint says how many rows belong to it: what was changed since it was stored,
+/// or is gone, is a [`CheckpointError::Corrupt`] and never another state. A log whose end is damaged is one that ends before
+/// that.
 ///
 /// # Several programs
 /// Any number may use the same file. [`lease`](Checkpointer::lease) holds a lock on a file in `<database>-locks/`,
@@ -87,18 +92,33 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// The size the database may have, in bytes; commits that do not fit are refused. Unlimited by default.
     pub max_bytes: Option<u64>,
+    /// What survives a power failure.
+    pub synchronous: Synchronous,
+}
+
+/// When what was committed is written to the disk, so that it survives a power failure. The end of the process it survives in any
+/// case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Before a node goes on that asked for it ([`Cx::durable`](superstep_graph::Cx::durable)), as agents do before they run a
+    /// tool that must not run twice, and when the write-ahead log is folded into the database. What was committed since is lost.
+    #[default]
+    Effects,
+    /// With each commit, which takes as long as the disk takes: `synchronous = FULL`.
+    Commits,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), max_bytes: None }
+        Self { busy_timeout: Duration::from_secs(5), max_bytes: None, synchronous: Synchronous::default() }
     }
 }
 
 impl SqliteCheckpointer {
-    /// Opens the database at `path`, and makes it if there is none.
+    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
     ///
-    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread.
+    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread. A database
+    /// of an older superstep is brought to the present schema.
     ///
     /// # Errors
     /// [`CheckpointError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another
@@ -112,15 +132,24 @@ impl SqliteCheckpointer {
     /// # Errors
     /// See [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory();
+        }
         let (connection, file) = open::for_writing(path.as_ref(), &options)?;
         Self::start(connection, Place::File(file), &options)
     }
 
     /// Opens the database at `path` for looking at it: every request to write is refused.
     ///
+    /// What a process left half done that was killed is tidied up. If nobody can write the file or its folder, as on a read-only
+    /// medium, it is read as it is. One of an older superstep is read as it is now, and left as it is.
+    ///
     /// # Errors
     /// See [`open`](Self::open); also if there is no such file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory();
+        }
         let options = SqliteOptions::default();
         let (connection, file) = open::for_reading(path.as_ref(), &options)?;
         Self::start(connection, Place::ReadOnly(file), &options)
@@ -137,7 +166,7 @@ impl SqliteCheckpointer {
     fn start(connection: Connection, place: Place, options: &SqliteOptions) -> Result<Self, CheckpointError> {
         let place = Arc::new(place);
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
-        let database = Mutex::new(Database::new(connection, place.clone(), options.busy_timeout));
+        let database = Mutex::new(Database::new(connection, place.clone(), options));
         let shared = Arc::new(Shared { database, at_work: AtomicBool::new(false) });
         let served = shared.clone();
         let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
@@ -278,13 +307,17 @@ impl Checkpointer for SqliteCheckpointer {
         })
     }
 
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(self.run(Database::sync))
+    }
+
     fn history(
         &self,
         thread: &ThreadId,
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
         let thread = thread.clone();
-        Box::pin(self.run(move |database| database.history(&thread, range)))
+        Box::pin(self.run(move |database| database.history(&thread, &range)))
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {

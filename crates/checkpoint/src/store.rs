@@ -44,7 +44,8 @@ const SMALL: usize = 64 * 1024;
 /// thread for blocking work of tokio's.
 ///
 /// # Durability
-/// As that of the checkpointer. Any number of programs may use the same file.
+/// As that of the checkpointer, but that nothing is synced before it is folded into the database. Each item has a checksum, so that
+/// one that was changed is an error; what a search finds rests on indexes that have none. Any number of programs may use the same file.
 ///
 /// # Looking inside
 /// `sqlite3 FILE 'SELECT namespace, key, value FROM store_items'` shows the items; see [`STORE_SCHEMA`].
@@ -71,7 +72,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`, and makes it if there is none.
+    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
     ///
     /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread.
     ///
@@ -91,6 +92,9 @@ impl SqliteStore {
         sqlite: SqliteOptions,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory_with(options);
+        }
         let (connection, file) = open::for_writing(path.as_ref(), &sqlite)?;
         Self::start(connection, Place::File(file), &sqlite, options)
     }
@@ -119,7 +123,7 @@ impl SqliteStore {
     ) -> Result<Self, StoreError> {
         tables::make(&mut connection, &place)?;
         let place = Arc::new(place);
-        let database = Database::new(connection, place.clone(), sqlite.busy_timeout);
+        let database = Database::new(connection, place.clone(), sqlite);
         Ok(Self { place, database: Arc::new(Mutex::new(database)), options })
     }
 

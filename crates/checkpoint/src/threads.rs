@@ -6,7 +6,8 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use superstep_graph::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
 
 use crate::{
-    database::{Database, Place, ThreadKey, id_of},
+    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
+    database::{Database, Place, ThreadKey, ThreadRow, id_of},
     error,
     read::Reader,
     stored,
@@ -27,17 +28,21 @@ impl Database {
         let refused = |cause| error::database(&place, &format!("copy thread `{from}`"), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let root = ThreadKey::find(&transaction, &place, from)?
+        ThreadRow::find(&transaction, &place, from)?
             .filter(|_| !from.is_child() && !to.is_child())
             .ok_or_else(|| CheckpointError::NoThread { thread: from.clone() })?;
-        let taken = ThreadKey::find(&transaction, &place, to)?.is_some()
+        let taken = ThreadRow::find(&transaction, &place, to)?.is_some()
             || !ThreadKey::under(&transaction, to).map_err(refused)?.is_empty();
         if taken {
             return Err(CheckpointError::ThreadExists { thread: to.clone() });
         }
+        ThreadRow::check_all(&transaction, &place)?;
         let children = ThreadKey::under(&transaction, from).map_err(refused)?;
-        for (source, thread) in [(root, from.clone())].into_iter().chain(children) {
-            copy_rows(&transaction, source, &thread.moved(from, to)).map_err(refused)?;
+        for source in [from.clone()].into_iter().chain(children.into_iter().map(|(_, child)| child)) {
+            let row = ThreadRow::find(&transaction, &place, &source)?
+                .ok_or_else(|| CheckpointError::NoThread { thread: source.clone() })?;
+            Reader { connection: &transaction, place: &place, thread: &source, row }.check()?;
+            copy_rows(&transaction, row, &source.moved(from, to)).map_err(refused)?;
         }
         transaction.commit().map_err(refused)
     }
@@ -55,8 +60,9 @@ impl Database {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|cause| error::database(&place, &format!("prune thread `{thread}`"), cause))?;
         let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
-        let key = ThreadKey::find(&transaction, &place, thread)?.ok_or_else(conflict)?;
-        let pruned = Pruning { transaction: &transaction, place: &place, thread, key }.run(head, prune)?;
+        let row = ThreadRow::find(&transaction, &place, thread)?;
+        let row = row.filter(|row| row.head == head).ok_or_else(conflict)?;
+        let pruned = Pruning { transaction: &transaction, place: &place, thread, row }.run(head, prune)?;
         let refused = |cause| error::database(&place, &format!("prune thread `{thread}`"), cause);
         transaction.commit().map_err(refused)?;
         Ok(pruned)
@@ -64,38 +70,60 @@ impl Database {
 }
 
 /// Copies one thread without its subgraphs.
-fn copy_rows(connection: &Connection, source: ThreadKey, to: &ThreadId) -> rusqlite::Result<()> {
-    connection.execute("INSERT INTO threads (name) VALUES (?1)", [to.as_str()])?;
-    let moved = (connection.last_insert_rowid() << 32) - source.first();
-    let keys = params![source.first(), source.last(), moved];
+fn copy_rows(connection: &Connection, source: ThreadRow, to: &ThreadId) -> rusqlite::Result<()> {
+    let mut copy = ThreadRow::add(connection, to)?;
+    copy.head = source.head;
+    let source = source.key;
+    let keys = params![source.first(), source.last(), copy.key.first() - source.first()];
     connection.execute(
-        "INSERT INTO checkpoints (key, parent, source, created_ms, control, metadata, applied, snapshot)
-         SELECT key + ?3, parent, source, created_ms, control, metadata, applied, snapshot
-         FROM checkpoints WHERE key BETWEEN ?1 AND ?2",
+        &format!(
+            "INSERT INTO checkpoints (key, parent, source, created_ms, control, metadata, parent_pruned, checksum,
+                 content_checksum, applied, snapshot)
+             SELECT key, parent, source, created_ms, control, metadata, parent_pruned, {CHECKPOINT}, {CONTENT}, applied,
+                 snapshot
+             FROM (
+                 SELECT key + ?3 AS key, parent, source, created_ms, control, metadata, parent_pruned, applied, snapshot
+                 FROM checkpoints WHERE key BETWEEN ?1 AND ?2
+             )"
+        ),
         keys,
     )?;
     connection.execute(
-        "INSERT INTO tasks (checkpoint, slot, record)
-         SELECT checkpoint + ?3, slot, record FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2",
+        &format!(
+            "INSERT INTO tasks (checkpoint, slot, record, checksum)
+             SELECT checkpoint, slot, record, {TASK} FROM (
+                 SELECT checkpoint + ?3 AS checkpoint, slot, record FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2
+             )"
+        ),
         keys,
     )?;
-    Ok(())
+    sum_tasks(connection, copy.key)?;
+    copy.recount(connection, to)
+}
+
+/// Sums up the checksums of a thread's tasks again.
+fn sum_tasks(connection: &Connection, thread: ThreadKey) -> rusqlite::Result<()> {
+    let range = [thread.first(), thread.last()];
+    connection.execute("DELETE FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2", range)?;
+    let sum = format!(
+        "INSERT INTO task_sums
+         SELECT checkpoint, sum({TASK_SHARE}) FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 GROUP BY checkpoint"
+    );
+    connection.execute(&sum, range).map(drop)
 }
 
 struct Pruning<'a> {
     transaction: &'a Transaction<'a>,
     place: &'a Place,
     thread: &'a ThreadId,
-    key: ThreadKey,
+    row: ThreadRow,
 }
 
 impl Pruning<'_> {
     fn run(&self, head: CheckpointId, prune: &Prune) -> Result<usize, CheckpointError> {
         let reader =
-            Reader { connection: self.transaction, place: self.place, thread: self.thread, key: self.key };
-        if reader.head()? != Some(head) {
-            return Err(CheckpointError::Conflict { thread: self.thread.clone(), expected: Some(head) });
-        }
+            Reader { connection: self.transaction, place: self.place, thread: self.thread, row: self.row };
+        reader.check()?;
         let known = self.known().map_err(|cause| self.refused(cause))?;
         let mut keep = prune.keep.clone();
         keep.insert(head);
@@ -109,10 +137,11 @@ impl Pruning<'_> {
             match prune.snapshots.get(&known.id) {
                 Some(channels) if !known.has_snapshot => {
                     let snapshot = stored::snapshot_text(self.thread, channels)?;
-                    let key = self.key.checkpoint(known.id);
+                    let key = self.row.key.checkpoint(known.id);
                     self.transaction
                         .execute(
-                            "UPDATE checkpoints SET snapshot = ?2 WHERE key = ?1",
+                            "UPDATE checkpoints SET snapshot = ?2, content_checksum = row_sum('content', key, applied, ?2)
+                             WHERE key = ?1",
                             params![key, snapshot],
                         )
                         .map_err(|cause| self.refused(cause))?;
@@ -127,12 +156,14 @@ impl Pruning<'_> {
             let metadata = serde_json::to_string(metadata).expect("an object is JSON");
             self.transaction
                 .execute(
-                    "UPDATE checkpoints SET metadata = ?2 WHERE key = ?1",
-                    params![self.key.checkpoint(*id), metadata],
+                    "UPDATE checkpoints SET metadata = ?2, checksum = row_sum(
+                         'checkpoint', key, parent, source, created_ms, control, ?2, parent_pruned
+                     ) WHERE key = ?1",
+                    params![self.row.key.checkpoint(*id), metadata],
                 )
                 .map_err(|cause| self.refused(cause))?;
         }
-        self.keep_results(&reader, &known, &keep, head)?;
+        self.keep_results(&reader, &known, &keep)?;
         for (child, name) in
             ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?
         {
@@ -149,7 +180,7 @@ impl Pruning<'_> {
             "SELECT key, parent, source, snapshot IS NOT NULL FROM checkpoints WHERE key BETWEEN ?1 AND ?2
              ORDER BY key",
         )?;
-        let rows = known.query_map([self.key.first(), self.key.last()], |row| {
+        let rows = known.query_map([self.row.key.first(), self.row.key.last()], |row| {
             let parent: Option<i64> = row.get(1)?;
             Ok(Known {
                 id: id_of(row.get(0)?),
@@ -167,22 +198,24 @@ impl Pruning<'_> {
         reader: &Reader<'_>,
         known: &[Known],
         keep: &BTreeSet<CheckpointId>,
-        head: CheckpointId,
     ) -> Result<(), CheckpointError> {
         let mut seen = BTreeSet::new();
         for child in known.iter().rev().filter(|child| child.is_loop) {
             // The newest superstep says how the tasks ended.
             let Some(parent) = child.parent.filter(|parent| seen.insert(*parent)) else { continue };
-            let (Some(key), true) = (self.key.checkpoint(parent), keep.contains(&parent)) else { continue };
+            let (Some(key), true) = (self.row.key.checkpoint(parent), keep.contains(&parent)) else {
+                continue;
+            };
             if keep.contains(&child.id) {
                 continue;
             }
-            for (slot, record) in reader.tasks(parent, key, head)? {
+            for (slot, record) in reader.tasks(parent, key)? {
                 if let TaskRecord::Finished { .. } = record {
                     let record = stored::record_text(self.thread, slot, &record)?;
                     self.transaction
                         .prepare_cached(
-                            "INSERT OR REPLACE INTO tasks (checkpoint, slot, record) VALUES (?1, ?2, ?3)",
+                            "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)
+                             VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))",
                         )
                         .and_then(|mut insert| insert.execute(params![key, slot, record]))
                         .map_err(|cause| self.refused(cause))?;
@@ -194,18 +227,28 @@ impl Pruning<'_> {
 
     fn forget(&self, keep: &BTreeSet<CheckpointId>) -> rusqlite::Result<usize> {
         let connection: &Connection = self.transaction;
-        let kept: Vec<i64> = keep.iter().filter_map(|id| self.key.checkpoint(*id)).collect();
+        let kept: Vec<i64> = keep.iter().filter_map(|id| self.row.key.checkpoint(*id)).collect();
         let kept = serde_json::to_string(&kept).expect("numbers become JSON");
-        let range = params![self.key.first(), self.key.last(), kept];
+        let range = params![self.row.key.first(), self.row.key.last(), kept];
         connection.execute(
             "DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2
              AND checkpoint NOT IN (SELECT value FROM json_each(?3))",
             range,
         )?;
-        connection.execute(
+        let pruned = connection.execute(
             "DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND key NOT IN (SELECT value FROM json_each(?3))",
             range,
-        )
+        )?;
+        connection.execute(
+            "UPDATE checkpoints SET parent_pruned = 1, checksum = row_sum(
+                 'checkpoint', key, parent, source, created_ms, control, metadata, 1
+             )
+             WHERE key BETWEEN ?1 AND ?2 AND parent IS NOT NULL AND (?1 | parent) NOT IN (SELECT key FROM checkpoints)",
+            [self.row.key.first(), self.row.key.last()],
+        )?;
+        sum_tasks(connection, self.row.key)?;
+        self.row.recount(connection, self.thread)?;
+        Ok(pruned)
     }
 
     fn refused(&self, cause: rusqlite::Error) -> CheckpointError {

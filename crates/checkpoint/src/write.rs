@@ -1,42 +1,27 @@
 //! Commit, record, delete.
 
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    database::{Database, Place, ThreadKey},
+    checksum::TASK_SHARE,
+    database::{Database, Place, ThreadKey, ThreadRow},
     error,
     stored::{Bytes, NewCheckpoint, NewRecord},
 };
 
-/// Adds a checkpoint behind the expected head, or nothing if the thread has another head, which leaves no `source`. That
-/// the id behind the expected one is free says nothing, because what had it may be pruned.
-///
-/// These are values and not a query that reads the table, because SQLite would keep its result in a table of its own.
 const INSERT_CHECKPOINT: &str = "
-INSERT OR IGNORE INTO checkpoints (key, parent, source, created_ms, control, metadata, applied, snapshot)
-VALUES (
-    ((SELECT key FROM threads WHERE name = ?1) << 32) | (?2 + 1),
-    ?3,
-    (SELECT ?4 FROM threads WHERE name = ?1
-        AND ((threads.key << 32) | ?2) = coalesce((
-            SELECT max(checkpoints.key) FROM checkpoints
-            WHERE checkpoints.key BETWEEN threads.key << 32 AND (threads.key << 32) | 0xffffffff
-        ), threads.key << 32)),
-    ?5, ?6, ?7, ?8, ?9
-)";
+INSERT INTO checkpoints (key, parent, source, created_ms, control, metadata, parent_pruned, checksum, content_checksum,
+    applied, snapshot)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, row_sum('checkpoint', ?1, ?2, ?3, ?4, ?5, ?6, 0), row_sum('content', ?1, ?7, ?8),
+    ?7, ?8)";
 
-/// Stores a record under the head, or nothing if the thread has another head.
-///
-/// With `EXISTS`, SQLite would prepare a statement anew each time that it has other parameters.
 const UPSERT_RECORD: &str = "
-INSERT OR REPLACE INTO tasks (checkpoint, slot, record)
-SELECT (key << 32) | ?2, ?3, ?4 FROM threads
-WHERE name = ?1
-    AND ((threads.key << 32) | ?2) = (
-        SELECT max(checkpoints.key) FROM checkpoints
-        WHERE checkpoints.key BETWEEN threads.key << 32 AND (threads.key << 32) | 0xffffffff
-    )";
+INSERT INTO tasks (checkpoint, slot, record, checksum) VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))
+ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum";
+
+const ADD_TO_SUM: &str = "
+INSERT INTO task_sums (checkpoint, sum) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET sum = sum + excluded.sum";
 
 /// The slots of finished tasks. A record begins with how its task ended.
 const FINISHED: &str = r#"
@@ -47,18 +32,12 @@ impl Database {
         self.writable()?;
         let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
         let Some(id) = head.checked_add(1) else { return Err(self.no_id_left(new)?) };
-        let one_row = new.expected.is_some()
-            && new.parent == new.expected
-            && new.recorded.is_empty()
-            && new.records.is_empty();
-        if one_row {
-            // A statement is a transaction.
-            if !insert(&self.connection, head, new).map_err(|cause| self.refused(new, cause))? {
-                return Err(conflict(new));
-            }
-        } else {
-            self.commit_rows(head, id, new)?;
-        }
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &action(new), cause);
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+        add(&transaction, &place, head, id, new)?;
+        transaction.commit().map_err(refused)?;
         self.wrote(new.bytes());
         Ok(CheckpointId(id.into()))
     }
@@ -86,29 +65,25 @@ impl Database {
         Ok(())
     }
 
-    /// Stores a checkpoint that is more than one row, or has to be checked.
-    fn commit_rows(&mut self, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &action(new), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        add(&transaction, &place, head, id, new)?;
-        transaction.commit().map_err(refused)
-    }
-
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
         self.writable()?;
-        let task = &new.task;
-        let conflict =
-            || CheckpointError::Conflict { thread: task.thread.clone(), expected: Some(task.checkpoint) };
-        let head = u32::try_from(task.checkpoint.0).map_err(|_| conflict())?;
-        let stored = upsert(&self.connection, &task.thread, head, task.slot, &new.text).map_err(|cause| {
+        let (task, place) = (&new.task, self.place.clone());
+        let refused = |cause| {
             let action = format!("record task {} of thread `{}`", task.slot, task.thread);
-            error::database(&self.place, &action, cause)
-        })?;
-        if !stored {
-            return Err(conflict());
-        }
+            error::database(&place, &action, cause)
+        };
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+        let row = ThreadRow::find(&transaction, &place, &task.thread)?;
+        let key = row.filter(|row| row.head == task.checkpoint).and_then(|row| row.key.checkpoint(row.head));
+        let Some(key) = key else {
+            return Err(CheckpointError::Conflict {
+                thread: task.thread.clone(),
+                expected: Some(task.checkpoint),
+            });
+        };
+        upsert(&transaction, key, task.slot, &new.text).map_err(refused)?;
+        transaction.commit().map_err(refused)?;
         self.wrote(new.bytes());
         Ok(())
     }
@@ -119,7 +94,8 @@ impl Database {
         let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let mut keys: Vec<ThreadKey> = ThreadKey::find(&transaction, &place, thread)?.into_iter().collect();
+        let found = ThreadKey::find_any(&transaction, thread).map_err(refused)?;
+        let mut keys: Vec<ThreadKey> = found.into_iter().collect();
         keys.extend(ThreadKey::under(&transaction, thread).map_err(refused)?.into_iter().map(|(key, _)| key));
         for key in keys {
             key.delete(&transaction).map_err(refused)?;
@@ -127,20 +103,11 @@ impl Database {
         transaction.commit().map_err(refused)
     }
 
-    pub(crate) fn writable(&self) -> Result<(), CheckpointError> {
-        if self.place.is_read_only() { Err(error::read_only(&self.place)) } else { Ok(()) }
-    }
-
     /// What is wrong with a commit behind the last possible checkpoint.
     fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
-        let key = ThreadKey::find(&self.connection, &self.place, &new.thread)?;
-        let (Some(key), Some(head)) = (key, new.expected) else { return Ok(conflict(new)) };
-        let full = exists(&self.connection, key, head).map_err(|cause| self.refused(new, cause))?;
-        Ok(if full { error::too_long(&new.thread) } else { conflict(new) })
-    }
-
-    fn refused(&self, new: &NewCheckpoint, cause: rusqlite::Error) -> CheckpointError {
-        error::database(&self.place, &action(new), cause)
+        let row = ThreadRow::find(&self.connection, &self.place, &new.thread)?;
+        let is_full = row.is_some_and(|row| Some(row.head) == new.expected);
+        Ok(if is_full { error::too_long(&new.thread) } else { conflict(new) })
     }
 }
 
@@ -153,40 +120,35 @@ fn add(
     new: &NewCheckpoint,
 ) -> Result<(), CheckpointError> {
     let refused = |cause| error::database(place, &action(new), cause);
-    if new.expected.is_none() {
-        let added = transaction
-            .prepare_cached("INSERT OR IGNORE INTO threads (name) VALUES (?1)")
-            .and_then(|mut add| add.execute([new.thread.as_str()]))
-            .map_err(refused)?;
-        if added == 0 {
-            return Err(conflict(new));
-        }
-    }
-    if !insert(transaction, head, new).map_err(refused)? {
-        return Err(conflict(new));
-    }
-    let key = ThreadKey::find(transaction, place, &new.thread)?.ok_or_else(|| conflict(new))?;
+    let mut row = match (ThreadRow::find(transaction, place, &new.thread)?, new.expected) {
+        (None, None) => ThreadRow::add(transaction, &new.thread).map_err(refused)?,
+        (Some(row), Some(_)) if row.head.0 == u64::from(head) => row,
+        _ => return Err(conflict(new)),
+    };
     if let Some(parent) = new.parent {
-        // The new checkpoint is there already, and cannot follow itself.
-        let known = parent.0 <= head.into() && exists(transaction, key, parent).map_err(refused)?;
+        let known = parent.0 <= head.into() && exists(transaction, row.key, parent).map_err(refused)?;
         if !known {
             return Err(CheckpointError::no_parent(&new.thread, parent));
         }
     }
-    if let Some(slot) = unfinished(transaction, key, new.parent, &new.recorded).map_err(refused)? {
+    if let Some(slot) = unfinished(transaction, row.key, new.parent, &new.recorded).map_err(refused)? {
         return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot));
     }
+    let id = CheckpointId(id.into());
+    let key = row.key.checkpoint(id).expect("the id is small");
+    insert(transaction, key, new).map_err(refused)?;
     for (slot, record) in &new.records {
-        upsert(transaction, &new.thread, id, *slot, record).map_err(refused)?;
+        upsert(transaction, key, *slot, record).map_err(refused)?;
     }
-    Ok(())
+    row.grow(transaction, &new.thread, id, new.parent).map_err(refused)
 }
 
-fn insert(connection: &Connection, head: u32, new: &NewCheckpoint) -> rusqlite::Result<bool> {
-    let added = connection.prepare_cached(INSERT_CHECKPOINT)?.execute(params![
-        new.thread.as_str(),
-        head,
-        new.parent.map(number),
+fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::Result<()> {
+    let parent =
+        new.parent.map(|parent| i64::try_from(parent.0).expect("a parent that exists has a small id"));
+    connection.prepare_cached(INSERT_CHECKPOINT)?.execute(params![
+        key,
+        parent,
         new.source.as_str(),
         new.created_ms,
         new.control,
@@ -194,19 +156,18 @@ fn insert(connection: &Connection, head: u32, new: &NewCheckpoint) -> rusqlite::
         new.applied,
         new.snapshot,
     ])?;
-    Ok(added == 1)
+    Ok(())
 }
 
-fn upsert(
-    connection: &Connection,
-    thread: &ThreadId,
-    head: u32,
-    slot: u32,
-    record: &str,
-) -> rusqlite::Result<bool> {
-    let stored =
-        connection.prepare_cached(UPSERT_RECORD)?.execute(params![thread.as_str(), head, slot, record])?;
-    Ok(stored == 1)
+/// Stores a record in place of another one of the same task, if there is one.
+fn upsert(connection: &Connection, checkpoint: i64, slot: u32, record: &str) -> rusqlite::Result<()> {
+    let share = format!("SELECT {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 AND slot = ?2");
+    let mut share = connection.prepare_cached(&share)?;
+    let mut share = || share.query_row((checkpoint, slot), |row| row.get::<_, i64>(0));
+    let before = share().optional()?.unwrap_or(0);
+    connection.prepare_cached(UPSERT_RECORD)?.execute((checkpoint, slot, record))?;
+    connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, share()? - before))?;
+    Ok(())
 }
 
 fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusqlite::Result<bool> {
@@ -231,11 +192,6 @@ fn unfinished(
         finished.push(row.get::<_, u32>(0)?);
     }
     Ok(slots.iter().find(|slot| finished.binary_search(slot).is_err()).copied())
-}
-
-/// What SQLite has for ids. Ids beyond it are greater than any that exists.
-fn number(id: CheckpointId) -> i64 {
-    i64::try_from(id.0).unwrap_or(i64::MAX)
 }
 
 fn conflict(new: &NewCheckpoint) -> CheckpointError {

@@ -74,6 +74,15 @@ pub trait Checkpointer: Send + Sync + 'static {
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
+    /// Waits until everything that was stored so far survives a power failure too, and not only the end of the process. Does
+    /// nothing by default, which is right for storage that does so at once, or never.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if it cannot be written to the disk.
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// The thread's checkpoints, newest first. Empty if there is no such thread.
     fn history(
         &self,

@@ -72,6 +72,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().commit(thread, expected, next)
     }
 
+    /// See [`Checkpointer::sync`].
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().sync()
+    }
+
     /// See [`Checkpointer::history`].
     fn history(
         &self,
@@ -150,6 +155,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
         self.0.commit(thread, expected, next)
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.sync()
     }
 
     fn history(

@@ -1,11 +1,11 @@
 //! What is done with items inside a transaction.
 
-use rusqlite::{Connection, OptionalExtension, Params, Row, params, types::Value as Sql};
+use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
 use superstep_graph::store::{
     Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words,
 };
 
-use super::rows::{self, ITEM};
+use super::rows::{self, ITEM, SUM};
 use crate::{database::Place, error};
 
 /// The items of a database, as its present transaction sees them.
@@ -94,7 +94,14 @@ impl Items<'_> {
     ) -> Result<Option<Item>, StoreError> {
         match self.find(namespace, key)? {
             Some(found) if found.lives(now_ms) => self.load(now_ms, found.id, refresh).map(Some),
-            _ => Ok(None),
+            Some(_) => Ok(None),
+            None => {
+                // The index of keys may have lost what another one has.
+                let there =
+                    "SELECT id FROM store_items INDEXED BY store_scopes WHERE namespace = ?1 AND key = ?2";
+                let there = self.query(there, (namespace.as_str(), key), |row| self.column::<i64>(row, 0))?;
+                there.first().map_or(Ok(None), |id| Err(rows::changed(self.place, Some(*id))))
+            }
         }
     }
 
@@ -112,11 +119,17 @@ impl Items<'_> {
         if let Some(Times { id, .. }) = before {
             self.remove(new.namespace.as_str(), id)?;
         }
+        let next = "SELECT coalesce(max(id), 0) + 1 FROM store_items";
+        let id: i64 = self.query(next, [], |row| self.column::<i64>(row, 0))?.into_iter().sum();
         self.execute(
-            "INSERT INTO store_items
-                (namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, vector)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO store_items (
+                 id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, vector, checksum
+             ) VALUES (
+                 ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+                 row_sum('item', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+             )",
             params![
+                id,
                 new.namespace.as_str(),
                 new.key,
                 created_ms,
@@ -144,20 +157,20 @@ impl Items<'_> {
 
     /// What is known of an item, whether or not its time is over.
     fn find(&self, namespace: &Namespace, key: &str) -> Result<Option<Times>, StoreError> {
-        let sql = "SELECT id, created_ms, updated_ms, expires_ms FROM store_items WHERE namespace = ?1 AND key = ?2";
-        let read = |row: &Row<'_>| {
+        let sql = format!(
+            "SELECT id, created_ms, updated_ms, expires_ms, checksum IS {SUM} FROM store_items
+             WHERE namespace = ?1 AND key = ?2"
+        );
+        let found = self.query(&sql, (namespace.as_str(), key), |row| {
+            rows::check(self.place, row, 4)?;
             Ok(Times {
-                id: row.get(0)?,
-                created_ms: row.get(1)?,
-                updated_ms: row.get(2)?,
-                expires_ms: row.get(3)?,
+                id: self.column(row, 0)?,
+                created_ms: self.column(row, 1)?,
+                updated_ms: self.column(row, 2)?,
+                expires_ms: self.column(row, 3)?,
             })
-        };
-        let found = self
-            .connection
-            .prepare_cached(sql)
-            .and_then(|mut find| find.query_row((namespace.as_str(), key), read).optional());
-        found.map_err(|cause| self.refused(cause))
+        })?;
+        Ok(found.into_iter().next())
     }
 
     fn remove(&self, namespace: &str, id: i64) -> Result<(), StoreError> {
@@ -177,24 +190,39 @@ impl Items<'_> {
     }
 
     fn load(&self, now_ms: i64, id: i64, refresh: bool) -> Result<Item, StoreError> {
-        if refresh {
-            // `min` because SQLite makes a float of what is too great.
-            let sql = "UPDATE store_items SET expires_ms = ?2 + min(ttl_ms, ?3) WHERE id = ?1 AND ttl_ms IS NOT NULL";
-            self.execute(sql, (id, now_ms, i64::MAX - now_ms.max(0)))?;
+        let sql = format!("SELECT {ITEM}, checksum IS {SUM}, id FROM store_items WHERE id = ?1");
+        let read = || {
+            let mut items = self.query(&sql, [id], |row| {
+                rows::check(self.place, row, 6)?;
+                rows::item(self.place, row)
+            })?;
+            Ok::<_, StoreError>(
+                items.pop().expect("an item that was found is there until the transaction ends"),
+            )
+        };
+        let item = read()?;
+        if !refresh {
+            return Ok(item);
         }
-        let sql = format!("SELECT {ITEM} FROM store_items WHERE id = ?1");
-        let mut items = self.query(&sql, [id], |row| rows::item(self.place, row))?;
-        Ok(items.pop().expect("an item that was found is there until the transaction ends"))
+        // `min` because SQLite makes a float of what is too great.
+        let sql =
+            "UPDATE store_items SET expires_ms = ?2 + min(ttl_ms, ?3) WHERE id = ?1 AND ttl_ms IS NOT NULL";
+        self.execute(sql, (id, now_ms, i64::MAX - now_ms.max(0)))?;
+        self.execute(&format!("UPDATE store_items SET checksum = {SUM} WHERE id = ?1"), [id])?;
+        read()
     }
 
     fn all(&self, now_ms: i64, search: &Search) -> Result<Vec<Hit>, StoreError> {
-        let sql = format!("SELECT id, value FROM store_items WHERE {IN_SCOPE} ORDER BY namespace, key");
+        let intact = intact(search);
+        let sql =
+            format!("SELECT id, value, {intact} FROM store_items WHERE {IN_SCOPE} ORDER BY namespace, key");
         let mut hits = Vec::new();
         let mut skipped = 0;
         self.each(&sql, search, &[(":now", &now_ms)], |row| {
             if hits.len() == search.limit {
                 return Ok(false);
             }
+            rows::check(self.place, row, 2)?;
             if self.fits(search, row, 1)? {
                 if skipped < search.offset {
                     skipped += 1;
@@ -209,11 +237,12 @@ impl Items<'_> {
 
     fn with_meaning(&self, now_ms: i64, search: &Search, meant: &Vector) -> Result<Vec<Hit>, StoreError> {
         let sql = format!(
-            "SELECT id, value, vector, namespace, key FROM store_items
+            "SELECT id, value, vector, checksum IS {SUM} FROM store_items
              WHERE model = :wanted AND {IN_SCOPE} ORDER BY namespace, key"
         );
         let mut hits = Vec::new();
         self.each(&sql, search, &[(":wanted", &meant.model), (":now", &now_ms)], |row| {
+            rows::check(self.place, row, 3)?;
             if self.fits(search, row, 1)?
                 && let Some(score) = rows::vector(self.place, row, 2, &meant.model)?.cosine(meant)
             {
@@ -290,6 +319,11 @@ impl Items<'_> {
     fn refused(&self, cause: rusqlite::Error) -> StoreError {
         error::database(self.place, "use the store", cause).into()
     }
+}
+
+/// Whether a row is what was stored, as far as a search depends on it: those that it finds are checked when they are read.
+pub(super) fn intact(search: &Search) -> String {
+    if search.filter.is_empty() { "1".to_owned() } else { format!("checksum IS {SUM}") }
 }
 
 /// The page of hits that a search asks for; they are in order of their places, which decides between equals.

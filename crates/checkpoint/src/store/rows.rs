@@ -5,10 +5,34 @@ use std::error::Error;
 use rusqlite::Row;
 use superstep_graph::store::{Item, Namespace, StoreError, Vector};
 
-use crate::database::Place;
+use crate::{database::Place, error::CHECKSUM};
 
 /// The columns of an [`item`].
 pub(super) const ITEM: &str = "namespace, key, created_ms, updated_ms, expires_ms, value";
+
+/// The checksum of a row.
+pub(super) const SUM: &str = "row_sum(
+    'item', id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, vector
+)";
+
+/// Refuses a row that is not what was stored, as a column says that compares its checksum.
+pub(super) fn check(place: &Place, row: &Row<'_>, column: usize) -> Result<(), StoreError> {
+    match row.get(column) {
+        Ok(Some(true)) => Ok(()),
+        _ => Err(changed(place, row.get("id").ok())),
+    }
+}
+
+/// A row that is not what was stored.
+pub(super) fn changed(place: &Place, id: Option<i64>) -> StoreError {
+    let row = id.map_or_else(|| "a row".to_owned(), |id| format!("row {id}"));
+    StoreError::Corrupt {
+        what: format!(
+            "the store in {place} is damaged: {row} of `store_items`; remove it, or restore the file from a backup"
+        ),
+        source: Some(CHECKSUM.into()),
+    }
+}
 
 pub(super) fn item(place: &Place, row: &Row<'_>) -> Result<Item, StoreError> {
     let number = |column| row.get(column).map_err(|cause| damaged(place, "a number", cause));

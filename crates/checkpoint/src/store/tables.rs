@@ -8,10 +8,17 @@ use crate::{database::Place, error};
 /// The tables of a store, as SQL.
 ///
 /// A promise: databases that this version wrote can be read by later ones.
-pub const STORE_SCHEMA: &str = concat!(include_str!("schema_1.sql"), "\n", include_str!("schema_2.sql"));
+pub const STORE_SCHEMA: &str = concat!(
+    include_str!("schema_1.sql"),
+    "\n",
+    include_str!("schema_2.sql"),
+    "\n",
+    include_str!("schema_3.sql")
+);
 
 /// What makes each schema from the one before. They are never changed; a new schema is a new entry.
-pub(crate) const SCHEMAS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+pub(crate) const SCHEMAS: [&str; 3] =
+    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
 /// The name under which the schema is noted in `parts`.
 const PART: &str = "store";

@@ -7,7 +7,10 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use rusqlite::Row;
 use superstep_graph::store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding};
 
-use super::items::{Hit, IN_SCOPE, Items};
+use super::{
+    items::{Hit, IN_SCOPE, Items, intact},
+    rows,
+};
 
 /// Those among the items of a scope whose time is over, but that are still counted.
 #[derive(Default)]
@@ -181,6 +184,7 @@ impl Items<'_> {
         if !finding.iter().any(|term| counts[*term] > 0) {
             return Ok(None);
         }
+        rows::check(self.place, row, 5)?;
         let fits = self.fits(search, row, 1)?;
         let place = (self.column(row, 3)?, self.column(row, 4)?);
         Ok(Some(Candidate { id: self.column(row, 0)?, fits, place, counts, len }))
@@ -214,11 +218,9 @@ impl Items<'_> {
 }
 
 /// The columns of a [`Candidate`]. Values are long, and only filters look at them.
-fn columns(search: &Search) -> &'static str {
-    match search.filter.is_empty() {
-        true => "id, NULL, text, namespace, key",
-        false => "id, value, text, namespace, key",
-    }
+fn columns(search: &Search) -> String {
+    let value = if search.filter.is_empty() { "NULL" } else { "value" };
+    format!("id, {value}, text, namespace, key, {}", intact(search))
 }
 
 /// The namespaces of a scope, as in [`IN_SCOPE`].

@@ -1,8 +1,13 @@
 //! Files with something in them that superstep did not write.
 
-use superstep_graph::{CheckpointError, CheckpointId, Checkpointer, Commit, TaskKey, TaskRecord, ThreadId};
+use superstep_graph::{
+    CheckpointError, CheckpointId, Checkpointer, Commit, History, TaskKey, TaskRecord, ThreadId,
+};
 
-use crate::support::{Folder, line, load, superstep, updates};
+use crate::{
+    format::{FIXTURE, copy},
+    support::{Folder, line, load, superstep, updates},
+};
 
 /// Changes a database of three checkpoints and says what loading it gives.
 async fn damaged(sql: &str) -> String {
@@ -12,69 +17,173 @@ async fn damaged(sql: &str) -> String {
     let store = folder.open();
     let error = store.load(&"t".into(), None).await.expect_err("it is damaged");
     assert!(matches!(error, CheckpointError::Corrupt { .. }), "{error:?}");
-    // What was written before the damage is still there.
-    let first = store.load(&"t".into(), Some(CheckpointId(1))).await.unwrap().unwrap();
-    assert_eq!(updates(&first), ["1"]);
     folder.text(&error)
 }
 
+#[tokio::test]
+async fn a_row_that_was_changed_is_named() {
+    let advice = "go on from an older checkpoint, or restore the file from a backup";
+    let cause = "the row is not what was stored: its checksum does not fit";
+    let cases = [
+        ("UPDATE checkpoints SET applied = '[{' WHERE id = 3", 3),
+        ("UPDATE checkpoints SET applied = applied || ' ' WHERE id = 1", 1),
+        ("UPDATE checkpoints SET snapshot = '[]' WHERE id = 2", 2),
+        ("UPDATE checkpoints SET control = '{}' WHERE id = 3", 3),
+        ("UPDATE checkpoints SET metadata = '{}' WHERE id = 3", 3),
+        ("UPDATE checkpoints SET source = 'x' WHERE id = 3", 3),
+        ("UPDATE checkpoints SET parent = 1 WHERE id = 3", 3),
+        ("UPDATE checkpoints SET created_ms = created_ms + 1 WHERE id = 2", 2),
+        ("UPDATE checkpoints SET checksum = checksum + 1 WHERE id = 3", 3),
+        // Two rows that change places.
+        (
+            "UPDATE checkpoints SET key = key + 7 WHERE id = 3; UPDATE checkpoints SET key = key + 1 WHERE id = 2;
+             UPDATE checkpoints SET key = key - 8 WHERE id = 10",
+            3,
+        ),
+    ];
+    for (sql, checkpoint) in cases {
+        let expected = format!(
+            "SS304: checkpoint {checkpoint} of thread `t` in database `DIR/db` is damaged: its row; {advice}: {cause}"
+        );
+        assert_eq!(damaged(sql).await, expected, "{sql}");
+    }
+    assert_eq!(
+        damaged(
+            "INSERT INTO tasks SELECT key, 0, '{\"end\":\"cancelled\"}', 7 FROM checkpoints WHERE id = 3"
+        )
+        .await,
+        format!(
+            "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: the row of its task 0; {advice}: {cause}"
+        )
+    );
+    for sql in [
+        "UPDATE threads SET head = 2",
+        "UPDATE threads SET checkpoints = 2",
+        "UPDATE threads SET checksum = 0",
+    ] {
+        assert_eq!(
+            damaged(sql).await,
+            format!(
+                "SS304: the row of thread `t` in the table `threads` in database `DIR/db` is damaged; restore the file from \
+                 a backup, or delete the thread: {cause}"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_stored_before_the_damage_is_still_there_and_a_damaged_thread_can_be_deleted() {
+    let folder = Folder::new();
+    let (thread, other) = (ThreadId::from("t"), ThreadId::from("other"));
+    let store = folder.open();
+    line(&store, &thread, 3).await;
+    line(&store, &other, 1).await;
+    folder.sql().execute_batch("UPDATE checkpoints SET applied = '[]' WHERE id = 3").unwrap();
+    let first = store.load(&thread, Some(CheckpointId(1))).await.unwrap().unwrap();
+    assert_eq!(updates(&first), ["1"]);
+    assert_eq!(updates(&load(&store, &other).await), ["1"]);
+    assert_eq!(store.names().await.unwrap().len(), 2);
+    let copied = store.copy(&thread, &"copy".into()).await.unwrap_err();
+    assert!(matches!(copied, CheckpointError::Corrupt { .. }), "damage is not copied: {copied:?}");
+    folder.sql().execute_batch("UPDATE threads SET head = 9 WHERE name = 't'").unwrap();
+    store.delete(&thread).await.unwrap();
+    assert_eq!(store.names().await.unwrap(), [other]);
+}
+
+/// The database of schema 1 has no checksums, so that what superstep did not write is found by reading it.
 #[tokio::test]
 async fn a_row_that_superstep_did_not_write_is_named() {
     let advice = "go on from an older checkpoint, or restore the file from a backup";
     let cases = [
         (
-            "UPDATE checkpoints SET applied = '[{' WHERE id = 3",
-            "checkpoint 3",
+            "UPDATE checkpoints SET applied = '[{' WHERE id = 4",
+            4,
             "list of applied tasks",
             "EOF while parsing an object at line 1 column 2",
         ),
         (
-            "UPDATE checkpoints SET snapshot = '[]' WHERE id = 2",
-            "checkpoint 2",
+            "UPDATE checkpoints SET snapshot = '[]' WHERE id = 3",
+            3,
             "snapshot",
             "invalid type: sequence, expected an object with the value of every channel at line 1 column 0",
         ),
         (
-            "UPDATE checkpoints SET control = '{}' WHERE id = 3",
-            "checkpoint 3",
+            "UPDATE checkpoints SET control = '{}' WHERE id = 4",
+            4,
             "control",
             "missing field `step` at line 1 column 2",
         ),
         (
-            "UPDATE checkpoints SET metadata = 'x' WHERE id = 3",
-            "checkpoint 3",
+            "UPDATE checkpoints SET metadata = 'x' WHERE id = 4",
+            4,
             "metadata",
             "expected value at line 1 column 1",
         ),
-        ("UPDATE checkpoints SET source = 'x' WHERE id = 3", "checkpoint 3", "source", "unknown source `x`"),
-        ("UPDATE checkpoints SET parent = 3 WHERE id = 3", "checkpoint 3", "parent", "it is not older"),
+        ("UPDATE checkpoints SET source = 'x' WHERE id = 4", 4, "source", "unknown source `x`"),
+        ("UPDATE checkpoints SET parent = 4 WHERE id = 4", 4, "parent", "it is not older"),
         (
-            "INSERT INTO tasks SELECT key, 0, '{\"end\":\"finished\"}' FROM checkpoints WHERE id = 3",
-            "checkpoint 3",
+            "INSERT INTO tasks SELECT key, 0, '{\"end\":\"finished\"}' FROM checkpoints WHERE id = 4",
+            4,
             "record of a task",
             "a \"finished\" task without `update`",
         ),
     ];
     for (sql, checkpoint, part, cause) in cases {
+        let folder = copy(FIXTURE);
+        folder.sql().execute_batch(sql).unwrap();
+        let error =
+            folder.open().load(&"chat".into(), Some(CheckpointId(4))).await.expect_err("it is damaged");
         let expected = format!(
-            "SS304: {checkpoint} of thread `t` in database `DIR/db` is damaged: \
-             superstep did not write this {part}; {advice}: {cause}"
+            "SS304: checkpoint {checkpoint} of thread `chat` in database `DIR/db` is damaged: superstep did not write this \
+             {part}; {advice}: {cause}"
         );
-        assert_eq!(damaged(sql).await, expected, "{sql}");
+        assert_eq!(folder.text(&error), expected, "{sql}");
     }
 }
 
 #[tokio::test]
 async fn a_row_that_is_gone_is_named() {
+    let restore = "restore the file from a backup";
     assert_eq!(
-        damaged("DELETE FROM checkpoints WHERE id = 2").await,
-        "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: its ancestor 2 is missing; \
-         restore the file from a backup"
+        damaged("DELETE FROM checkpoints WHERE id = 1").await,
+        format!(
+            "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: its ancestor 1 is missing; {restore}"
+        )
     );
     assert_eq!(
-        damaged("UPDATE checkpoints SET applied = '[{\"slot\":4,\"node\":\"a\"}]' WHERE id = 2").await,
-        "SS304: checkpoint 2 of thread `t` in database `DIR/db` is damaged: the record of task 4 it applied is missing; \
-         restore the file from a backup"
+        damaged("DELETE FROM checkpoints WHERE id = 2").await,
+        format!(
+            "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: its parent is missing; {restore}"
+        )
+    );
+    assert_eq!(
+        damaged("DELETE FROM checkpoints WHERE id = 3").await,
+        format!(
+            "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: its row is missing; {restore}"
+        )
+    );
+    let folder = Folder::new();
+    let (store, thread) = (folder.open(), ThreadId::from("t"));
+    line(&store, &thread, 3).await;
+    for slot in 0..3 {
+        let key = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(3), slot };
+        store.record(&key, TaskRecord::Cancelled { once: Default::default() }).await.unwrap();
+    }
+    folder.sql().execute_batch("DELETE FROM tasks WHERE slot = 1").unwrap();
+    assert_eq!(
+        folder.text(&store.load(&thread, None).await.unwrap_err()),
+        format!(
+            "SS304: checkpoint 3 of thread `t` in database `DIR/db` is damaged: the record of a task is missing; {restore}"
+        )
+    );
+    folder.sql().execute_batch("DELETE FROM checkpoints WHERE id = 1").unwrap();
+    assert_eq!(
+        folder.text(
+            &store.history(&thread, History { limit: Some(3), ..History::default() }).await.unwrap_err()
+        ),
+        format!(
+            "SS304: checkpoint 2 of thread `t` in database `DIR/db` is damaged: its parent is missing; {restore}"
+        )
     );
 }
 

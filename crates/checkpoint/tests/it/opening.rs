@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superstep_checkpoint::{SqliteCheckpointer, SqliteOptions};
+use superstep_checkpoint::{SCHEMA, SqliteCheckpointer, SqliteOptions, SqliteStore, Synchronous};
 use superstep_graph::{CheckpointId, Checkpointer, ThreadId};
 
 use crate::support::{Folder, line, load, superstep, updates};
@@ -63,7 +63,7 @@ fn a_newer_schema_asks_for_a_newer_program() {
     folder.sql().execute_batch("PRAGMA user_version = 9").unwrap();
     assert_eq!(
         refusal(&folder),
-        "SS303: cannot open database `DIR/db`: it was written by a newer superstep (schema 9, this program knows 1); \
+        "SS303: cannot open database `DIR/db`: it was written by a newer superstep (schema 9, this program knows 2); \
          update superstep or use another file"
     );
     folder.sql().execute_batch("PRAGMA user_version = 0").unwrap();
@@ -134,6 +134,74 @@ async fn names_that_mean_something_to_sqlite_are_names() {
         assert_eq!(load(&SqliteCheckpointer::open(&path).unwrap(), &"t".into()).await.head, CheckpointId(1));
     }
     assert!(SqliteCheckpointer::open("").is_err());
+}
+
+#[tokio::test]
+async fn the_name_that_sqlite_has_for_it_is_a_database_in_memory() {
+    let store = SqliteCheckpointer::open(":memory:").unwrap();
+    line(&store, &"t".into(), 2).await;
+    assert_eq!((store.path(), load(&store, &"t".into()).await.head), (None, CheckpointId(2)));
+    assert_eq!(SqliteStore::open(":memory:").unwrap().path(), None);
+    assert!(!std::path::Path::new(":memory:").exists());
+}
+
+/// Kills that come while the first database is made leave these.
+#[tokio::test]
+async fn a_database_that_was_just_begun_has_no_threads_and_can_be_used() {
+    let begun: [(&str, fn(&Folder)); 4] = [
+        ("an empty file", |folder| std::fs::write(folder.db(), "").unwrap()),
+        ("an empty file with an empty log", |folder| {
+            for name in ["db", "db-wal"] {
+                std::fs::write(folder.path().join(name), "").unwrap();
+            }
+        }),
+        ("a file with a header and no tables", |folder| {
+            folder.sql().execute_batch("PRAGMA journal_mode = WAL").unwrap();
+        }),
+        ("tables that were not committed", |folder| {
+            let other = Folder::new();
+            let making = other.sql();
+            making
+                .execute_batch(&format!("PRAGMA cache_size = 1; BEGIN; {SCHEMA}; CREATE TABLE more (x);"))
+                .unwrap();
+            making.execute("INSERT INTO more VALUES (zeroblob(100000))", []).unwrap();
+            for name in ["db", "db-journal"] {
+                std::fs::copy(other.path().join(name), folder.path().join(name)).unwrap();
+            }
+        }),
+    ];
+    for (what, begin) in begun {
+        let folder = Folder::new();
+        begin(&folder);
+        let store =
+            SqliteCheckpointer::open_read_only(folder.db()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(store.threads().await.unwrap(), [], "{what}");
+        assert_eq!(store.load(&"t".into(), None).await.unwrap(), None, "{what}");
+        assert_eq!(store.history(&"t".into(), Default::default()).await.unwrap(), [], "{what}");
+        drop(store);
+        let store = folder.open();
+        line(&store, &"t".into(), 1).await;
+        assert_eq!(load(&store, &"t".into()).await.head, CheckpointId(1), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_synced_is_in_the_log() {
+    let folder = Folder::new();
+    let options = SqliteOptions { synchronous: Synchronous::Commits, ..SqliteOptions::default() };
+    let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
+    line(&store, &"t".into(), 1).await;
+    store.sync().await.unwrap();
+    drop(store);
+    let store = folder.open();
+    line(&store, &"u".into(), 1).await;
+    store.sync().await.unwrap();
+    store.sync().await.unwrap();
+    let cut = Folder::new();
+    for name in ["db", "db-wal"] {
+        std::fs::copy(folder.path().join(name), cut.path().join(name)).unwrap();
+    }
+    assert_eq!(cut.open().names().await.unwrap(), ["t".into(), "u".into()]);
 }
 
 #[test]
@@ -289,7 +357,7 @@ fn what_the_program_did_not_put_into_a_database_is_refused() {
         );
         assert_eq!(refusal(&folder), expected);
         assert_eq!(folder.text(&SqliteCheckpointer::open_read_only(folder.db()).unwrap_err()), expected);
-        let store = superstep_checkpoint::SqliteStore::open(folder.db()).unwrap_err();
+        let store = SqliteStore::open(folder.db()).unwrap_err();
         assert!(store.to_string().contains(what), "{store}");
     }
 }
