@@ -139,7 +139,9 @@ impl ToolState {
         use ToolStatus::{Completed, Error, Pending, Running};
         let Self { status, input, .. } = self;
         Ok(match (status, event) {
-            (Pending, Called(input)) => Self { status: Running, input: Some(input), output: None },
+            (Pending, Called(input)) => {
+                Self { status: Running, input: Some(input).filter(|input| !input.is_null()), output: None }
+            }
             (Running, Returned(output)) => Self { status: Completed, input, output: Some(output) },
             (Pending | Running, Failed(output)) => Self { status: Error, input, output: Some(output) },
             (from, Called(_)) => return Err(IllegalTransition { from, to: Running }),

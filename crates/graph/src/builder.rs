@@ -30,6 +30,7 @@ use crate::{
     CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
     cache::NodeCache,
     compiled::Inner,
+    json,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
     subgraph::Subgraph,
 };
@@ -223,7 +224,7 @@ impl<S: State> StateGraph<S> {
         self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
         let fan_out: FanOut<S> = Arc::new(move |state, sent| {
             for item in items(state) {
-                sent.push(serde_json::to_string(&item)?);
+                sent.push(json::to_string(&item)?);
             }
             Ok(())
         });

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use superstep_engine::{EngineError, NodeIndex, NodeName, Target};
 
-use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, node::Targets};
+use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, json, node::Targets};
 
 /// An update together with where to go from here.
 ///
@@ -85,7 +85,7 @@ impl<S: State, R> Command<S, R> {
     ///
     /// [`StateGraph::add_sends`](crate::StateGraph::add_sends) declares that the node may do so.
     pub fn send<I: Serialize>(mut self, worker: WorkerRef<I>, item: I) -> Self {
-        let item = serde_json::to_string(&item).map_err(|error| error.to_string());
+        let item = json::to_string(&item).map_err(|error| error.to_string());
         self.goto.push(Goto::Send { worker: worker.into(), item });
         self
     }
@@ -250,5 +250,5 @@ impl<S: State> Inner<S> {
 
 /// An item that cannot be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("an item that it sends has no JSON form: {0}")]
+#[error("an item that it sends cannot be stored: {0}")]
 struct BadItem(String);

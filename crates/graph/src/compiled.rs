@@ -344,6 +344,7 @@ impl<S: State> CompiledGraph<S> {
         supersteps: Vec<Vec<(S::Update, AsNode)>>,
     ) -> Result<CheckpointId, RunError> {
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
+        config.check_metadata()?;
         let _lease = checkpointer.lease(thread).await?;
         update_states(&self.inner, checkpointer, thread, &config, supersteps, None).await
     }
@@ -354,6 +355,7 @@ impl<S: State> CompiledGraph<S> {
     /// # Errors
     /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or what the checkpointer or the state reports.
     pub async fn fork(&self, config: RunConfig) -> Result<CheckpointId, RunError> {
+        config.check_metadata()?;
         fork(&self.inner, self.checkpointer()?, self.thread_of(&config)?, &config).await
     }
 

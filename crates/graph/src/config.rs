@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, Clock, Drain, Durability, SystemClock, ThreadId};
+use crate::{Answers, CheckpointId, Clock, Drain, Durability, RunError, SystemClock, ThreadId, json};
 
 /// Settings of one run.
 ///
@@ -89,6 +89,21 @@ impl RunConfig {
     /// A run on this thread with everything else as usual.
     pub fn thread(id: impl Into<ThreadId>) -> Self {
         Self { thread: Some(id.into()), ..Self::default() }
+    }
+
+    /// Refuses metadata that could be stored and not be read again.
+    pub(crate) fn check_metadata(&self) -> Result<(), RunError> {
+        let unstorable = |name: &str| {
+            format!(
+                "the entry `{name}` of the metadata of thread `{}`",
+                self.thread.as_ref().map_or("", |it| it.as_str())
+            )
+        };
+        for (name, value) in &self.metadata {
+            json::check_depth(value)
+                .map_err(|source| RunError::Unstorable { what: unstorable(name), source })?;
+        }
+        Ok(())
     }
 }
 

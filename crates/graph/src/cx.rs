@@ -18,13 +18,14 @@ use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question,
-    RunConfig, Store, StreamMode, ThreadId,
+    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeError, NodeFailure,
+    Question, RunConfig, RunError, Store, StreamMode, ThreadId,
     background::Background,
     call::{Calls, mix},
     durability::Settling,
     fingerprint,
     interrupt::{Asked, Desk},
+    json,
     once::Ledger,
     origin::Origin,
     run::{Above, Along},
@@ -294,19 +295,13 @@ impl Cx {
     /// When the answer is there the node runs again from its beginning, and this returns at once. `key` tells apart the
     /// questions of one task: two different ones under one key at the same time fail it. An answer of another type than `A` is
     /// refused, and the question still waits; nothing in the node sees it. The answer is kept with the update, for a
-    /// [`Replay`](crate::Replay), unless the run does not record.
-    ///
-    /// # Panics
-    /// If `question` has no JSON form.
+    /// [`Replay`](crate::Replay), unless the run does not record. A question that cannot be stored as JSON fails the task.
     pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, None).await
     }
 
     /// Like [`interrupt`](Self::interrupt), and whoever is asked sees what an answer has to look like:
     /// [`Interrupt::schema`](crate::Interrupt::schema) is the JSON Schema of `A`.
-    ///
-    /// # Panics
-    /// If `question` has no JSON form.
     pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
     }
@@ -335,14 +330,24 @@ impl Cx {
         self.bell.wake();
     }
 
+    /// Fails the task for something that it would store: the node goes no further, and nothing in it sees the error.
+    pub(crate) async fn unstorable<T>(&self, what: &str, source: serde_json::Error) -> T {
+        let error = RunError::Unstorable { what: what.to_owned(), source };
+        self.say_at_desk([Asked::Unstorable(NodeError::new(error).fatal())]);
+        std::future::pending().await
+    }
+
     async fn question<A: DeserializeOwned>(
         &self,
         key: &str,
         question: impl Serialize,
         schema: Option<String>,
     ) -> A {
-        let print = fingerprint(&question).expect("a question has a JSON form");
-        let question = serde_json::to_string(&question).expect("a question has a JSON form");
+        let written = json::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
+        let (print, question) = match written {
+            Ok(written) => written,
+            Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,
+        };
         let mut answer = self.run.desk.answer(self.task, key);
         match self.run.tape.given(self.task) {
             Given::Nothing => {}

@@ -139,9 +139,9 @@ pub enum RunError {
         /// The nodes of the tasks that were dropped.
         unfinished: Vec<NodeName>,
     },
-    /// A value has no JSON form, so it cannot be stored.
+    /// A value has no JSON form, or one that is read back as another value, so it cannot be stored.
     #[error(
-        "SS106: superstep {step}: what node `{node}` wrote{} has no JSON form and cannot be stored",
+        "SS106: superstep {step}: what node `{node}` wrote{} cannot be stored as JSON and read back as it is",
         to(channel.as_deref())
     )]
     Encode {
@@ -155,9 +155,9 @@ pub enum RunError {
         #[source]
         source: serde_json::Error,
     },
-    /// The value of a channel has no JSON form, so no snapshot of the state can be stored.
+    /// The value of a channel has no JSON form, or one that is read back as another value, so no snapshot of the state can be stored.
     #[error(
-        "SS117: superstep {step}: the value of channel `{channel}` has no JSON form and cannot be stored"
+        "SS117: superstep {step}: the value of channel `{channel}` cannot be stored as JSON and read back as it is"
     )]
     EncodeChannel {
         /// The channel.
@@ -435,6 +435,15 @@ pub enum RunError {
         node: NodeName,
         /// The superstep.
         step: i64,
+    },
+    /// Something that was given to a run, or to its thread, cannot be stored and read back as it is.
+    #[error("SS192: {what} cannot be stored as JSON and read back as it is; give it another form")]
+    Unstorable {
+        /// What.
+        what: String,
+        /// What is wrong with it, and where.
+        #[source]
+        source: serde_json::Error,
     },
     /// The checkpointer failed.
     #[error(transparent)]

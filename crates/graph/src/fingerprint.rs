@@ -26,7 +26,21 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// XXH3 of each text and number, of which those of what contains it are made.
 pub fn fingerprint(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     let room = Cell::new(usize::MAX);
-    Ok(shown(value.serialize(Printer { room: &room, begun: None })?))
+    Ok(shown(value.serialize(Printer { room: &room, begun: None, exact: false })?))
+}
+
+/// The same of what `serialize` is given, telling apart what is equal in JSON: `None` and `Some(None)`, and floats that are no
+/// numbers. The order in lists does not count, because that of a set may be another one each time.
+///
+/// `None` if it does not serialize.
+pub(crate) fn exact(serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -> Option<u64> {
+    let room = Cell::new(usize::MAX);
+    serialize(Printer { room: &room, begun: None, exact: true }).ok()
+}
+
+/// The same of a value.
+pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
+    exact(|printer| value.serialize(printer))
 }
 
 /// The same of what `serialize` is given, but of no more than its first `most` bytes or so, with the length of the whole.
@@ -41,7 +55,7 @@ pub(crate) fn outline(
     serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>,
 ) -> Option<String> {
     let (room, begun) = (Cell::new(most), Cell::new(None));
-    let whole = serialize(Printer { room: &room, begun: Some(&begun) });
+    let whole = serialize(Printer { room: &room, begun: Some(&begun), exact: false });
     whole.ok().or_else(|| begun.get()).map(shown)
 }
 
@@ -56,6 +70,8 @@ pub(crate) struct Printer<'a> {
     room: &'a Cell<usize>,
     /// What there is when the room ends: only of the outermost value.
     begun: Option<&'a Cell<Option<u64>>>,
+    /// Whether to tell apart what is equal in JSON.
+    exact: bool,
 }
 
 /// What a number was made of.
@@ -72,6 +88,7 @@ enum Kind {
     Bytes,
     List,
     Map,
+    Some,
 }
 
 /// A value that is not read to its end.
@@ -144,7 +161,11 @@ pub(crate) struct List<'a> {
 impl List<'_> {
     fn element(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.printer.take(1)?;
-        self.print = mixed(value.serialize(self.printer.inner())?, self.print);
+        let element = value.serialize(self.printer.inner())?;
+        self.print = match self.printer.exact {
+            true => self.print.wrapping_add(mixed(element, Kind::List as u64)),
+            false => mixed(element, self.print),
+        };
         self.read += 1;
         self.printer.begin(|| mixed(mixed(self.length, Begun::List as u64), self.print));
         Ok(())
@@ -266,7 +287,7 @@ impl<'a> Serializer for Printer<'a> {
     }
 
     fn serialize_f64(self, value: f64) -> Result<u64, Error> {
-        match value.is_finite() {
+        match value.is_finite() || self.exact {
             true => self.bytes(Kind::Float, &value.to_bits().to_le_bytes()),
             // As in JSON.
             false => self.serialize_unit(),
@@ -290,7 +311,8 @@ impl<'a> Serializer for Printer<'a> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<u64, Error> {
-        value.serialize(self)
+        let print = value.serialize(self)?;
+        Ok(if self.exact { mixed(print, Kind::Some as u64) } else { print })
     }
 
     fn serialize_unit(self) -> Result<u64, Error> {

@@ -70,8 +70,38 @@ pub trait Fixed: Default {
     /// If a write has no such form.
     fn write_later<Q: SerializeSeq>(&self, list: &mut Q) -> Result<(), Q::Error>;
 
+    /// The channels to which another update writes something else, as far as their types can be compared.
+    fn differing(&self, other: &Self) -> ChannelSet;
+
     /// The updates that follow, but for those that only a flattened state knows of.
     fn later(&mut self) -> &mut Later<Self>;
+}
+
+/// Two values of one type, to be compared if that can be: `(&Pair(a, b)).differ()` finds [`Comparable`] first.
+pub struct Pair<'a, T>(pub &'a T, pub &'a T);
+
+/// Values that can be compared.
+pub trait Comparable {
+    /// Whether they are different.
+    fn differ(&self) -> bool;
+}
+
+impl<T: PartialEq> Comparable for Pair<'_, T> {
+    fn differ(&self) -> bool {
+        self.0 != self.1
+    }
+}
+
+/// Values of any type.
+pub trait Incomparable {
+    /// They may be equal.
+    fn differ(&self) -> bool;
+}
+
+impl<T> Incomparable for &Pair<'_, T> {
+    fn differ(&self) -> bool {
+        false
+    }
 }
 
 /// Writes the entry of a channel, if there is a write.

@@ -190,6 +190,11 @@ impl Hold {
         Ok(stored)
     }
 
+    /// Has what is stored written to the disk.
+    pub(crate) async fn sync(&self) -> Result<(), RunError> {
+        Ok(self.checkpointer.sync().await?)
+    }
+
     /// Goes on with what is written while the run goes on. Ready whenever something is stored, with the checkpoint if it
     /// is to be told.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<CheckpointMeta>, RunError>> {

@@ -8,7 +8,7 @@ use superstep_engine::Control;
 
 use crate::{
     CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, History, RunConfig, RunError,
-    Segment, Source, State, ThreadId,
+    Segment, Source, State, ThreadId, json,
 };
 
 /// Something that was put into a thread's inbox.
@@ -66,12 +66,11 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if nothing of the thread is stored, or what the checkpointer reports.
-    ///
-    /// # Panics
-    /// If `item` has no JSON form.
+    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::Unstorable`] if `item` cannot be, or what the
+    /// checkpointer reports.
     pub async fn post(&self, item: impl Serialize, config: RunConfig) -> Result<u64, RunError> {
-        let item = serde_json::to_value(item).expect("an item has a JSON form");
+        let item = json::to_value(&item)
+            .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
         let newest = History { limit: Some(1), ..History::default() };
         if checkpointer.history(thread, newest.clone()).await?.is_empty() {

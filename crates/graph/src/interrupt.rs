@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeName, TaskId};
 
-use crate::{RunError, namespace::SEPARATOR, tape::Astray};
+use crate::{NodeError, RunError, json, namespace::SEPARATOR, tape::Astray};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +87,8 @@ impl Answers {
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
             };
+            json::check_depth(value)
+                .map_err(|source| RunError::Unstorable { what: format!("the answer `{name}`"), source })?;
             if resolved.entry(*slot).or_default().insert(key.clone(), value.clone()).is_some() {
                 return Err(RunError::AmbiguousAnswer {
                     name: interrupt.key.clone(),
@@ -239,6 +241,8 @@ pub(crate) enum Asked {
     Cancelled,
     /// Nothing: a graph that it called stopped, because the run is drained.
     Drained,
+    /// Nothing: it cannot be stored, so that the task fails.
+    Unstorable(NodeError),
     /// Nothing: a replay cannot go on with it.
     Astray(Astray),
 }

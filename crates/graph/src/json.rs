@@ -1,14 +1,25 @@
 //! What is stored, as JSON.
+//!
+//! What is written can be read, and is read as what it was; see [`checked`]. In debug builds that is tried with all that is written.
 
-mod floats;
+mod checked;
 
-use std::{borrow::Cow, cell::Cell, io};
+use std::borrow::Cow;
 
-use serde::Serialize as _;
-use serde_json::{Serializer, ser::Formatter};
+use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::{ChannelSet, NodeName};
 
-use crate::{Channel, ChannelValue, RunError, State, WriteError, evolve};
+pub use checked::MAX_DEPTH;
+pub(crate) use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
+
+use self::checked::{Mode, OTHER, Unstorable, same};
+use crate::{
+    Channel, ChannelValue, RunError, State, WriteError, evolve,
+    fingerprint::{exact, exact_of},
+};
+
+/// How deep a reader may be nested in what it reads; beyond that it would have to stop.
+pub(crate) const READABLE: usize = 126;
 
 /// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
@@ -25,9 +36,9 @@ pub(crate) fn encode<S: State>(
     scratch.clear();
     evolve::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
-    write(state, update, scratch).map_err(|source| {
-        let channel = unfit(state, update);
-        RunError::Encode { node: node.clone(), channel, step, source }
+    write(state, update, scratch).map_err(|unstorable| {
+        let channel = unstorable.path.first().cloned().map(Cow::Owned);
+        RunError::Encode { node: node.clone(), channel, step, source: unstorable.into_error(1) }
     })?;
     if versions > 0 {
         // The object goes on with its channels. There are some, for the versions are theirs.
@@ -37,24 +48,85 @@ pub(crate) fn encode<S: State>(
 }
 
 /// Writes the JSON form of an update behind what is written already.
-fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-    let (begin, nulls) = (written.len(), Cell::new(false));
-    update.serialize(&mut Serializer::with_formatter(&mut *written, NoteNulls(&nulls)))?;
-    if nulls.get() && floats::has_no_number(update) {
-        state.read_update(&written[begin..])?;
+fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Result<(), Unstorable> {
+    let begin = written.len();
+    let doubtful = checked::write(update, Mode::Update, written).map_err(of_channel)?;
+    if doubtful || cfg!(debug_assertions) {
+        survives(state, update, &written[begin..]).map_err(of_channel)?;
     }
     Ok(())
 }
 
-/// The channel to which an update writes what has no JSON form: the first whose write has none by itself.
-fn unfit<S: State>(state: &S, update: &S::Update) -> Option<Cow<'static, str>> {
+/// The same with a path that begins with the channel. Of an update that goes on with others it says first in which of them it is.
+fn of_channel(mut unstorable: Unstorable) -> Unstorable {
+    if unstorable.path.first().is_some_and(|step| step.starts_with('$')) {
+        unstorable.path.drain(..unstorable.path.len().min(2));
+    }
+    unstorable
+}
+
+/// Refuses an update that is read back as another one.
+fn survives<S: State>(state: &S, update: &S::Update, json: &[u8]) -> Result<(), Unstorable> {
+    let read = state.read_update(json);
+    let is_same = |written: &S::Update, read: &S::Update| {
+        exact_of(written) == exact_of(read) && state.differing(written, read).is_empty()
+    };
+    if read.as_ref().is_ok_and(|read| is_same(update, read)) {
+        return Ok(());
+    }
+    // Which channel it is, one by one.
     let written = state.written(update);
-    let found = state.channels().iter().enumerate().find(|&(position, _)| {
+    for (position, channel) in state.channels().iter().enumerate() {
+        let only = ChannelSet::from_iter([position]);
         let mut alone = update.clone();
-        state.restrict(&mut alone, ChannelSet::from_iter([position]));
-        written.contains(position) && write(state, &alone, &mut Vec::new()).is_err()
-    });
-    found.map(|(_, channel)| channel.name.clone())
+        state.restrict(&mut alone, only);
+        let mut json = Vec::new();
+        if !written.contains(position) || checked::write(&alone, Mode::Update, &mut json).is_err() {
+            continue;
+        }
+        let path = vec![channel.name.to_string()];
+        match state.read_update(&json) {
+            Ok(read) if is_same(&alone, &read) => {}
+            Ok(_) => {
+                checked::write(&alone, Mode::Strict, &mut Vec::new())?;
+                return Err(Unstorable { path, error: serde_json::Error::custom(OTHER) });
+            }
+            Err(error) => return Err(unreadable(&alone, path, error)),
+        }
+    }
+    match read {
+        Err(error) => Err(unreadable(update, Vec::new(), error)),
+        // Each by itself is what it was.
+        Ok(_) => Ok(()),
+    }
+}
+
+/// An update that cannot be read back.
+fn unreadable<U: Serialize>(update: &U, path: Vec<String>, error: serde_json::Error) -> Unstorable {
+    match checked::write(update, Mode::Strict, &mut Vec::new()) {
+        Err(unstorable) => unstorable,
+        Ok(_) => Unstorable { path, error },
+    }
+}
+
+/// The JSON of a value, and what is read back of it.
+///
+/// # Errors
+/// If that is another value, or nothing.
+pub(crate) fn read_back<T: Serialize + DeserializeOwned>(
+    value: &T,
+) -> Result<(T, String), serde_json::Error> {
+    let mut json = Vec::new();
+    let doubtful = checked::write(value, Mode::Lenient, &mut json).map_err(|error| error.into_error(0))?;
+    let read = match serde_json::from_slice(&json) {
+        Ok(read) => read,
+        // The reason is plainer than what the reader says, if there is one.
+        Err(error) => return Err(to_string(value).err().unwrap_or(error)),
+    };
+    if doubtful || cfg!(debug_assertions) {
+        same(value, &read)?;
+    }
+    Ok((read, String::from_utf8(json).expect("JSON is UTF-8")))
 }
 
 /// Refuses an update that does not fit the state.
@@ -77,40 +149,40 @@ pub(crate) fn check<S: State>(
     })
 }
 
-/// Writes compact JSON and notes what may have lost something: floats that are no numbers are written as `null`, which
-/// is no float when it is read. What was stored so could never be loaded again. Most nulls were meant, and only a walk
-/// through the value can tell.
-struct NoteNulls<'a>(&'a Cell<bool>);
-
-impl Formatter for NoteNulls<'_> {
-    fn write_null<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.set(true);
-        writer.write_all(b"null")
-    }
-}
-
-/// Whether a JSON text may have such a `null`.
-fn has_null(json: &[u8]) -> bool {
-    // A text is searched many bytes at a time, a slice is not.
-    str::from_utf8(json).is_ok_and(|json| json.contains("null"))
-}
-
 /// The full value of every channel, and their versions.
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     let channel = |(position, channel): (usize, &Channel)| {
-        let json = state.encode(position).and_then(|json| {
-            if has_null(&json) {
-                state.clone().decode(position, &json)?;
-            }
-            Ok(json)
-        });
-        let json =
-            json.map_err(|source| RunError::EncodeChannel { channel: channel.name.clone(), step, source })?;
+        let json = encode_channel(state, position).map_err(|source| RunError::EncodeChannel {
+            channel: channel.name.clone(),
+            step,
+            source,
+        })?;
         Ok(ChannelValue { channel: channel.name.to_string(), json })
     };
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let channels = stored.map(channel);
     channels.chain(evolve::versions(state.channels()).map(Ok)).collect()
+}
+
+/// The value of a channel, as it is stored.
+fn encode_channel<S: State>(state: &S, channel: usize) -> Result<Vec<u8>, serde_json::Error> {
+    let value = |state: &S, mode, json: &mut Vec<u8>| {
+        let json = &mut serde_json::Serializer::new(json);
+        let written = checked::serialize(json, mode, |checked| state.serialize_channel(channel, checked));
+        written.map(|((), doubtful)| doubtful).map_err(|unstorable| unstorable.into_error(0))
+    };
+    let mut json = Vec::new();
+    if value(state, Mode::Folded, &mut json)? || cfg!(debug_assertions) {
+        let mut read = state.clone();
+        let decoded = read.decode(channel, &json);
+        let print = |state: &S| exact(|printer| state.serialize_channel(channel, printer));
+        if decoded.is_err() || print(state) != print(&read) {
+            value(state, Mode::Strict, &mut Vec::new())?;
+            decoded?;
+            return Err(serde_json::Error::custom(OTHER));
+        }
+    }
+    Ok(json)
 }
 
 #[cfg(test)]

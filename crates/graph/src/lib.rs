@@ -90,6 +90,7 @@ pub use flatten::Flattens;
 pub use history::{History, Keep, Prune};
 pub use inbox::Posted;
 pub use interrupt::{Answers, Interrupt, Question, Within};
+pub use json::MAX_DEPTH;
 pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};
 pub use log::Log;
 pub use memory::MemoryCheckpointer;
@@ -120,7 +121,7 @@ pub mod __private {
     pub use superstep_engine::ChannelSet;
 
     pub use crate::{
-        fixed::{First, Fixed, deserialize, read, serialize, write},
+        fixed::{Comparable, First, Fixed, Incomparable, Pair, deserialize, read, serialize, write},
         flatten::{Problem, in_order, joined},
         later::Later,
         state::Cleared,

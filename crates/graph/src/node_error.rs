@@ -6,7 +6,7 @@ use std::{any::Any, error::Error, fmt, io};
 
 use serde_json::Value;
 
-use crate::{NoStore, StoreError};
+use crate::{NoStore, StoreError, json};
 
 /// A failure of a node. Anything with `?` becomes one.
 ///
@@ -29,10 +29,13 @@ impl NodeError {
         Self { fatal: true, ..self }
     }
 
-    /// The same failure with something that its error handler can read: [`NodeFailure::data`](crate::NodeFailure::data).
+    /// The same failure with something that its error handler can read: [`NodeFailure::data`](crate::NodeFailure::data). Of what is
+    /// nested too deep to be stored, it reads only that.
     #[must_use]
     pub fn with_data(self, data: impl Into<Value>) -> Self {
-        Self { data: Some(data.into()), ..self }
+        let data = data.into();
+        let data = json::check_depth(&data).map_or_else(|error| error.to_string().into(), |()| data);
+        Self { data: Some(data), ..self }
     }
 
     /// What was said with [`with_data`](Self::with_data).

@@ -18,7 +18,7 @@ use superstep_engine::TaskId;
 use tokio::sync::oneshot;
 
 use crate::{
-    Cx, NodeError,
+    Cx, NodeError, json,
     tape::{self, Astray, Given},
 };
 
@@ -99,8 +99,7 @@ impl Cx {
                 })?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
                 // Read back, so that the first time is like every other.
-                let json = serde_json::to_string(&result);
-                let read = json.and_then(|json| Ok((serde_json::from_str(&json)?, json)));
+                let read = json::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
                 ledger.put(task, name, json);
                 read
@@ -109,6 +108,20 @@ impl Cx {
         // Not lost if this is dropped meanwhile: every later record of the task has it.
         ledger.store(task, name).await.ok_or_else(over)?;
         Ok(result)
+    }
+}
+
+impl Cx {
+    /// Waits until everything that the thread has stored survives a power failure as well as a crash: before an effect that must
+    /// not happen again unsaid, and of which the thread has noted that it begins.
+    ///
+    /// That takes as long as the disk takes; several tasks, or parts of one, that wait at the same time wait once. It returns at
+    /// once without a checkpointer, if everything is written at once anyway, and in a [`Replay`](crate::Replay).
+    pub async fn durable(&self) {
+        if let Given::Nothing | Given::Live(_) = self.run.tape.given(self.task) {
+            // Work that outlives its task has nothing stored to wait for.
+            let _ = self.run.ledger.sync(self.task).await;
+        }
     }
 }
 
@@ -212,6 +225,8 @@ pub(crate) struct Request {
     pub(crate) task: TaskId,
     /// Dropped if they cannot be, because the task is over.
     pub(crate) stored: oneshot::Sender<()>,
+    /// Whether they are to survive a power failure.
+    pub(crate) durable: bool,
 }
 
 impl Pages {
@@ -225,6 +240,12 @@ impl Pages {
             self.tasks.clear();
         }
         Some(self.tasks.entry(task.slot).or_default())
+    }
+
+    fn request(&mut self, task: TaskId, durable: bool) -> oneshot::Receiver<()> {
+        let (stored, waiting) = oneshot::channel();
+        self.requests.push(Request { task, stored, durable });
+        waiting
     }
 }
 
@@ -255,9 +276,18 @@ impl Ledger {
             if pages.page(task)?.stored.contains(name) {
                 return Some(());
             }
-            let (stored, waiting) = oneshot::channel();
-            pages.requests.push(Request { task, stored });
-            waiting
+            pages.request(task, false)
+        };
+        self.waker.wake();
+        waiting.await.ok()
+    }
+
+    /// Waits until the driver has written all that is stored to the disk; `None` if it cannot.
+    async fn sync(&self, task: TaskId) -> Option<()> {
+        let waiting = {
+            let mut pages = self.pages();
+            pages.page(task)?;
+            pages.request(task, true)
         };
         self.waker.wake();
         waiting.await.ok()

@@ -81,6 +81,7 @@ pub(crate) async fn run<S: State>(
     config: RunConfig,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
+    config.check_metadata()?;
     let (limits, config) = (limits(&graph, &config, false)?, Arc::new(config));
     if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
         return Err(RunError::ChildThread { thread });

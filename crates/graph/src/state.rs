@@ -64,6 +64,13 @@ pub trait State: Clone + Default + Send + Sync + 'static {
         serde_json::from_slice(json)
     }
 
+    /// The channels to which two updates write something else, as far as the types of their writes can be compared. Asked of an
+    /// update and what is read back of it.
+    #[doc(hidden)]
+    fn differing(&self, _one: &Self::Update, _other: &Self::Update) -> ChannelSet {
+        ChannelSet::EMPTY
+    }
+
     /// Takes every ephemeral channel back to its default value.
     fn clear_ephemeral(&mut self);
 

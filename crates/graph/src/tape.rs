@@ -13,11 +13,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned, ser::Error as _};
 use serde_json::Value;
 use superstep_engine::TaskId;
 
-use crate::{Cx, NodeFailure, RecordedTarget, interrupt::Asked, once::Failed, packed};
+use crate::{
+    Cx, NodeFailure, RecordedTarget, interrupt::Asked, json, namespace::SEPARATOR, once::Failed, packed,
+};
 
 /// The entry of a stored update that has what its task learned.
 pub(crate) const RECORDED: &str = "$recorded";
@@ -63,7 +65,8 @@ pub(crate) struct Recorded {
     /// What the error handler was told that wrote the update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Box<NodeFailure>>,
-    /// What the tasks of graphs learned that it called and that are kept nowhere, by the call, the superstep and the slot.
+    /// What the tasks of graphs learned that it called and that are kept nowhere, by the call, the superstep and the slot. What
+    /// those called stands beside them, by the whole way, so that nothing is nested deeper for it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) inner: BTreeMap<String, Recorded>,
 }
@@ -74,17 +77,41 @@ fn is_zero(number: &u64) -> bool {
 
 impl Recorded {
     /// Adds itself to an update that is stored, in which it need not repeat long texts.
-    pub(crate) fn append_to(&self, update: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// If it is nested too deep to be read again.
+    pub(crate) fn append_to(&self, update: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         if *self == Self::default() {
-            return;
+            return Ok(());
         }
         let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
         let recorded = packed::pack(recorded, update);
+        if json::is_deeper(&recorded, json::READABLE - 1) {
+            return Err(serde_json::Error::custom("what the task learned is nested too deep"));
+        }
         update.pop();
         if update.len() > 1 {
             update.push(b',');
         }
         update.extend_from_slice(format!("\"{RECORDED}\":{recorded}}}").as_bytes());
+        Ok(())
+    }
+
+    /// Adds what a task of a graph learned that this task called.
+    pub(crate) fn add_inner(&mut self, name: &str, mut learned: Self) {
+        for (inner, learned) in std::mem::take(&mut learned.inner) {
+            self.inner.insert(format!("{name}{SEPARATOR}{inner}"), learned);
+        }
+        self.inner.insert(name.to_owned(), learned);
+    }
+
+    /// What it learned.
+    pub(crate) fn inner(&self, name: &str) -> Option<Self> {
+        let mut learned = self.inner.get(name)?.clone();
+        let above = format!("{name}{SEPARATOR}");
+        let inner = self.inner.range(above.clone()..).take_while(|(name, _)| name.starts_with(&above));
+        learned.inner.extend(inner.map(|(name, learned)| (name[above.len()..].to_owned(), learned.clone())));
+        Some(learned)
     }
 
     /// What is stored with an update; nothing if there is nothing.
@@ -366,8 +393,7 @@ impl Cx {
     /// # graph.add_node("look_up", look_up);
     /// ```
     ///
-    /// # Panics
-    /// If the outcome has no JSON form, and the run records.
+    /// An outcome that cannot be stored as JSON and read back fails the task, if the run records.
     pub async fn recorded<T, F>(&self, name: &str, effect: impl FnOnce() -> F) -> T
     where
         T: Serialize + DeserializeOwned,
@@ -385,8 +411,10 @@ impl Cx {
         }
         let outcome = self::effect(Box::pin(effect())).await;
         if self.tape().is_on() {
-            let json = serde_json::to_value(&outcome).expect("a recorded outcome has a JSON form");
-            self.learn_result(name, json);
+            match json::to_value_of(&outcome) {
+                Ok(json) => self.learn_result(name, json),
+                Err(error) => return self.unstorable(&format!("the outcome of `{name}`"), error).await,
+            }
         }
         outcome
     }
@@ -402,7 +430,7 @@ impl Cx {
     /// ```
     ///
     /// # Panics
-    /// If `value` has no JSON form, and the run records.
+    /// If `value` cannot be stored as JSON and read back, and the run records.
     pub fn noted<T>(&self, name: &str, value: T) -> T
     where
         T: Serialize + DeserializeOwned + Default + PartialEq,
@@ -420,22 +448,26 @@ impl Cx {
             }
         };
         if self.tape().is_on() && value != T::default() {
-            self.learn_result(name, serde_json::to_value(&value).expect("a noted value has a JSON form"));
+            let json = json::to_value_of(&value);
+            self.learn_result(
+                name,
+                json.unwrap_or_else(|error| panic!("what is noted as `{name}`: {error}")),
+            );
         }
         value
     }
 
     /// Records what the node is about to do: a replay in which it is about to do something else says so, and the node goes no
     /// further. `what` gives what tells one from the other, [fingerprints](crate::fingerprint) of what is large; it is not called
-    /// if nothing is recorded.
-    ///
-    /// # Panics
-    /// If what it gives has no JSON form, and the run records.
+    /// if nothing is recorded. What cannot be stored as JSON fails the task.
     pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
         if !self.tape().is_on() {
             return;
         }
-        let got = serde_json::to_value(what()).expect("what is compared has a JSON form");
+        let got = match json::to_value(&what()) {
+            Ok(got) => got,
+            Err(error) => return self.unstorable(&format!("what is compared as `{name}`"), error).await,
+        };
         let name = &*self.tape().numbered(self.task, Use::Compared, name);
         let recorded = match self.tape().given(self.task) {
             Given::Nothing => None,

@@ -1,5 +1,7 @@
 //! `#[derive(State)]`.
 
+mod differing;
+
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
@@ -469,6 +471,10 @@ impl Input {
                     update.__restrict(channels);
                 }
 
+                fn differing(&self, one: &#update, other: &#update) -> #home::__private::ChannelSet {
+                    <#update as #home::__private::Fixed>::differing(one, other)
+                }
+
                 fn clear_ephemeral(&mut self) {
                     #(
                         if #reducers::EPHEMERAL {
@@ -623,7 +629,7 @@ impl Input {
             .collect();
         let own = all_names.len();
         let rows = idents.iter().zip(names).zip(stored).zip(places).zip(was).filter(|row| *row.0.0.1);
-        let (mut written, mut read) = (Vec::new(), Vec::new());
+        let (differing, mut written, mut read) = (self.differing(code), Vec::new(), Vec::new());
         for ((((ident, name), _), place), was) in rows {
             // What is demanded of the write is demanded of the type that the user wrote.
             let home = home.at(*place);
@@ -713,6 +719,8 @@ impl Input {
                     }
                     ::core::result::Result::Ok(())
                 }
+
+                #differing
 
                 fn later(&mut self) -> &mut #home::__private::Later<Self> {
                     &mut self.__later

@@ -35,6 +35,7 @@ mod messages;
 mod neighbours;
 mod partial_output;
 mod parts;
+mod power;
 mod presets;
 mod property;
 mod react;

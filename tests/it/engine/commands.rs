@@ -207,7 +207,7 @@ async fn an_item_without_json_form_fails_its_node() {
     let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
     assert_eq!(
         text(&error),
-        "SS101: superstep 1: node `p` failed after 1 attempt\n  cause: an item that it sends has no JSON form: key must be a string"
+        "SS101: superstep 1: node `p` failed after 1 attempt\n  cause: an item that it sends cannot be stored: at `/[1,2]`: key must be a string"
     );
 }
 

@@ -136,11 +136,11 @@ on_every_store! {
         let error = failed(graph.invoke(Odd::update(), t()).await);
         assert_eq!(
             error.to_string(),
-            "SS106: superstep 1: what node `a` wrote to `map` has no JSON form and cannot be stored"
+            "SS106: superstep 1: what node `a` wrote to `map` cannot be stored as JSON and read back as it is"
         );
         let head = head(&graph).await;
         assert_eq!(names(&head.next), "a");
-        assert_eq!(task(&head.tasks[0]).2, format!("{error}: key must be a string"));
+        assert_eq!(task(&head.tasks[0]).2, format!("{error}: at `/{{\"part\":1}}`: key must be a string"));
     }
 
     async fn c28_a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {

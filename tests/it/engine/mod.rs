@@ -31,6 +31,7 @@ mod refused;
 mod replay;
 mod retries;
 mod state;
+mod storable;
 mod store;
 mod stream;
 mod stream_buffer;

@@ -129,7 +129,10 @@ impl<'a> Finishing<'a> {
             false => Value::Object(fields),
         });
         let whole = || output.as_ref().map(Value::to_string).unwrap_or_default();
-        Finished { reply: text.map(str::to_owned).or(response).unwrap_or_else(whole), output }
+        Finished {
+            reply: text.map(str::to_owned).or(response).unwrap_or_else(whole),
+            output: output.filter(|output| !output.is_null()),
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl<S: State> Driver<S> {
             None => self.graph.gotos(task.node, goto),
         };
         let went = gotos.as_ref().ok().filter(|_| cached).map(|gotos| self.named(&gotos.ends, &gotos.items));
-        self.note_learned(task, went, &mut json);
+        self.note_learned(task, went, &mut json).map_err(blame)?;
         self.tell_update(task, &update, cached);
         let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;
         let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;

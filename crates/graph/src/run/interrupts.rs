@@ -26,8 +26,13 @@ impl<S: State> Driver<S> {
         &mut self,
         run: &mut Run,
         task: Task,
-        asked: Vec<Asked>,
+        mut asked: Vec<Asked>,
     ) -> Result<(), Refused> {
+        if let Some(first) = asked.iter().position(|asked| matches!(asked, Asked::Unstorable(_)))
+            && let Asked::Unstorable(error) = asked.swap_remove(first)
+        {
+            return Ok(self.fail_task(run, task, error).await?);
+        }
         let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
         let node = self.graph.topology.name(task.node).clone();
         let asked = match AskedTwice::check(&node, asked) {
@@ -61,7 +66,7 @@ impl<S: State> Driver<S> {
                     run.handle(Input::Drain).expect("the run is not over");
                     continue;
                 }
-                Asked::Cancelled | Asked::Astray(_) => continue,
+                Asked::Cancelled | Asked::Unstorable(_) | Asked::Astray(_) => continue,
             });
         }
         if questions.is_empty() {

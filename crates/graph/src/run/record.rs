@@ -121,7 +121,8 @@ impl<S: State> Driver<S> {
 
     /// Stores what tasks did once, before they go on.
     pub(super) async fn record_started(&mut self, run: &Run, requests: Vec<Request>) -> Result<(), RunError> {
-        for Request { task, stored } in requests {
+        let (mut waiting, mut sync) = (Vec::with_capacity(requests.len()), false);
+        for Request { task, stored, durable } in requests {
             // The record of a task that is over, or that asks, is not to be replaced. Work that it left behind is told so by
             // the end of `stored`.
             let Some(failed) = run.failures(task).filter(|_| !self.waiting.contains_key(&task.slot)) else {
@@ -134,6 +135,16 @@ impl<S: State> Driver<S> {
                 self.flush().await?;
                 self.cx.ledger.is_stored(task, &once);
             }
+            sync |= durable;
+            waiting.push(stored);
+        }
+        if sync {
+            self.flush().await?;
+            if let Some(hold) = &self.hold {
+                hold.sync().await?;
+            }
+        }
+        for stored in waiting {
             // Nobody waits any more if the node was dropped meanwhile.
             let _ = stored.send(());
         }

@@ -136,9 +136,14 @@ impl<S: State> Driver<S> {
 
     /// Has what a task learned stored with its update, or told to whoever called this graph; with where it `went` by itself if
     /// its update came out of the cache of its node.
-    pub(super) fn note_learned(&self, task: Task, went: Option<Vec<RecordedTarget>>, json: &mut Vec<u8>) {
+    pub(super) fn note_learned(
+        &self,
+        task: Task,
+        went: Option<Vec<RecordedTarget>>,
+        json: &mut Vec<u8>,
+    ) -> Result<(), RunError> {
         if !self.cx.tape.records {
-            return;
+            return Ok(());
         }
         let mut learned = self.cx.tape.learned(task.id, || self.cx.ledger.results(task.id));
         learned.failed = u64::from(self.attempt(task).saturating_sub(1));
@@ -146,8 +151,12 @@ impl<S: State> Driver<S> {
         learned.failure = self.failure_of(task.id.slot).map(|failure| Box::new(failure.clone()));
         match &self.cx.standing.above {
             Some(above) => above.learn(task.id, learned),
-            None => learned.append_to(json),
+            None => learned.append_to(json).map_err(|source| {
+                let (node, step) = (self.graph.topology.name(task.node).clone(), task.id.step);
+                RunError::Encode { node, channel: None, step, source }
+            })?,
         }
+        Ok(())
     }
 
     /// Which attempt of a task this is, or was.
@@ -518,7 +527,7 @@ impl Above {
     fn given(&self, task: TaskId, live: bool) -> Given {
         match self.run.tape.given(self.task) {
             Given::Recorded(recorded) | Given::Live(recorded) => {
-                match recorded.inner.get(&self.name(task)).cloned().map(Arc::new) {
+                match recorded.inner(&self.name(task)).map(Arc::new) {
                     Some(recorded) if live => Given::Live(recorded),
                     Some(recorded) => Given::Recorded(recorded),
                     // It did not come to its end, or an older program recorded it.
@@ -533,7 +542,7 @@ impl Above {
     pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
         let name = self.name(task);
         self.run.tape.learn(self.task, |above| {
-            above.inner.insert(name, learned);
+            above.add_inner(&name, learned);
         });
     }
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use superstep_engine::NodeName;
 
-use super::EmbedError;
+use super::{EmbedError, Namespace};
 use crate::CheckpointError;
 
 /// A store that could not do what it was asked.
@@ -42,6 +42,17 @@ pub enum StoreError {
         #[source]
         source: Option<EmbedError>,
     },
+    /// A value that cannot be stored so that it can be read again.
+    #[error("SS309: the value of item `{key}` in `{namespace}` cannot be stored; give it another form")]
+    Unstorable {
+        /// Where.
+        namespace: Namespace,
+        /// Which item.
+        key: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
     /// The storage cannot be opened, read or written.
     #[error("SS303: {what}")]
     Storage {
@@ -65,7 +76,10 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same request would fail again, because the request is what is wrong.
     pub fn is_misuse(&self) -> bool {
-        matches!(self, Self::Namespace { .. } | Self::Filter { .. } | Self::NoEmbedding)
+        matches!(
+            self,
+            Self::Namespace { .. } | Self::Filter { .. } | Self::NoEmbedding | Self::Unstorable { .. }
+        )
     }
 }
 

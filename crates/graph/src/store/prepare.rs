@@ -9,7 +9,7 @@ use super::{
     meaning::vectors,
     words::{terms, text_of},
 };
-use crate::{Clock, SystemClock};
+use crate::{Clock, SystemClock, json};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -114,8 +114,16 @@ impl StoreOptions {
     /// Reads the words of a batch, asks for the vectors that it needs, and looks at the clock.
     ///
     /// # Errors
-    /// [`StoreError::NoEmbedding`] and [`StoreError::Embedding`].
+    /// [`StoreError::Unstorable`], [`StoreError::NoEmbedding`] and [`StoreError::Embedding`].
     pub async fn prepare(&self, operations: Vec<Operation>) -> Result<Batch, StoreError> {
+        for operation in &operations {
+            let Operation::Put { namespace, key, value, .. } = operation else { continue };
+            json::check_depth(value).map_err(|source| StoreError::Unstorable {
+                namespace: namespace.clone(),
+                key: key.clone(),
+                source,
+            })?;
+        }
         let texts: Vec<_> = operations.iter().map(|operation| self.text_of(operation)).collect();
         let asked: Vec<String> = texts.iter().filter_map(|text| text.embed.clone()).collect();
         let mut vectors = match &self.embed {

@@ -283,6 +283,8 @@ impl Executor {
         });
         begun.await?;
         if begins {
+            // After a power failure too it is to be known that it began.
+            self.cx.durable().await;
             return Ok(None);
         }
         let known = tool.reconcile(&self.key(call)).await;
@@ -361,6 +363,8 @@ impl Executor {
             Ok(reply) => reply,
             Err(text) => return done(text),
         };
+        // No update is `null`, and nothing else is told apart from it once it is stored.
+        let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
             Some(Err(problem)) => done(texts::failed(name, &problem)),
             Some(Ok(())) | None => Done { update, returned: true, ..done(text) },

@@ -1,0 +1,554 @@
+//! Writing JSON that can be read again, and as what it was.
+//!
+//! Three things would be written by serde and not read: a value that is nested too deep for a reader, which bounds its depth; a
+//! float that is no number, for which JSON has `null`; and `Some` of what is `null` in JSON, which is read as `None`.
+//!
+//! Start at [`serialize`].
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+};
+
+use serde::{
+    de::DeserializeOwned,
+    ser::{
+        Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+        SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
+    },
+};
+use serde_json::{Error, Value};
+
+use crate::fingerprint::exact_of;
+
+/// How deep lists and objects may be nested in a value that is stored: a list of numbers is one level.
+///
+/// Readers of JSON stop at 127 levels, and what a value is stored in adds some.
+pub const MAX_DEPTH: usize = 100;
+
+/// How deep values may be nested in one another that JSON has no levels for, as an `Option` in an `Option`.
+const MAX_NESTING: usize = 4 * MAX_DEPTH;
+
+/// How deep a value may be nested that reducers made of what was written. It is stored as well.
+const MAX_FOLDED: usize = MAX_DEPTH + 10;
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// What is read as something else is refused.
+    Strict,
+    /// It is written, and the second part of the answer says so.
+    Lenient,
+    /// The same, of an update, whose channels have the values.
+    Update,
+    /// The same, of the value of a channel.
+    Folded,
+}
+
+/// What is wrong with a value, and where.
+#[derive(Debug)]
+pub(crate) struct Unstorable {
+    /// The names and positions that lead there, from the value inwards.
+    pub(crate) path: Vec<String>,
+    /// What is wrong there.
+    pub(crate) error: Error,
+}
+
+impl Unstorable {
+    /// The same, as one error. The first `skipped` steps of the path are said elsewhere.
+    pub(crate) fn into_error(self, skipped: usize) -> Error {
+        match self.path.get(skipped..).unwrap_or_default() {
+            [] => self.error,
+            path => {
+                let path: String = path.iter().map(|step| format!("/{step}")).collect();
+                Error::custom(format!("at `{path}`: {}", self.error))
+            }
+        }
+    }
+}
+
+/// Gives a value to a serializer. Returns what that makes of it, and whether something in it is read as something else, if it is read
+/// the usual way.
+pub(crate) fn serialize<S: Serializer<Error = Error>>(
+    serializer: S,
+    mode: Mode,
+    value: impl FnOnce(Checked<'_, S>) -> Result<S::Ok, Error>,
+) -> Result<(S::Ok, bool), Unstorable> {
+    let notes = Notes {
+        strict: mode == Mode::Strict,
+        levels: match mode {
+            Mode::Strict | Mode::Lenient => MAX_DEPTH,
+            Mode::Update => MAX_DEPTH + 1,
+            Mode::Folded => MAX_FOLDED,
+        },
+        doubtful: Cell::new(false),
+        path: RefCell::default(),
+    };
+    let done = value(Checked { inner: serializer, notes: &notes, depth: 0, nesting: 0, place: Place::Plain });
+    let mut path = notes.path.into_inner();
+    path.reverse();
+    match done {
+        Ok(done) => Ok((done, notes.doubtful.get())),
+        Err(error) => Err(Unstorable { path, error }),
+    }
+}
+
+/// Writes a value behind what is written already. Returns whether something in it is read as something else.
+pub(crate) fn write(
+    value: &(impl Serialize + ?Sized),
+    mode: Mode,
+    written: &mut Vec<u8>,
+) -> Result<bool, Unstorable> {
+    let written = &mut serde_json::Serializer::new(written);
+    serialize(written, mode, |checked| value.serialize(checked)).map(|((), doubtful)| doubtful)
+}
+
+/// The JSON of a value that can be read again, as what it was.
+///
+/// # Errors
+/// What cannot be stored in it, and where.
+pub(crate) fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
+    let mut written = Vec::new();
+    write(value, Mode::Strict, &mut written).map_err(|error| error.into_error(0))?;
+    Ok(String::from_utf8(written).expect("JSON is UTF-8"))
+}
+
+/// The same as a [`Value`].
+///
+/// # Errors
+/// See [`to_string`].
+pub(crate) fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
+    let written = serialize(serde_json::value::Serializer, Mode::Strict, |checked| value.serialize(checked));
+    written.map(|(value, _)| value).map_err(|error| error.into_error(0))
+}
+
+/// A [`Value`] for somebody who reads it as a `T` later, and what would be read.
+///
+/// # Errors
+/// If that would be something else, or nothing.
+pub(crate) fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, Error> {
+    let written = serialize(serde_json::value::Serializer, Mode::Lenient, |checked| value.serialize(checked));
+    let (json, doubtful) = written.map_err(|error| error.into_error(0))?;
+    if doubtful || cfg!(debug_assertions) {
+        same(value, &T::deserialize(&json)?)?;
+    }
+    Ok(json)
+}
+
+/// Refuses a value that was read back as another one.
+///
+/// # Errors
+/// What is lost, and where, if that is known.
+pub(crate) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
+    if exact_of(value) == exact_of(read) {
+        return Ok(());
+    }
+    to_string(value)?;
+    Err(Error::custom(OTHER))
+}
+
+/// What is wrong with a value of which it is not known where it changes.
+pub(crate) const OTHER: &str =
+    "it is read back as another value: part of it is not stored, or two parts of it are one in JSON";
+
+/// Refuses a value that is nested too deep.
+///
+/// # Errors
+/// If it is.
+pub(crate) fn check_depth(value: &Value) -> Result<(), Error> {
+    if is_deeper(value, MAX_DEPTH) { Err(too_deep(MAX_DEPTH)) } else { Ok(()) }
+}
+
+/// Whether a value has more than this many levels.
+pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
+    let inside = |value: &Value| levels == 0 || is_deeper(value, levels - 1);
+    match value {
+        Value::Array(values) => levels == 0 || values.iter().any(inside),
+        Value::Object(entries) => levels == 0 || entries.values().any(inside),
+        _ => false,
+    }
+}
+
+/// How many levels a JSON text has.
+fn depth_of(json: &str) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut bytes) = (0_usize, 0, false, json.bytes());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' => drop(bytes.next()),
+            b'[' | b'{' if !quoted => depth += 1,
+            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+fn too_deep<E: serde::ser::Error>(levels: usize) -> E {
+    E::custom(format_args!("it is nested deeper than {levels} levels, and so deep nothing is stored"))
+}
+
+struct Notes {
+    strict: bool,
+    /// How many there may be.
+    levels: usize,
+    doubtful: Cell<bool>,
+    /// On the way back from an error, the steps that led there, from the inside.
+    path: RefCell<Vec<String>>,
+}
+
+impl Notes {
+    /// Notes where an error comes from.
+    fn at<T, E>(&self, done: Result<T, E>, step: impl FnOnce() -> String) -> Result<T, E> {
+        if done.is_err() {
+            self.path.borrow_mut().push(step());
+        }
+        done
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Plain,
+    /// Directly in a `Some`.
+    Some,
+    /// In a [`RawValue`](serde_json::value::RawValue), as a text.
+    Raw,
+}
+
+/// How serde knows a [`RawValue`](serde_json::value::RawValue).
+const RAW: &str = "$serde_json::private::RawValue";
+
+/// A serializer that passes on to another one what can be read again.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a, S> {
+    inner: S,
+    notes: &'a Notes,
+    depth: usize,
+    nesting: usize,
+    place: Place,
+}
+
+impl<'a, S: Serializer> Checked<'a, S> {
+    /// What stands in a value, so many levels deeper.
+    fn nested<'v, T: ?Sized>(
+        &self,
+        value: &'v T,
+        levels: usize,
+        place: Place,
+    ) -> Result<Nested<'a, 'v, T>, S::Error> {
+        let (notes, depth, nesting) = (self.notes, self.depth + levels, self.nesting + 1);
+        self.check(depth)?;
+        Ok(Nested { value, notes, depth, nesting, place })
+    }
+
+    /// What collects the elements of a list or the entries of an object, so many levels deeper.
+    fn begin<C>(
+        self,
+        levels: usize,
+        begin: impl FnOnce(S) -> Result<C, S::Error>,
+    ) -> Result<Compound<'a, C>, S::Error> {
+        let (notes, depth, nesting) = (self.notes, self.depth + levels, self.nesting + 1);
+        self.check(depth)?;
+        Ok(Compound { inner: begin(self.inner)?, notes, depth, nesting, next: 0, place: Place::Plain })
+    }
+
+    fn check(&self, depth: usize) -> Result<(), S::Error> {
+        match depth > self.notes.levels || self.nesting > MAX_NESTING {
+            true => Err(too_deep(MAX_DEPTH)),
+            false => Ok(()),
+        }
+    }
+
+    /// What is read as something else.
+    fn lossy(&self, what: impl FnOnce() -> String) -> Result<(), S::Error> {
+        if self.notes.strict {
+            return Err(S::Error::custom(what()));
+        }
+        self.notes.doubtful.set(true);
+        Ok(())
+    }
+
+    /// What is `null` in JSON.
+    fn null(&self, what: &str) -> Result<(), S::Error> {
+        match self.place {
+            Place::Some => {
+                self.lossy(|| format!("`Some({what})` is `null` in JSON and would be read back as `None`"))
+            }
+            Place::Plain | Place::Raw => Ok(()),
+        }
+    }
+
+    fn float(&self, float: f64) -> Result<(), S::Error> {
+        match float.is_finite() {
+            true => Ok(()),
+            false => self.lossy(|| format!("{float} is no number in JSON and would be read back as `null`")),
+        }
+    }
+}
+
+/// A value inside of another one.
+struct Nested<'a, 'v, T: ?Sized> {
+    value: &'v T,
+    notes: &'a Notes,
+    depth: usize,
+    nesting: usize,
+    place: Place,
+}
+
+impl<T: Serialize + ?Sized> Serialize for Nested<'_, '_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { value, notes, depth, nesting, place } = *self;
+        value.serialize(Checked { inner: serializer, notes, depth, nesting, place })
+    }
+}
+
+macro_rules! plain {
+    ($($method:ident($value:ty))*) => {
+        $(fn $method(self, value: $value) -> Result<S::Ok, S::Error> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'a, S: Serializer> Serializer for Checked<'a, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = Compound<'a, S::SerializeSeq>;
+    type SerializeTuple = Compound<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = Compound<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = Compound<'a, S::SerializeTupleVariant>;
+    type SerializeMap = Compound<'a, S::SerializeMap>;
+    type SerializeStruct = Compound<'a, S::SerializeStruct>;
+    type SerializeStructVariant = Compound<'a, S::SerializeStructVariant>;
+
+    plain! {
+        serialize_bool(bool) serialize_char(char) serialize_bytes(&[u8])
+        serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64) serialize_i128(i128)
+        serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64) serialize_u128(u128)
+    }
+
+    fn serialize_str(self, value: &str) -> Result<S::Ok, S::Error> {
+        if self.place == Place::Raw {
+            self.check(self.depth + depth_of(value))?;
+        }
+        self.inner.serialize_str(value)
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
+        self.float(value.into())?;
+        self.inner.serialize_f32(value)
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
+        self.float(value)?;
+        self.inner.serialize_f64(value)
+    }
+
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.null("None")?;
+        self.inner.serialize_none()
+    }
+
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.null("null")?;
+        self.inner.serialize_unit()
+    }
+
+    fn serialize_unit_struct(self, name: &'static str) -> Result<S::Ok, S::Error> {
+        self.null(name)?;
+        self.inner.serialize_unit_struct(name)
+    }
+
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        let nested = self.nested(value, 0, Place::Some)?;
+        self.inner.serialize_some(&nested)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let nested = self.nested(value, 0, self.place)?;
+        self.inner.serialize_newtype_struct(name, &nested)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let nested = self.nested(value, 1, Place::Plain)?;
+        let notes = self.notes;
+        notes.at(self.inner.serialize_newtype_variant(name, index, variant, &nested), || variant.to_owned())
+    }
+
+    fn serialize_seq(self, length: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
+        self.begin(1, |inner| inner.serialize_seq(length))
+    }
+
+    fn serialize_tuple(self, length: usize) -> Result<Self::SerializeTuple, S::Error> {
+        self.begin(1, |inner| inner.serialize_tuple(length))
+    }
+
+    fn serialize_tuple_struct(
+        self,
+        name: &'static str,
+        length: usize,
+    ) -> Result<Self::SerializeTupleStruct, S::Error> {
+        self.begin(1, |inner| inner.serialize_tuple_struct(name, length))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        length: usize,
+    ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        self.begin(2, |inner| inner.serialize_tuple_variant(name, index, variant, length))
+    }
+
+    fn serialize_map(self, length: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
+        self.begin(1, |inner| inner.serialize_map(length))
+    }
+
+    fn serialize_struct(self, name: &'static str, length: usize) -> Result<Self::SerializeStruct, S::Error> {
+        let place = if name == RAW { Place::Raw } else { Place::Plain };
+        let begun = self.begin(usize::from(name != RAW), |inner| inner.serialize_struct(name, length))?;
+        Ok(Compound { place, ..begun })
+    }
+
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        length: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        self.begin(2, |inner| inner.serialize_struct_variant(name, index, variant, length))
+    }
+
+    fn collect_str<T: fmt::Display + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.collect_str(value)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+/// Collects the elements of a list or the entries of an object.
+pub(crate) struct Compound<'a, C> {
+    inner: C,
+    notes: &'a Notes,
+    depth: usize,
+    nesting: usize,
+    /// The position of the next element.
+    next: usize,
+    place: Place,
+}
+
+impl<'a, C> Compound<'a, C> {
+    fn nested<'v, T: ?Sized>(&self, value: &'v T) -> Nested<'a, 'v, T> {
+        Nested { value, notes: self.notes, depth: self.depth, nesting: self.nesting, place: self.place }
+    }
+}
+
+macro_rules! lists {
+    ($($form:ident: $method:ident)*) => {
+        $(impl<C: $form> $form for Compound<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+                let (nested, position) = (self.nested(value), self.next);
+                self.next += 1;
+                self.notes.at(self.inner.$method(&nested), || position.to_string())
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+macro_rules! structs {
+    ($($form:ident)*) => {
+        $(impl<C: $form> $form for Compound<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                name: &'static str,
+                value: &T,
+            ) -> Result<(), C::Error> {
+                let nested = self.nested(value);
+                self.notes.at(self.inner.serialize_field(name, &nested), || name.to_owned())
+            }
+
+            fn skip_field(&mut self, name: &'static str) -> Result<(), C::Error> {
+                self.inner.skip_field(name)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+lists! {
+    SerializeSeq: serialize_element
+    SerializeTuple: serialize_element
+    SerializeTupleStruct: serialize_field
+    SerializeTupleVariant: serialize_field
+}
+structs! { SerializeStruct SerializeStructVariant }
+
+impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        self.inner.serialize_key(key)
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        let nested = self.nested(value);
+        self.notes.at(self.inner.serialize_value(&nested), || "?".to_owned())
+    }
+
+    fn serialize_entry<K: Serialize + ?Sized, T: Serialize + ?Sized>(
+        &mut self,
+        key: &K,
+        value: &T,
+    ) -> Result<(), C::Error> {
+        let nested = self.nested(value);
+        self.notes.at(self.inner.serialize_entry(key, &nested), || match serde_json::to_value(key) {
+            Ok(Value::String(key)) => key,
+            Ok(key) => key.to_string(),
+            Err(_) => "?".to_owned(),
+        })
+    }
+
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}

@@ -1,0 +1,43 @@
+//! Comparing an update with what is read back of it.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+
+use super::{Code, Input};
+
+impl Input {
+    /// The function that finds the stored channels to which two updates write something else, as far as the compiler finds that their
+    /// types can be compared.
+    pub(super) fn differing(&self, code: &Code<'_>) -> TokenStream {
+        let Code { home, positions, idents, stored, places, flats, .. } = code;
+        let fixed = quote!(#home::__private::Fixed);
+        let channels = positions.iter().zip(idents).zip(places).zip(stored).filter(|(_, stored)| **stored);
+        let channels = channels.map(|(((position, ident), place), _)| {
+            quote_spanned! {*place=>
+                if (&#home::__private::Pair(&self.#ident, &other.#ident)).differ() {
+                    channels.insert(#position);
+                }
+            }
+        });
+        let (inner, updates, ranges) = (&flats.idents, &flats.updates, &flats.positions);
+        quote! {
+            #[allow(clippy::needless_borrow, unused_imports)]
+            fn differing(&self, other: &Self) -> #home::__private::ChannelSet {
+                use #home::__private::{Comparable as _, Incomparable as _};
+                let mut channels = #home::__private::ChannelSet::EMPTY;
+                #(#channels)*
+                #(
+                    let differing = <#updates as #fixed>::differing(&self.#inner, &other.#inner);
+                    channels = channels.union(differing.moved((#ranges).start));
+                )*
+                let (later, others) = (self.__later.iter(), other.__later.iter());
+                if later.len() == others.len() {
+                    for (one, other) in later.zip(others) {
+                        channels = channels.union(<Self as #fixed>::differing(one, other));
+                    }
+                }
+                channels
+            }
+        }
+    }
+}
