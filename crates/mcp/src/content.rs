@@ -125,7 +125,7 @@ mod tests {
     fn what_is_not_known_is_named() {
         let content =
             json!([{"type": "video", "data": "AAAA"}, {"type": "text"}, 7, {"type": "text", "text": "one"}]);
-        let wanted = "[content of kind `video` that cannot be read, 31 bytes of JSON, not shown]\n\
+        let wanted = "[content of kind `video` that cannot be read, 30 bytes of JSON, not shown]\n\
                       [content of kind `text` that cannot be read, 15 bytes of JSON, not shown]\n\
                       [content of kind `no kind` that cannot be read, 1 bytes of JSON, not shown]\none";
         assert_eq!(read(json!({ "content": content })).unwrap(), wanted);

@@ -238,6 +238,30 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_answer_to_the_only_request_ends_it_whatever_is_broken() {
+        let whole =
+            br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"a\"b\u00e9"}],"isError":false}}"#;
+        let mut seed = 1_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        for _ in 0..20_000 {
+            let mut line = whole.to_vec();
+            for _ in 0..=random(3) {
+                let (at, byte) = (1 + random(line.len()), u8::try_from(random(256)).unwrap());
+                match random(3) {
+                    0 => line.truncate(at),
+                    1 if at < line.len() => line[at] = byte,
+                    _ => line.insert(at, byte),
+                }
+            }
+            let said = read(&line, &out(&[7]));
+            assert!(matches!(said, Said::Message(_)), "{}", String::from_utf8_lossy(&line));
+        }
+    }
+
+    #[test]
     fn bytes_that_are_not_utf8_are_noted_in_the_result() {
         let (id, result) =
             said(b"{\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff!\"}]}}", &[]);

@@ -10,7 +10,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// What to do about a server that wants to know who asks.
 const TOKEN: &str =
-    "put one into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
+    "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
 
 /// The longest cause, in bytes.
 const LONGEST: usize = 300;
@@ -56,7 +56,7 @@ impl Unsent {
         // A proxy gives up with these, too, and the server behind it may go on.
         let is_refused = (400..500).contains(&status) && status != 408;
         let cause = match status {
-            401 => format!("HTTP 401: it wants a token; {TOKEN}"),
+            401 => format!("HTTP 401: it does not know who asks; {TOKEN}"),
             403 => format!("HTTP 403: it does not permit that; {TOKEN}"),
             _ => format!("HTTP {status}"),
         };
@@ -126,7 +126,8 @@ mod tests {
             Unsent::from(StreamableHttpError::<io::Error>::UnexpectedServerResponse(text.into()))
         };
         let refused = unsent("HTTP 403 Forbidden: the key sk-1 is none");
-        assert_eq!((refused.fate, &*refused.to_string()), (Fate::Refused, "HTTP 403"));
+        let wanted = format!("HTTP 403: it does not permit that; {TOKEN}");
+        assert_eq!((refused.fate, refused.to_string()), (Fate::Refused, wanted));
         let unreadable = unsent("no JSON: sk-1");
         assert_eq!(
             (unreadable.fate, &*unreadable.to_string()),

@@ -197,11 +197,11 @@ async fn a_call_that_is_refused_says_so_without_what_the_server_writes_and_keeps
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 15\r\n\r\nthe key is sk-1");
         let refused = call(&server, "far_look", answered(&answer)).await.unwrap_err().to_string();
         let token =
-            "put one into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
+            "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
         let why = match (&status[..3], status.len() > 8) {
-            ("401", false) => format!("401: it wants a token; {token}"),
+            ("401", false) => format!("401: it does not know who asks; {token}"),
             ("401", true) => {
-                format!("401: it wants a token; {token}; OAuth, which it offers, is not supported")
+                format!("401: it does not know who asks; {token}; OAuth, which it offers, is not supported")
             }
             ("403", _) => format!("403: it does not permit that; {token}"),
             (status, _) => status.to_owned(),
