@@ -71,6 +71,9 @@ async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
         assert_eq!(other.code, Some(6), "{other:?}");
         assert!(other.stderr.contains(note), "{}", other.stderr);
         assert!(other.stderr.contains("call `c3` of write_file waits"), "{}", other.stderr);
+        // What had to be named is in the commands that are suggested.
+        let again = format!("decide with: superstep resume t --approve --base-url {}\n", server.base_url());
+        assert!(other.stderr.contains(&again), "{}", other.stderr);
         run_as(&place, "ada", &["resume", "t", "--deny-all", "no"]).await.ok();
         assert!(!place.work().join("c.txt").exists());
         if flags.contains(&"--config") {
@@ -219,6 +222,24 @@ async fn a_memory_and_settings_that_only_a_database_names_are_not_taken() {
     // From now on it is this user's as well.
     let again = run_as(&place, "ada", &["run", "-q", "1 + 1", "--thread", "l"]).await.ok();
     assert_eq!(again.stderr, "");
+}
+
+#[tokio::test]
+async fn files_of_somebody_elses_thread_are_put_back_by_force_only() {
+    let place = Place::new();
+    let server = serve([write("c1", "a.txt"), txt("ok")]).await;
+    let at = server_of(&server);
+    let at: Vec<&str> = at.iter().map(String::as_str).collect();
+    run_as(&place, "mallory", &[&["run", "go", "--thread", "t", "--yes"], &at[..]].concat()).await.ok();
+    let revert = ["revert", "t", "--to", "1"];
+    run_as(&place, "ada", &revert).await.refused(
+        5,
+        "thread `t` was not run by you on this machine, so that what it would put back may be anybody's; look at the \
+         folder, and put it back all the same with `--force`",
+    );
+    assert!(place.work().join("a.txt").exists());
+    run_as(&place, "mallory", &revert).await.ok();
+    assert!(!place.work().join("a.txt").exists());
 }
 
 #[tokio::test]

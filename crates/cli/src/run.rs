@@ -278,8 +278,13 @@ impl Basis {
             text_calls: chosen.get("text_calls").and_then(Value::as_bool),
         };
         let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
-        if let (true, Some(file)) = (is_elsewhere, &turn.config) {
+        if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
             say_again(&mut choice.again, file);
+        }
+        if let (true, Some(url)) = (is_foreign, &turn.base_url)
+            && !choice.again.contains(&"--base-url".to_owned())
+        {
+            choice.again.extend(["--base-url".to_owned(), url.clone()]);
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let db = place.db().to_owned();
