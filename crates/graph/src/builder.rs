@@ -30,6 +30,7 @@ use crate::{
     CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
     cache::NodeCache,
     compiled::Inner,
+    discard::OnDiscard,
     json,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
     subgraph::Subgraph,
@@ -81,6 +82,7 @@ pub struct StateGraph<S: State> {
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
     caches: Vec<(usize, CachePolicy<S>)>,
+    pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     stops: stops::Stops,
     /// By the position of their declaration.
     subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
@@ -113,6 +115,7 @@ impl<S: State> StateGraph<S> {
             routers: Vec::new(),
             fan_outs: Vec::new(),
             caches: Vec::new(),
+            discards: Vec::new(),
             stops: stops::Stops::default(),
             subgraphs: Vec::new(),
         }
@@ -195,10 +198,17 @@ impl<S: State> StateGraph<S> {
     /// If `node` is not a node of this graph.
     #[track_caller]
     pub fn cache(&mut self, node: impl Into<NodeRef>, policy: CachePolicy<S>) {
-        let Endpoint::Node(declared) = self.endpoint(node.into()) else {
-            panic!("only a node of graph `{}` can have a cache in it", self.name);
-        };
+        let declared = self.declared(node.into(), "can have a cache");
         self.caches.push((declared, policy));
+    }
+
+    /// The position of a node's declaration.
+    #[track_caller]
+    pub(crate) fn declared(&self, node: NodeRef, what: &str) -> usize {
+        match self.endpoint(node) {
+            Endpoint::Node(declared) => declared,
+            _ => panic!("only a node of graph `{}` {what} in it", self.name),
+        }
     }
 
     /// After `from`, `to` runs.
@@ -289,6 +299,7 @@ impl<S: State> StateGraph<S> {
             routers,
             fan_outs,
             caches,
+            discards,
             stops,
             subgraphs,
         } = self;
@@ -325,6 +336,9 @@ impl<S: State> StateGraph<S> {
         };
         for (declared, policy) in caches {
             nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
+        }
+        for (declared, keep) in discards {
+            nodes[index(Endpoint::Node(declared)).position()].on_discard = Some(keep);
         }
         let stop = |declared: usize| index(Endpoint::Node(declared));
         let breakpoints = Breakpoints {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`NodeFailure`].
 
-use std::error::Error;
+use std::{collections::BTreeMap, error::Error};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,6 +116,18 @@ impl TaskRecord {
                 (failure, Self::Finished { update, targets, failure: None })
             }
             other => (None, other),
+        }
+    }
+
+    /// What the task did once.
+    pub(crate) fn into_once(self) -> BTreeMap<String, String> {
+        match self {
+            Self::Started { once, .. }
+            | Self::Failed { once, .. }
+            | Self::Interrupted { once, .. }
+            | Self::Cancelled { once } => once,
+            // A handler did something else.
+            Self::Finished { .. } | Self::Handled { .. } => BTreeMap::new(),
         }
     }
 

@@ -14,7 +14,7 @@ use superstep_engine::{ChannelSet, NodeIndex, OnCancel, Target};
 
 use crate::{
     Cx, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State, Update, cache::NodeCache,
-    command::Written, subgraph::Subgraph,
+    command::Written, discard::OnDiscard, subgraph::Subgraph,
 };
 
 /// What a node may return: an update, nothing, or a `Result` of either.
@@ -139,6 +139,8 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
+    /// What stays of a task that is discarded.
+    pub(crate) on_discard: Option<OnDiscard<S>>,
     /// The graph that it runs, if it was added as a subgraph.
     pub(crate) subgraph: Option<Arc<dyn Subgraph<S>>>,
 }
@@ -149,6 +151,7 @@ impl<S: State> Default for CompiledNode<S> {
         Self {
             run: None,
             subgraph: None,
+            on_discard: None,
             writes: None,
             routes: Vec::new(),
             routers: Vec::new(),

@@ -1,6 +1,8 @@
 //! C4 and C7: a new input for a thread that still has tasks to run.
 
-use superstep::{OnUnfinished, RunConfig, RunError, State, StreamMode};
+use superstep::{
+    Cx, NodeError, OnUnfinished, Replay, RunConfig, RunError, START, State, StateGraph, StreamMode,
+};
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, t, told};
 
@@ -64,5 +66,27 @@ on_every_store! {
             ["discarded [bad ok]", "values 2: [2]", "values 3: [2 bad ok]", "values 4: [2 bad ok j]"],
             "what ok wrote the first time is dropped"
         );
+    }
+
+    async fn what_a_discarded_task_did_once_may_stay(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("asks");
+        let asks = graph.add_node("asks", async |_: Plain, cx: Cx| {
+            let did: String = cx.once("did", async |_| Ok::<_, NodeError>("did".to_owned())).await?;
+            let _: bool = cx.interrupt("why", did).await;
+            Ok::<_, NodeError>(Plain::update())
+        });
+        graph.add_edge(START, asks);
+        graph.on_discard(asks, |_, task| say(&task.did::<String>("did").unwrap_or("nothing".into())));
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.invoke(say("1"), t()).await.unwrap();
+        let discard = || RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        assert_eq!(graph.invoke(say("2"), discard()).await.unwrap().state.said(), "1 did 2");
+        // A replay is given the input as it was stored.
+        let replayed = Replay::of(&graph, "t").run().await.unwrap();
+        assert!(replayed.divergence.is_none(), "{replayed}");
+        // A task that has not begun did nothing.
+        let stopped = RunConfig { step_limit: 1, ..discard() };
+        graph.invoke(say("3"), stopped).await.unwrap();
+        assert_eq!(head(&graph).await.values.said(), "1 did 2 did 3");
     }
 }

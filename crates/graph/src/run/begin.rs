@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     Answers, Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State,
-    TaskRecord,
+    TaskRecord, Update,
+    discard::left_behind,
     hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
     node::Targets,
@@ -85,9 +86,18 @@ impl<S: State> Driver<S> {
                 OnUnfinished::Refuse => {
                     return Err(RunError::Unfinished { thread, next: meta.control.next });
                 }
-                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next }),
+                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next.clone() }),
             }
         }
+        // A replay is given the input as it was stored.
+        let left = match self.along() {
+            None => left_behind(&self.graph, &self.state, &meta.control, tasks)?,
+            Some(_) => None,
+        };
+        let input = match left {
+            Some(left) => Update::then(left, input),
+            None => input,
+        };
         self.accept_and_store(input, Some(meta.control.step), config).await
     }
 
