@@ -168,6 +168,9 @@ async fn yes_is_like_a_rule_that_allows_everything_also_on_a_thread_that_waits()
     let ran = place.run(&["run", "go", "--yes", "--base-url", &url, "--model", "m", "--json"]).await.ok();
     assert_eq!((events(&ran, "approval_requested").len(), events(&ran, "tool_end").len()), (0, 1));
     assert!(notes(&place).contains("thread"));
+    assert_eq!(events(&ran, "tool_end")[0]["status"], "completed");
+    let end = &events(&ran, "final")[0];
+    assert!(end["usage"]["input_tokens"].as_u64().unwrap() > 0 && end["usage_estimated"] == true, "{end}");
     asked(&place, &server).await;
     place.run(&["resume", "t", "--yes", "--deny", "c2=no"]).await.ok();
     assert!(place.work().join("new.txt").exists());

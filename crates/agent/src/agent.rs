@@ -17,8 +17,12 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
-    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, SubAgent, Trust, TurnHistory,
-    harness::OnToolCheck, nodes::finish, react_graph_as, steer, tool_sources::ToolSources,
+    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, Steps, SubAgent, Trust,
+    TurnHistory,
+    harness::{OnToolCheck, OnToolError},
+    nodes::finish,
+    react_graph_as, steer,
+    tool_sources::ToolSources,
 };
 
 /// A model with tools that answers messages, thread by thread.
@@ -88,6 +92,8 @@ pub struct AgentBuilder {
     snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) hooks: Hooks,
     pub(crate) check: Option<OnToolCheck>,
+    steps: Option<Arc<dyn Steps>>,
+    pub(crate) on_tool_error: Option<OnToolError>,
     counter: Arc<dyn TokenCounter>,
     /// `None` for what is usual: the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
@@ -242,6 +248,12 @@ impl AgentBuilder {
         Self { hooks, ..self }
     }
 
+    /// Sets how model calls and tool calls are made, in place of asking the model and running the tool.
+    #[must_use]
+    pub fn steps(self, steps: Arc<dyn Steps>) -> Self {
+        Self { steps: Some(steps), ..self }
+    }
+
     /// Sets what counts the tokens of requests; otherwise [`default_counter`] does.
     #[must_use]
     pub fn counter(self, counter: Arc<dyn TokenCounter>) -> Self {
@@ -337,6 +349,8 @@ impl AgentBuilder {
             snapshots,
             hooks,
             check,
+            steps,
+            on_tool_error,
             counter,
             jitter,
             ..
@@ -392,6 +406,8 @@ impl AgentBuilder {
             snapshots,
             hooks,
             check,
+            steps,
+            on_tool_error,
             counter,
             sub_agents: Arc::new(by_name),
             ..deps
@@ -417,6 +433,8 @@ impl Agent {
             snapshots: None,
             hooks: Hooks::default(),
             check: None,
+            steps: None,
+            on_tool_error: None,
             counter: default_counter(),
             config: None,
             max_steps: None,

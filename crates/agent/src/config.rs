@@ -36,7 +36,7 @@ pub(crate) use permissions::decided;
 pub use permissions::{PermissionRule, Permit};
 pub use presets::{PRESETS, Preset};
 pub use retrieve::Retrieve;
-pub use tools::{ResultOrder, ToolMode};
+pub use tools::{ResultOrder, ToolErrors, ToolMode};
 pub use truncate::{Keep, Truncate};
 
 /// Everything that the designs of a ReAct loop disagree on.
@@ -68,6 +68,8 @@ pub struct ReactConfig {
     pub tool_mode: ToolMode,
     /// In which order their results are stored.
     pub result_order: ResultOrder,
+    /// What is done about a tool that fails.
+    pub tool_errors: ToolErrors,
     /// Which calls may run, and about which somebody is asked; the last rule that is about a call counts.
     pub permissions: Vec<PermissionRule>,
     /// What asking about a call does to the others, and denying it to the turn.

@@ -56,6 +56,9 @@ pub struct ContextView {
     /// How often in a row the provider found the request too long.
     #[serde(skip_serializing_if = "is_zero")]
     pub overflows: u32,
+    /// How many tokens the last request had more than it may have, because nothing made it smaller.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub over: u64,
     /// How many tokens a request had that the provider found too long in this turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
@@ -83,7 +86,7 @@ impl ContextView {
         if [&view.start, &view.shortened, &view.pruned].into_iter().any(is_gone) {
             return Self::default();
         }
-        let mut view = Self { due: false, overflows: 0, refused: None, ..view.clone() };
+        let mut view = Self { due: false, overflows: 0, refused: None, over: 0, ..view.clone() };
         if std::mem::take(&mut view.paused) {
             // One more try, and a failure of it is enough to give up again.
             view.ineffective = breaker.max_ineffective.saturating_sub(1);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use superstep_graph::Cx;
 
-use crate::{ApprovalRequest, FileChanges, Part};
+use crate::{ApprovalRequest, FileChanges, Part, context::Change};
 
 /// Events that every design has. An event's data is an object.
 pub(crate) fn node_start(cx: &Cx) {
@@ -22,8 +22,10 @@ pub(crate) fn tool_start(cx: &Cx, tool: &str, args: &Value, id: &str) {
     cx.emit("tool_start", json!({ "tool": tool, "args": args, "id": id }));
 }
 
-pub(crate) fn tool_end(cx: &Cx, tool: &str, id: &str, result: &str) {
-    cx.emit("tool_end", json!({ "tool": tool, "id": id, "result": result }));
+/// A call is answered: `completed` with what its tool returned, or with an `error`, which is why it did not.
+pub(crate) fn tool_end(cx: &Cx, tool: &str, id: &str, result: &str, returned: bool) {
+    let status = if returned { "completed" } else { "error" };
+    cx.emit("tool_end", json!({ "tool": tool, "id": id, "result": result, "status": status }));
 }
 
 /// What a tool says while it runs; after the last chunk nothing more is told, though the tool may say more.
@@ -89,9 +91,14 @@ pub(crate) fn truncated_answer(cx: &Cx) {
     cx.emit("truncated_answer", json!({}));
 }
 
-/// The request was made smaller: from so many tokens to so many, and so many messages are not sent any more as they were.
-pub(crate) fn compacted(cx: &Cx, before: u64, after: u64, dropped: usize) {
-    cx.emit("compacted", json!({ "before": before, "after": after, "dropped": dropped }));
+/// The request was made smaller: from so many tokens to so many, and so many messages are not sent any more as they were. If it
+/// is still `over` what it may have, it says so.
+pub(crate) fn compacted(cx: &Cx, change: &Change, over: u64) {
+    let mut data = json!({ "before": change.before, "after": change.after, "dropped": change.dropped });
+    if over > 0 {
+        data["over"] = over.into();
+    }
+    cx.emit("compacted", data);
 }
 
 /// Summaries gain nothing and are given up for this turn.

@@ -40,6 +40,9 @@ pub enum FacadeError {
     /// A hook failed, or panicked.
     #[error("a hook of the program failed")]
     Hook(#[from] HookFailure),
+    /// A tool failed, and the configuration says [`ToolErrors::Fail`](crate::ToolErrors::Fail).
+    #[error("{0}")]
+    Tool(String),
     /// A callback of the program failed.
     #[error("the callback `{name}` failed")]
     Callback {
@@ -57,8 +60,8 @@ pub enum FacadeError {
 }
 
 /// A turn that goes on while its events are told.
-pub(crate) struct Turn<'a> {
-    facade: &'a Facade,
+pub(crate) struct Turn {
+    fails: bool,
     stream: RunStream<AgentState>,
     cancel: CancellationToken,
 }
@@ -84,37 +87,19 @@ impl Facade {
         config: RunConfig,
     ) -> Result<AgentState, FacadeError> {
         let config = self.agent.with_room(config);
-        self.ended(self.agent.graph().invoke(input, config).await?)
+        ended(self.agent.graph().invoke(input, config).await?, self.fails)
     }
 
     /// Begins a turn whose events are wanted.
-    pub(crate) fn begin(&self, input: AgentStateUpdate, config: RunConfig) -> Turn<'_> {
+    pub(crate) fn begin(&self, input: AgentStateUpdate, config: RunConfig) -> Turn {
         let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
         let cancel = config.cancel.clone();
         let stream = self.agent.graph().stream(input, self.agent.with_room(config), streaming);
-        Turn { facade: self, stream, cancel }
-    }
-
-    fn ended(&self, end: Outcome<AgentState>) -> Result<AgentState, FacadeError> {
-        if end.status != Status::Completed {
-            return Err(FacadeError::Unfinished { interrupts: end.interrupts });
-        }
-        let mut state = end.state;
-        match state.outcome {
-            Some(AgentOutcome::HookFailed) => match state.hook_error.take() {
-                Some(failure) => Err(failure.into()),
-                None => Ok(state),
-            },
-            Some(AgentOutcome::LlmError) if self.fails => match state.error.take() {
-                Some(failure) => Err(ModelError::from(failure).into()),
-                None => Ok(state),
-            },
-            _ => Ok(state),
-        }
+        Turn { fails: self.fails, stream, cancel }
     }
 }
 
-impl Turn<'_> {
+impl Turn {
     /// The next event; `None` when the turn is over.
     pub(crate) async fn next(&mut self) -> Option<(&'static str, Value)> {
         loop {
@@ -126,13 +111,33 @@ impl Turn<'_> {
 
     /// What came of it.
     pub(crate) async fn end(self) -> Result<AgentState, FacadeError> {
-        self.facade.ended(self.stream.outcome().await?)
+        ended(self.stream.outcome().await?, self.fails)
     }
 
     /// Cancels it and waits until every call is answered.
     pub(crate) async fn break_off(self) -> Result<(), FacadeError> {
         self.cancel.cancel();
         self.end().await.map(|_| ())
+    }
+}
+
+/// The state at the end of a turn, or why there is none; `fails` says whether a model that cannot be asked is an error.
+fn ended(end: Outcome<AgentState>, fails: bool) -> Result<AgentState, FacadeError> {
+    if end.status != Status::Completed {
+        return Err(FacadeError::Unfinished { interrupts: end.interrupts });
+    }
+    let mut state = end.state;
+    match state.outcome {
+        Some(AgentOutcome::HookFailed) => match state.hook_error.take() {
+            Some(failure) => Err(failure.into()),
+            None => Ok(state),
+        },
+        Some(AgentOutcome::ToolFailed) => Err(FacadeError::Tool(state.final_reply)),
+        Some(AgentOutcome::LlmError) if fails => match state.error.take() {
+            Some(failure) => Err(ModelError::from(failure).into()),
+            None => Ok(state),
+        },
+        _ => Ok(state),
     }
 }
 

@@ -8,12 +8,18 @@ use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
-    SubAgent, Trust, TurnHistory,
-    harness::OnToolCheck,
+    Steps, SubAgent, Trust, TurnHistory,
+    harness::{OnToolCheck, OnToolError},
     has_agent::{add_node, finishes},
     nodes::{
-        agent::agent, compact::compact, finalize::finalize, init_state::init_state,
-        memory_trigger::memory_trigger, record::record, retrieve::retrieve, tools::tools,
+        agent::agent,
+        compact::compact,
+        finalize::finalize,
+        init_state::init_state,
+        memory_trigger::memory_trigger,
+        record::record,
+        retrieve::retrieve,
+        tools::{discarded, tools},
     },
 };
 
@@ -44,6 +50,10 @@ pub struct AgentDeps {
     pub hooks: Hooks,
     /// What says of each call whether it may run, after the hooks before it; `None` if all may.
     pub check: Option<OnToolCheck>,
+    /// How the program takes the steps itself; `None` if it does not.
+    pub steps: Option<Arc<dyn Steps>>,
+    /// Who is told of tools that fail; `None` for nobody.
+    pub on_tool_error: Option<OnToolError>,
     /// What counts the tokens of requests.
     pub counter: Arc<dyn TokenCounter>,
     /// Those among the tools that are agents themselves, by their names.
@@ -74,6 +84,8 @@ impl AgentDeps {
             snapshots: None,
             hooks,
             check: None,
+            steps: None,
+            on_tool_error: None,
             counter,
             sub_agents: Arc::default(),
             config,
@@ -190,6 +202,7 @@ pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
     for (name, agent) in &*deps.sub_agents {
         graph.calls(node, name, agent.graph());
     }
+    graph.on_discard(node, discarded::<S>);
     finishes(graph, node)
 }
 

@@ -12,7 +12,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_llm::{Message, Request};
+use superstep_llm::{ChatModel, Message, Request, ResponseStream, Tool, ToolCx, ToolFuture};
 
 use crate::{Msg, texts};
 
@@ -60,6 +60,34 @@ pub struct Hooks {
     pub acting: Around<Acting, String>,
 }
 
+/// The two steps of a ReAct agent, for a program that has its own way to take one of them. What it does not override is done as
+/// ever.
+///
+/// ```
+/// # use superstep_agent::Steps;
+/// # use superstep_llm::{ChatModel, Request, ResponseStream};
+/// /// Thinks without chance.
+/// struct Cold;
+///
+/// impl Steps for Cold {
+///     fn reasoning<'a>(&'a self, request: Request, model: &'a dyn ChatModel) -> ResponseStream<'a> {
+///         model.stream(Request { temperature: Some(0.0), ..request })
+///     }
+/// }
+/// // Agent::builder(model).steps(Arc::new(Cold))
+/// ```
+pub trait Steps: Send + Sync {
+    /// Answers a request, with the model or without. The model sends a request again that failed, as the configuration says.
+    fn reasoning<'a>(&'a self, request: Request, model: &'a dyn ChatModel) -> ResponseStream<'a> {
+        model.stream(request)
+    }
+
+    /// Runs a call that may run, with the tool or without. `args` have been checked against its schema.
+    fn acting<'a>(&'a self, args: Value, cx: ToolCx, tool: &'a dyn Tool) -> ToolFuture<'a> {
+        tool.call(args, cx)
+    }
+}
+
 /// The hooks around one step, which makes an `O` of an `A`.
 pub struct Around<A, O> {
     pre: Vec<Pre<A>>,
@@ -103,6 +131,16 @@ pub struct HookFailure {
     /// Which: `pre_acting`, `post_reasoning`, …
     pub hook: String,
     /// What it said, with the causes.
+    pub message: String,
+}
+
+/// A tool that failed, panicked or took too long.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tool `{tool}` failed: {message}")]
+pub struct ToolFailure {
+    /// Its name.
+    pub tool: String,
+    /// What the model reads of it.
     pub message: String,
 }
 

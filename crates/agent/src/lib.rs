@@ -55,7 +55,7 @@ pub use config::{
     AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
     ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
     LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
-    ResultOrder, Retrieve, ToolMode, Truncate,
+    ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
 #[cfg(feature = "workspace-tools")]
@@ -70,7 +70,7 @@ pub use graph::{
 };
 pub use has_agent::HasAgent;
 pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
-pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed};
+pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed, Steps, ToolFailure};
 pub use knowledge::{Knowledge, Passage};
 pub use memory::{
     LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,

@@ -195,6 +195,12 @@ pub struct Metadata {
     /// Tokens by the names of the models, if another than the main one was asked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage_by_model: BTreeMap<String, Usage>,
+    /// Calls that the model made although it was offered no tools; never executed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ignored_tool_calls: Vec<ToolCall>,
+    /// How many tokens the last request had more than it may have, because nothing made it smaller.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub over_context: u64,
 }
 
 impl AgentState {
@@ -208,6 +214,8 @@ impl AgentState {
             is_interrupted: false,
             model: self.model.clone(),
             usage_by_model: self.usage_by_model.clone(),
+            ignored_tool_calls: self.ignored_tool_calls.iter().cloned().collect(),
+            over_context: self.context.over,
         }
     }
 }
@@ -252,6 +260,9 @@ pub enum AgentOutcome {
     InvalidOutput,
     /// Somebody denied a tool call, and the turn was to end then.
     Denied,
+    /// A tool failed, and the turn was to end then.
+    #[serde(rename = "tool_error")]
+    ToolFailed,
     /// It has not ended: calls wait to be approved.
     AwaitingApproval,
 }
@@ -278,6 +289,7 @@ impl AgentOutcome {
             Self::Budget => "budget",
             Self::InvalidOutput => "structured_output_invalid",
             Self::Denied => "denied",
+            Self::ToolFailed => "tool_error",
             Self::AwaitingApproval => "awaiting_approval",
         }
     }
@@ -320,6 +332,7 @@ mod tests {
             Budget,
             InvalidOutput,
             Denied,
+            ToolFailed,
             AwaitingApproval,
         ];
         for outcome in all {

@@ -72,6 +72,9 @@ pub(crate) const BUDGET_STOPPED: &str = "Error: budget exhausted, the call was s
 /// Not executed, because a hook of the program failed.
 pub(crate) const HOOK_FAILED: &str = "Error: a hook failed, not executed.";
 
+/// What the model reads of a call behind one whose tool failed, if the turn ends then.
+pub(crate) const TOOL_FAILED: &str = "Error: a tool failed before, not executed.";
+
 /// What the model is told at the limit, and when it gave no answer or only a part of one.
 pub(crate) const SUMMARISE: &str = "You have failed to generate response within the maximum iterations. Now respond \
     directly by summarizing the current situation.";
@@ -142,11 +145,28 @@ Example: the file has `- works in Paris`, and the user says \"I start in Rome on
 pub(crate) const MAX_ITERATIONS: &str = "Max iterations reached.";
 pub(crate) const HALT: &str = "I noticed that you have interrupted me. What can I do for you?";
 
+const CHANGE: &str = "times with the same arguments and result. Change your approach or answer now.";
+
 /// What the model reads about a call that it repeats.
 pub(crate) fn loop_warning(tool: &str, n: usize) -> String {
+    format!("You repeated '{tool}' {n} {CHANGE}")
+}
+
+/// Whether the result of a call is that it was refused as a repetition.
+pub(crate) fn is_loop_warning(result: &str) -> bool {
+    result.starts_with("You repeated '") && result.ends_with(CHANGE)
+}
+
+/// What the model reads when it is to answer because it repeats itself.
+pub(crate) fn loop_end(tool: &str, n: usize) -> String {
     format!(
-        "You repeated '{tool}' {n} times with the same arguments and result. Change your approach or answer now."
+        "You repeated '{tool}' {n} times with the same arguments and result. Answer now with what you have."
     )
+}
+
+/// Whether a result says that there is none.
+pub(crate) fn is_failure(result: &str) -> bool {
+    result.starts_with("Error:") || result.starts_with("Error executing ")
 }
 
 /// What the user reads when there is no answer. Names the reason as metadata does.
@@ -157,6 +177,7 @@ pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
         "cancelled" => "the run was cancelled",
         "llm_error" => "the model could not be asked",
         "hook_error" => "a hook of the program failed",
+        "tool_error" => "a tool failed",
         "empty_response" => "the model gave empty answers only",
         "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
         "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",

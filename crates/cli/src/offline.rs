@@ -7,9 +7,12 @@ mod read;
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use superstep::llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role};
+use superstep::llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage};
 
 use self::plan::{Done, Move};
+
+/// Where there is no model there are no tokens to count.
+const NO_TOKENS: Delta = Delta::Usage(Usage { input_tokens: 0, output_tokens: 0 });
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +43,11 @@ fn answer(messages: &[Message], may_call: bool) -> Vec<Delta> {
                 name: Some(tool.to_owned()),
                 arguments: args.to_string(),
             });
-            calls.chain([Delta::Finish(FinishReason::ToolCalls)]).collect()
+            calls.chain([NO_TOKENS, Delta::Finish(FinishReason::ToolCalls)]).collect()
         }
         Move::Say(text) => {
             let words = text.split_inclusive([' ', '\n']).map(|word| Delta::Text(word.to_owned()));
-            words.chain([Delta::Finish(FinishReason::Stop)]).collect()
+            words.chain([NO_TOKENS, Delta::Finish(FinishReason::Stop)]).collect()
         }
     }
 }
@@ -95,7 +98,7 @@ mod tests {
                 arguments: r#"{"expression":"2 + 3"}"#.into(),
             }
         );
-        assert_eq!(deltas[1..], [Delta::Finish(FinishReason::ToolCalls)]);
+        assert_eq!(deltas[1..], [NO_TOKENS, Delta::Finish(FinishReason::ToolCalls)]);
         assert!(text(answer(&messages[..3], true)).starts_with("1 + 1 = 2\n"));
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use superstep::agent::{ConfigError, PRESETS, ReactConfig};
+use superstep::agent::{ConfigError, PRESETS, ReactConfig, opencode::react_rules};
 
 use crate::{
     args::{Mode, PresetsArgs, TurnArgs},
@@ -111,6 +111,10 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
     let mut config = agent(chosen)?;
     if !chosen.contains_key("system_prompt") {
         SYSTEM_PROMPT.clone_into(&mut config.system_prompt);
+        if chosen.get(MODE).and_then(Value::as_str) == Some(REACT) {
+            config.system_prompt.push_str("\n\n");
+            config.system_prompt.push_str(&react_rules(config.limit.max));
+        }
     }
     if !chosen.contains_key("tool_timeout_ms") {
         config.tool_timeout = Some(TOOL_TIMEOUT);

@@ -40,8 +40,15 @@ fn d30_tokens_end_a_turn_with_an_answer() {
 }
 
 #[test]
-fn without_a_reserved_call_the_turn_ends_with_an_explanation() {
+fn a_last_call_is_reserved_unless_that_is_switched_off() {
     let budget = Budget { tokens: Some(50), ..Budget::default() };
+    let ran = with(budget, [echo("c1", "1", (40, 20)), txt("best effort")]).play();
+    assert_eq!(
+        (offered(&ran), ran.reply(), ran.outcome()),
+        (vec![true, false], "best effort", AgentOutcome::Budget)
+    );
+
+    let budget = Budget { tokens: Some(50), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [echo("c1", "1", (40, 20))]).play();
     assert_eq!((ran.requests.len(), ran.result("c1")), (1, NOT_EXECUTED));
     assert_eq!(
@@ -144,7 +151,7 @@ fn d30_what_was_approved_when_the_time_was_over_is_not_executed() {
 
 #[test]
 fn d30_tokens_that_nobody_told_are_estimated() {
-    let budget = Budget { tokens: Some(5), ..Budget::default() };
+    let budget = Budget { tokens: Some(5), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [call("c1", "echo", r#"{"x":"1"}"#)]).play();
     assert!(ran.state().answer.estimated);
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (0, AgentOutcome::Budget));
@@ -160,7 +167,7 @@ fn d30_money_needs_prices() {
     assert!(matches!(refused, AgentError::UnknownPrice), "{refused}");
 
     let cost = Cost { max: 1.0, per_million_input: Some(10_000.0), per_million_output: Some(20_000.0) };
-    let budget = Budget { cost: Some(cost), ..Budget::default() };
+    let budget = Budget { cost: Some(cost), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [echo("c1", "1", (60, 20))]).play();
     assert_eq!((ran.state().stop_reason.as_str(), ran.kit.n("echo")), ("budget_cost", 0));
 }

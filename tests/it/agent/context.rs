@@ -479,3 +479,69 @@ proptest! {
         });
     }
 }
+
+/// Counts the characters that it is asked about.
+struct Counting(std::sync::atomic::AtomicUsize);
+
+impl superstep::llm::TokenCounter for Counting {
+    fn text(&self, text: &str) -> u64 {
+        self.0.fetch_add(text.len(), std::sync::atomic::Ordering::Relaxed);
+        text.len() as u64
+    }
+}
+
+#[test]
+fn a_round_counts_what_is_new_in_it_although_nobody_tells_the_usage() {
+    let counted = |rounds: usize| {
+        let answers = (0..rounds).map(|n| echo(&format!("c{n:04}"))).chain([txt("done")]);
+        let (model, kit) = (ScriptedModel::new(Script::new(answers)), Kit::default());
+        let counter = Arc::new(Counting(Default::default()));
+        let scenario = Scenario::new([]).config(|_| {
+            let mut config = ReactConfig::default();
+            config.limit.max = 1_000;
+            config
+        });
+        let agent = scenario.agent(Arc::new(model), &kit).counter(counter.clone()).build().unwrap();
+        let reply = paused(agent.process_message("go", RunConfig::default())).unwrap();
+        assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("done", rounds));
+        counter.0.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let (few, many) = (counted(20), counted(200));
+    // The first request is counted as a whole; each later round costs the same.
+    let each = (many - few) / 180;
+    assert!(each <= 400, "{each} characters are counted in each of 200 rounds");
+    assert!(counted(400) - many <= 201 * each, "the cost of a round grows with the conversation");
+}
+
+#[test]
+fn f37_a_remainder_that_is_over_the_budget_says_so() {
+    let before = vec![Message::user("u1"), Message::assistant("x")];
+    let scenario =
+        Scenario { tokens: Some(hundred), history: before, ..Scenario::new([txt("ok")]).turns(&["LONG"]) };
+    let ran = scenario
+        .config(|config| ReactConfig {
+            context: context(700, [ContextLayer::Snip { keep_last: 1 }]),
+            ..config
+        })
+        .play_here();
+    let told = ran.turn().told.iter().find(|told| told.name == "compacted").unwrap();
+    let over = told.data["over"].as_u64().unwrap();
+    assert_eq!(told.data["after"].as_u64().unwrap(), 700 + over);
+    assert_eq!((ran.state().context.over, ran.state().metadata.over_context), (over, over));
+    // Where nothing can be left out there is no event, and the metadata still says so.
+    let scenario = Scenario { tokens: Some(hundred), ..Scenario::new([txt("ok")]).turns(&["LONG"]) };
+    let config = context(700, [ContextLayer::Snip { keep_last: 4 }]);
+    let ran = scenario.config(|before| ReactConfig { context: config, ..before }).play_here();
+    assert_eq!((ran.state().metadata.over_context, ran.reply()), (200, "ok"));
+}
+
+#[test]
+fn what_the_agent_says_itself_counts() {
+    let scenario = Scenario { tokens: Some(hundred), ..Scenario::new([echo("c1"), txt("ok")]) };
+    let ran = scenario
+        .config(|config| ReactConfig { synthetic_after_tools: Some("go on".into()), ..config })
+        .play_here();
+    // `u`, then `u, a, t` and the synthetic message.
+    assert_eq!(ran.state().usage.input_tokens, 100 + 400);
+    assert!(ran.state().answer.estimated);
+}

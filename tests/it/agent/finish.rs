@@ -42,6 +42,23 @@ fn s4_04_a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
 }
 
 #[test]
+fn g38_the_reply_of_the_finish_tool_ends_the_conversation_once() {
+    let given = finish("c1", r#"{"response":"It is 1."}"#);
+    let ran = agentscope([given, txt("bye")]).turns(&["go", "so long"]).play();
+    assert_eq!(
+        ran.messages(),
+        concat!(
+            r#"u:"go", a:[c1 generate_response{"response":"It is 1."}], t(c1):"Successfully generated response.", "#,
+            r#"a:"It is 1.", u:"so long", a:"bye"[11.0.finish generate_response{"response":"bye"}], "#,
+            r#"t(11.0.finish):"Successfully generated response.""#,
+        )
+    );
+    let said: Vec<_> =
+        ran.requests[1]["messages"].as_array().unwrap().iter().map(|said| &said["content"]).collect();
+    assert_eq!(said.iter().filter(|said| ***said == json!("It is 1.")).count(), 1);
+}
+
+#[test]
 fn s4_11_the_finish_tool_is_offered_without_anybody_having_registered_it() {
     let ran = agentscope([txt("hi")]).play();
     assert_eq!(offered(&ran.requests[0]), ["add", "echo", FINISH]);

@@ -74,6 +74,8 @@ fn r7_calls_in_an_answer_without_tools_are_ignored_and_recorded() {
         assert_eq!(ran.kit.n("echo"), 1);
         let ignored: Vec<_> = ran.state().ignored_tool_calls.iter().map(|call| call.id.as_str()).collect();
         assert_eq!(ignored, ["c2"]);
+        let told = serde_json::to_value(&ran.state().metadata).unwrap();
+        assert_eq!(told["ignored_tool_calls"][0]["name"], "echo");
         assert_eq!(ran.outcome(), AgentOutcome::Limit);
         match reply {
             Some(reply) => assert_eq!(ran.reply(), reply),

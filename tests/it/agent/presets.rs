@@ -132,6 +132,9 @@ fn c23_an_answer_that_was_cut_off_is_continued() {
     assert_eq!((ran.messages().as_str(), ran.state().current_step), ("u:\"go\", a:\"The answer is 42.\"", 0));
     assert_eq!(ran.outcome(), AgentOutcome::Completed);
 
+    let ran = of("cococat", None, [cut("The answer "), cut("answer ")]).play();
+    assert_eq!((ran.reply(), ran.requests.len(), ran.outcome()), ("The answer ", 2, AgentOutcome::Length));
+
     let bound = preset("default", None);
     let ran = Scenario { config: bound, ..Scenario::new([cut("a"), cut("b"), cut("c"), cut("d")]) }.play();
     assert_eq!((ran.reply(), ran.requests.len()), ("abcd", 4));
@@ -249,20 +252,94 @@ fn d27_opencode_refuses_the_third_identical_call() {
 }
 
 #[test]
-fn the_default_warns_of_calls_without_progress_and_then_ends_the_turn() {
+fn the_default_warns_of_calls_without_progress_refuses_them_and_then_asks_for_an_answer() {
     let calls = |n: usize| (0..n).map(|n| echo(&format!("c{n}"), "a"));
     let ran = of("default", None, calls(3).chain([txt("ok")])).play();
     let warning =
         "You repeated 'echo' 3 times with the same arguments and result. Change your approach or answer now.";
     assert_eq!(*messages(&ran.requests[3]).last().unwrap(), ("user", warning));
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (3, AgentOutcome::Completed));
-    let ran = of("default", None, calls(5)).play();
-    assert_eq!((ran.requests.len(), ran.outcome()), (5, AgentOutcome::LoopDetected));
+    // The fourth is refused, and so is the fifth; then there is an answer.
+    let ran = of("default", None, calls(5).chain([txt("as far as I can tell")])).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c3")), (3, &*warning.replace('3', "4")));
+    assert_eq!(has_tools(&ran), [true, true, true, true, true, false]);
+    let end =
+        "You repeated 'echo' 5 times with the same arguments and result. Answer now with what you have.";
+    assert_eq!(*messages(&ran.requests[5]).last().unwrap(), ("user", end));
+    assert_eq!((ran.reply(), ran.outcome()), ("as far as I can tell", AgentOutcome::LoopDetected));
+    assert_eq!(ran.state().metadata.stop_reason, "loop_detected");
+    // What it calls all the same leads to no tool, and the reply says so.
+    let ran = of("default", None, calls(6)).play();
+    assert_eq!((ran.kit.n("echo"), ran.requests.len(), ran.outcome()), (3, 6, AgentOutcome::LoopDetected));
+    assert_eq!(
+        ran.reply(),
+        "No answer: the model repeated the same tool call with the same result (loop_detected)."
+    );
 
     let pattern = |n: usize| (0..n).map(|n| echo(&format!("c{n}"), ["a", "b"][n % 2]));
     let ran = of("default", None, pattern(6).chain([txt("ok")])).play();
     assert!(ran.events().contains("+loop{period,echo,3}"), "{}", ran.events());
-    assert_eq!(of("default", None, pattern(8)).play().outcome(), AgentOutcome::LoopDetected);
+    let ran = of("default", None, pattern(10).chain([txt("enough")])).play();
+    assert_eq!((ran.kit.n("echo"), ran.reply(), ran.outcome()), (7, "enough", AgentOutcome::LoopDetected));
+}
+
+#[test]
+fn equal_calls_of_one_answer_are_judged_once_their_results_were_read() {
+    let batch = |from: usize, n: usize| {
+        let call = |(at, n): (usize, usize)| (at, format!("c{n}"));
+        (from..from + n)
+            .enumerate()
+            .map(call)
+            .fold(Answer::stream(), |answer, (at, id)| answer.call(at, &id, "echo", [r#"{"x":"a"}"#]))
+    };
+    let batch = |from: usize, n: usize| batch(from, n).end("tool_calls").done();
+    for name in ["default", "opencode", "graph"] {
+        let ran = of(name, None, [batch(0, 5), txt("done")]).play();
+        assert_eq!((ran.kit.n("echo"), ran.reply()), (5, "done"), "{name}");
+        assert_eq!(ran.outcome(), AgentOutcome::Completed, "{name}");
+    }
+    // Then the model knew, and does it again.
+    let ran = of("default", None, [batch(0, 5), batch(5, 2), txt("done")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.outcome()), (5, AgentOutcome::LoopDetected));
+    let ran = of("opencode", None, [batch(0, 5), batch(5, 2), txt("done")]).play();
+    assert_eq!((ran.kit.n("echo"), ran.outcome()), (5, AgentOutcome::Completed));
+}
+
+#[test]
+fn only_a_text_that_was_not_there_before_is_progress() {
+    let searches = |n: usize| (0..n).map(|n| call(&format!("c{n}"), "search", r#"{"q":"state"}"#));
+    let scenario = |found: &[&'static str], calls: usize| {
+        let scenario = of("default", None, searches(calls).chain([txt("ok")])).tools(&["search"]);
+        Scenario { found: found.to_vec(), ..scenario }.play()
+    };
+    let ran = scenario(&["10%", "20%", "30%", "40%", "50%"], 5);
+    assert_eq!((ran.kit.n("search"), ran.outcome()), (5, AgentOutcome::Completed));
+    assert!(!ran.events().contains("+loop"), "{}", ran.events());
+    // Back and forth between two texts is none.
+    let ran = scenario(&["up", "down", "up", "down"], 4);
+    assert!(ran.events().contains("+loop{no_progress,search,3}"), "{}", ran.events());
+}
+
+#[test]
+fn two_different_paths_that_fail_alike_are_no_loop() {
+    let missing = "Error: no such file";
+    let looks = |paths: [&str; 2]| {
+        let calls = paths.map(|path| call(path, "search", &serde_json::json!({ "q": path }).to_string()));
+        let scenario =
+            of("graph", None, calls.into_iter().chain([txt("neither is there")])).tools(&["search"]);
+        Scenario { found: vec![missing, missing], ..scenario }
+    };
+    for paths in [
+        ["crates/agent/src/nodes/main.rs", "crates/agent/src/nodes/mail.rs"],
+        ["docs/README.md", "docs/readme.md"],
+        ["notes/a.txt", "notes/./a.txt"],
+    ] {
+        let ran = looks(paths).play();
+        assert_eq!((ran.reply(), ran.outcome()), ("neither is there", AgentOutcome::Completed), "{paths:?}");
+    }
+    let mut same = looks(["a.txt", "a.txt"]);
+    same.script.answers.pop();
+    assert_eq!(same.play().outcome(), AgentOutcome::LoopDetected);
 }
 
 #[test]
@@ -306,7 +383,7 @@ fn a3_results_may_be_stored_as_they_come() {
         txt("ok"),
     ]));
     let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["slow"]);
-    let agent = scenario.agent(std::sync::Arc::new(model), &super::Kit::default()).build().unwrap();
+    let agent = scenario.agent(std::sync::Arc::new(model.clone()), &super::Kit::default()).build().unwrap();
     let ran = super::paused(async {
         use superstep::State;
         let go = superstep::agent::AgentState::update().messages([superstep::llm::Message::user("go")]);
@@ -314,4 +391,20 @@ fn a3_results_may_be_stored_as_they_come() {
     });
     let results: Vec<_> = ran.state.messages.iter().map(|message| message.tool_call_id.as_str()).collect();
     assert_eq!(results, ["", "", "c2", "c1", "c0", ""]);
+    let sent = &model.requests()[1].messages;
+    let sent: Vec<_> = sent.iter().map(|message| message.tool_call_id.as_str()).collect();
+    assert_eq!(sent, ["", "", "c2", "c1", "c0"], "the model reads them as they came");
+}
+
+#[test]
+fn a_single_round_is_complete_with_its_answer() {
+    let single = |answers: Vec<Answer>| {
+        let config = ReactConfig::single_round(preset("graph", None));
+        Scenario { config, ..Scenario::new(answers) }.play()
+    };
+    let ran = single(vec![echo("c1", "1"), txt("done")]);
+    assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
+    assert_eq!((has_tools(&ran), ran.state().stop_reason.as_str()), (vec![true, false], ""));
+    let ran = single(vec![echo("c1", "1"), echo("c2", "2")]);
+    assert_eq!((ran.kit.n("echo"), ran.outcome()), (1, AgentOutcome::Limit));
 }

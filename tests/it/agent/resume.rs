@@ -8,12 +8,12 @@ use std::sync::{
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, Replay, RunConfig, RunError,
-    StreamMode, ThreadId,
+    State, StreamMode, ThreadId,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
-    llm::{ApiKey, OpenAiConfig, OpenAiModel},
+    llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolReply, tool},
 };
 use superstep_testing::{
-    script::{Answer, Script, call, http, txt},
+    script::{Answer, Script, call, calls, http, txt},
     scripted::ScriptedModel,
     wire::WireServer,
     wrapped::{Wrapped, Wrapper},
@@ -102,6 +102,12 @@ async fn uninterrupted(
 /// What is the same in every process.
 fn said(reply: &Reply) -> Reply {
     Reply { checkpoint: None, ..reply.clone() }
+}
+
+/// Notes the user's name.
+#[tool]
+async fn introduce(name: String) -> ToolReply {
+    ToolReply::text("Hello!").with_update(AgentState::update().user_id(name))
 }
 
 fn send() -> Answer {
@@ -262,7 +268,7 @@ on_every_store! {
         assert!(matches!(error, RunError::Unfinished { .. }), "{error}");
     }
 
-    async fn x7_a_message_that_discards_a_stopped_turn_is_answered(backend: Backend) {
+    async fn a_message_that_discards_a_stopped_turn_answers_its_calls(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi"), txt("bye")]);
@@ -270,15 +276,65 @@ on_every_store! {
         assert_eq!(agent.process_message("hello?", discard).await.unwrap().final_reply, "hi");
         assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "bye");
         let requests = model.requests();
-        let lost = r#"t(c1):"[Tool result unavailable — call was interrupted or lost]""#;
-        let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {lost}, u:"hello?""#);
+        let interrupted = r#"t(c1):"The tool call has been interrupted by the user.""#;
+        let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {interrupted}, u:"hello?""#);
         assert_eq!(show::messages(&requests[0].messages), first);
         check::requests_extend(&requests, 0);
-        // What is stored stays as it was said.
+        // So is what is stored, and not only what was sent.
         let stored = state(&agent).await.messages;
         let stored = show::messages(stored.iter());
-        assert_eq!(stored, r#"u:"go", a:[c1 send{"to":"a"}], u:"hello?", a:"hi", u:"more", a:"bye""#);
+        assert_eq!(stored, format!(r#"{first}, a:"hi", u:"more", a:"bye""#));
         assert_eq!(kit.n("send"), 0);
+    }
+
+    async fn a_discarded_round_keeps_its_results_and_says_of_the_others_whether_they_began(backend: Backend) {
+        let kit = Kit::default();
+        let scenario = Scenario::new([]).tools(&["echo", "deaf", "add"]);
+        let batch = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "deaf", "{}"), ("c2", "add", r#"{"a":1,"b":2}"#)]);
+        let (agent, _) = program(&scenario, &kit, backend.open(), [batch]);
+        let begun = async {
+            while kit.n("deaf") == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            ended = agent.process_message("go", t()) => panic!("{ended:?}"),
+            () = begun => {}
+        }
+        drop(agent);
+
+        let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi")]);
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        assert_eq!(agent.process_message("hello?", discard).await.unwrap().final_reply, "hi");
+        let stored = state(&agent).await.messages;
+        check::calls_are_answered(stored.iter());
+        let results: Vec<_> = stored.iter().skip(2).take(3).map(|message| message.content.as_str()).collect();
+        let in_doubt = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
+        assert_eq!(results, ["r:1", in_doubt, "The tool call has been interrupted by the user."]);
+        assert_eq!(model.requests()[0].messages.iter().skip(2).take(3).map(|said| &said.content).collect::<Vec<_>>(), results);
+        // Nothing ran for it, and a replay comes to the same.
+        assert_eq!((kit.n("echo"), kit.n("deaf"), kit.n("add")), (1, 1, 0));
+        let replayed = Replay::of(agent.graph(), "t").run().await.unwrap();
+        assert!(replayed.divergence.is_none(), "{replayed}");
+    }
+
+    async fn a_discarded_question_leaves_what_was_written_and_permitted_before_it(backend: Backend) {
+        let kit = Kit::default();
+        let scenario = Scenario::new([]).tools(&["send"]);
+        let open = |answers: Vec<Answer>| {
+            let model = ScriptedModel::new(Script::new(answers));
+            let agent = scenario.agent(Arc::new(model), &kit).tools([introduce()]);
+            agent.checkpointer(backend.open()).approve_by_interrupt().build().unwrap()
+        };
+        let batch = calls([("c0", "introduce", r#"{"name":"ada"}"#), ("c1", "send", r#"{"to":"a"}"#)]);
+        let asked = open(vec![batch]).process_message("go", t()).await.unwrap();
+        assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+        let agent = open(vec![txt("hi")]);
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        agent.process_message("hello?", discard).await.unwrap();
+        let state = state(&agent).await;
+        check::calls_are_answered(state.messages.iter());
+        assert_eq!((state.user_id.as_str(), kit.n("send")), ("ada", 0));
     }
 }
 

@@ -100,7 +100,12 @@ fn first_turns() -> Vec<(AgentOutcome, Scenario)> {
         (AgentOutcome::Limit, with(vec![echo("c1"), txt("one")], |config| config.limit.max = 1)),
         (AgentOutcome::LoopDetected, with(vec![echo("c1"), echo("c2")], |_| {})),
         (AgentOutcome::LlmError, with(vec![http(401, &[], "{}")], |_| {})),
-        (AgentOutcome::Budget, with(vec![dear()], |config| config.budget.tokens = Some(50))),
+        (
+            AgentOutcome::Budget,
+            with(vec![dear()], |config| {
+                (config.budget.tokens, config.budget.reserve_final) = (Some(50), false);
+            }),
+        ),
         (
             AgentOutcome::Empty,
             with(vec![empty(), empty()], |config| {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The budget of one turn. What is `None` is not bounded.
 ///
 /// At four fifths of any of it there is an event; when it is exhausted, tools are not executed any more.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
     /// Tokens, sent and received.
@@ -20,8 +20,16 @@ pub struct Budget {
     pub wall: Option<Duration>,
     /// Money.
     pub cost: Option<Cost>,
-    /// Whether the model is asked once more when it is exhausted, without tools, so that there is an answer.
+    /// Whether the model is asked once more when it is exhausted, without tools, so that there is an answer: on unless it is
+    /// switched off.
     pub reserve_final: bool,
+}
+
+impl Default for Budget {
+    /// Nothing is bounded.
+    fn default() -> Self {
+        Self { tokens: None, tool_calls: None, wall: None, cost: None, reserve_final: true }
+    }
 }
 
 /// What may be spent on tokens, in any currency. All tokens of the turn count at these prices, whichever model took them.
@@ -64,7 +72,7 @@ impl Budget {
             tool_calls: least(self.tool_calls, other.tool_calls),
             wall: least(self.wall, other.wall),
             cost,
-            reserve_final: self.reserve_final || other.reserve_final,
+            reserve_final: self.reserve_final && other.reserve_final,
         }
     }
 

@@ -44,6 +44,8 @@ pub enum AtLimit {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
     },
+    /// The same, and the turn is complete if there is an answer: there was never to be more than that.
+    Reply,
     /// The run fails.
     Fail,
 }

@@ -12,7 +12,8 @@ pub struct LoopRule {
     pub then: LoopAction,
 }
 
-/// A sign that the model repeats itself. Calls are compared over all rounds of a turn.
+/// A sign that the model repeats itself. Calls are compared over all rounds of a turn, but equal calls of one answer are one
+/// try until the model has read what came of them. A call that was refused as a repetition repeats whatever it would have given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -24,14 +25,16 @@ pub enum Repeat {
         n: usize,
     },
     /// The last `n` calls went to one tool, with similar arguments and similar results: equal but for case and white space,
-    /// or with at least this share of their characters in common and the same numbers.
+    /// or with at least this share of their characters in common and the same numbers; arguments also with the same words.
+    /// What failed is similar only if the arguments are equal: another path is another try.
     Similar {
         /// How many calls, from 2.
         n: usize,
         /// The share, in `0.0..=1.0`.
         threshold: f64,
     },
-    /// The last `n` calls went to one tool with equal arguments and equal results.
+    /// The last `n` calls went to one tool with equal arguments, and since the first of them no result was a text that had not
+    /// been there before.
     NoProgress {
         /// How many calls, from 2.
         n: usize,
@@ -64,9 +67,11 @@ impl Repeat {
 pub enum LoopAction {
     /// The model is told so in its next request.
     Warn,
-    /// The call is not executed, its result says why. For [`Repeat::Identical`]; after a call there is nothing to refuse, so
-    /// the others warn.
+    /// The call that would repeat it once more is not executed, its result says why.
     Refuse,
-    /// The turn ends with stop reason `loop_detected`.
+    /// The model is asked once more, without tools, so that there is an answer. Then the turn ends with stop reason
+    /// `loop_detected`.
+    Answer,
+    /// The turn ends at once with stop reason `loop_detected`.
     Stop,
 }

@@ -7,7 +7,7 @@ use superstep_llm::{Jitter, ModelRetry, RetryClass};
 use super::{
     AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
     Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig,
-    Repeat, ResultOrder, Retrieve, ToolMode, Truncate,
+    Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -26,7 +26,7 @@ pub struct Preset {
 pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "default",
-        about: "what is recommended: parallel tools, bounded continuations, loops warned about, then stopped",
+        about: "what is recommended: parallel tools, bounded continuations, loops warned about, refused, then answered",
         config: ReactConfig::default,
     },
     Preset {
@@ -96,8 +96,10 @@ impl Default for ReactConfig {
                 ..ContextConfig::default()
             },
             loops: vec![
-                LoopRule { when: Repeat::NoProgress { n: 5 }, then: LoopAction::Stop },
-                LoopRule { when: Repeat::Period { max_period: 4, repeats: 4 }, then: LoopAction::Stop },
+                LoopRule { when: Repeat::NoProgress { n: 5 }, then: LoopAction::Answer },
+                LoopRule { when: Repeat::Period { max_period: 4, repeats: 5 }, then: LoopAction::Answer },
+                LoopRule { when: Repeat::NoProgress { n: 4 }, then: LoopAction::Refuse },
+                LoopRule { when: Repeat::Period { max_period: 4, repeats: 4 }, then: LoopAction::Refuse },
                 LoopRule { when: Repeat::NoProgress { n: 3 }, then: LoopAction::Warn },
                 LoopRule { when: Repeat::Period { max_period: 4, repeats: 3 }, then: LoopAction::Warn },
             ],
@@ -241,6 +243,7 @@ impl ReactConfig {
             empty: EmptyPolicy::Accept,
             tool_mode: ToolMode::Sequential,
             result_order: ResultOrder::Call,
+            tool_errors: ToolErrors::FeedBack,
             permissions: Vec::new(),
             approval: ApprovalConfig::default(),
             tool_timeout: None,

@@ -24,7 +24,7 @@ impl ReactConfig {
             parallel @ ToolMode::Parallel { .. } => parallel,
         };
         Self {
-            limit: Limit { max: 1, unit: LimitUnit::ToolRounds, at: AtLimit::NoToolsCall { hint: None } },
+            limit: Limit { max: 1, unit: LimitUnit::ToolRounds, at: AtLimit::Reply },
             retry: ModelRetry { max_attempts: 1, ..self.retry },
             length: LengthPolicy::Accept,
             empty: EmptyPolicy::Accept,

@@ -16,6 +16,17 @@ pub enum ToolMode {
     },
 }
 
+/// What is done about a tool that fails, panics or takes too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolErrors {
+    /// The model reads why, and goes on.
+    #[default]
+    FeedBack,
+    /// The turn ends with stop reason `tool_error`. Calls that run beside it are waited for, later ones are not executed.
+    Fail,
+}
+
 /// In which order the results of one answer's calls are stored. Their events come as the tools return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

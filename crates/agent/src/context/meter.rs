@@ -2,8 +2,12 @@
 
 use superstep_llm::{Message, TokenCounter, ToolSpec};
 
-use super::{RequestSize, Shown, summary};
-use crate::{AgentDeps, AgentState, ContextConfig, ContextView, config::share, nodes::request::Frame};
+use super::{Change, RequestSize, Shown, summary};
+use crate::{
+    AgentDeps, AgentState, ContextConfig, ContextView,
+    config::share,
+    nodes::request::{Frame, synthetic_text},
+};
 
 /// Counts requests of one agent.
 #[derive(Clone, Copy)]
@@ -12,13 +16,31 @@ pub(crate) struct Meter<'a> {
     counter: &'a dyn TokenCounter,
     deps: &'a AgentDeps,
     state: &'a AgentState,
+    /// The tokens of what the next request says for the first time and the conversation does not have yet.
+    unsent: u64,
     /// Whether counts may be too large, which saves most of the work.
     roughly: bool,
 }
 
 impl<'a> Meter<'a> {
     pub(crate) fn new(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
-        Self { config: &deps.config.context, counter: &*deps.counter, deps, state, roughly: false }
+        let (config, counter) = (&deps.config.context, &*deps.counter);
+        let synthetic = synthetic_text(deps, state).map(Message::synthetic);
+        let unsent = synthetic.map_or(0, |synthetic| counter.message(&synthetic));
+        Self { config, counter, deps, state, unsent, roughly: false }
+    }
+
+    /// The same for a request that says these for the first time.
+    pub(crate) fn saying(self, new: &[Message]) -> Self {
+        Self {
+            unsent: new.iter().map(|message| self.counter.message(message)).fold(0, u64::saturating_add),
+            ..self
+        }
+    }
+
+    /// The tokens of what is not in the conversation yet.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
     }
 
     /// The same, but its counts may be too large, and take no work to speak of.
@@ -32,26 +54,38 @@ impl<'a> Meter<'a> {
         self.config.limit().min(refused.unwrap_or(u64::MAX))
     }
 
-    /// The tokens of a request: of the last one, and of what came since.
+    /// The tokens of a request: of the last one, and of what came since. Only that is counted, so that the work of a round is
+    /// that of what is new in it.
     pub(crate) fn size(&self, shown: &Shown<'_>, last: &RequestSize) -> u64 {
         let known = if last.message.is_empty() { None } else { shown.messages.position(&last.message) };
-        match known.filter(|known| *known >= shown.start) {
+        let said = match known.filter(|known| *known >= shown.start) {
             Some(known) => {
-                let new = shown.messages.iter().skip(known + 1);
+                let new = (known + 1..shown.messages.len()).map(|place| &shown.messages[place]);
                 new.map(|message| self.message(message)).fold(last.tokens, u64::saturating_add)
             }
             None => {
                 let all = shown.messages().map(|message| self.message(&message));
-                all.fold(self.overhead(), u64::saturating_add)
+                all.fold(self.frame(), u64::saturating_add)
             }
-        }
+        };
+        said.saturating_add(self.unsent)
     }
 
-    /// The tokens that every request has, whatever was said.
+    /// The tokens that the next request has, whatever is sent of the conversation.
     pub(super) fn overhead(&self) -> u64 {
+        self.frame().saturating_add(self.unsent)
+    }
+
+    /// The tokens that every request has.
+    pub(super) fn frame(&self) -> u64 {
         let Frame { system, tools } = Frame::of(self.deps, self.state);
         let system = system.map_or(0, |system| self.message(&system));
         tools.iter().map(|tool| self.tool(tool)).fold(system, u64::saturating_add)
+    }
+
+    /// How many tokens a changed request still has more than it may have.
+    pub(crate) fn over(&self, change: &Change) -> u64 {
+        change.after.saturating_sub(self.limit(&change.view))
     }
 
     /// The tokens of a summary, as it is sent.

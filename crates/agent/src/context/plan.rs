@@ -10,8 +10,10 @@ use crate::{AgentState, ContextLayer, config::share};
 /// What is to be done before the model is asked.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing: the request is small enough, or nothing makes it smaller.
+    /// Nothing: the request is small enough, or everything was tried already.
     Send,
+    /// Nothing: it has so many tokens more than it may have, and nothing makes it smaller.
+    TooLarge(u64),
     /// The request is to be made under another view.
     Change(Change),
     /// A model is to sum up a part of the conversation.
@@ -62,10 +64,10 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     if !prunes && (is_settled || fits()) {
         return Step::Send;
     }
-    let overhead = meter.overhead();
-    if overhead >= limit {
-        return Step::NoRoom { overhead, limit };
+    if meter.frame() >= limit {
+        return Step::NoRoom { overhead: meter.frame(), limit };
     }
+    let overhead = meter.overhead();
     let size = meter.size(&shown, last);
     let mut plan = Plan::new(meter, shown, view.clone(), size, overhead, limit);
     for layer in &config.layers {
@@ -93,7 +95,19 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
         // Better a part of what the model has not read yet than no answer at all.
         plan.shorten(state.messages.len(), 1);
     }
-    if plan.change.view == *view { Step::Send } else { Step::Change(plan.change) }
+    match meter.over(&plan.change) {
+        over if plan.change.view == *view => {
+            if over > 0 {
+                Step::TooLarge(over)
+            } else {
+                Step::Send
+            }
+        }
+        over => {
+            plan.change.view.over = over;
+            Step::Change(plan.change)
+        }
+    }
 }
 
 /// Whether a layer may have something to prune although the request is small enough, found without much work.

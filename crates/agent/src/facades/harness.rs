@@ -11,7 +11,9 @@ use superstep_graph::{Merge, Merges, RunConfig, State};
 use superstep_llm::{Message, Tool};
 
 use super::{Facade, FacadeError};
-use crate::{Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, hooks::caught};
+use crate::{
+    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolFailure, hooks::caught,
+};
 
 /// How many characters of a tool's result the model reads.
 pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
@@ -58,6 +60,9 @@ type OnEvent = dyn Fn(&str, Value) -> BoxFuture<'static, ()> + Send + Sync;
 /// Says whether a call may run; the reason of an `Err` is what the model reads.
 pub type OnToolCheck = Arc<dyn Fn(Check) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
+/// Is told of a tool that failed.
+pub type OnToolError = Arc<dyn Fn(&ToolFailure) + Send + Sync>;
+
 /// What is to be permitted: asked for every call of a known tool whose arguments fit, wherever the tool comes from.
 #[derive(Clone)]
 pub struct Check {
@@ -95,7 +100,8 @@ impl<M> AgentLoop<M> {
     /// - `on_tool_check` says whether a call may run; the reason of an `Err` is what the model reads. Nobody else is asked about
     ///   a call that it denies.
     /// - `on_error` is told every error that [`run`](Self::run) returns, once, and where it happened: `"llm"`, `"context"`,
-    ///   `"hook"` or `"run"`.
+    ///   `"hook"` or `"run"`; and every tool that fails, as a [`ToolFailure`] from `"tool"`, also where the model is told
+    ///   instead and the turn goes on, as [`ReactConfig::tool_errors`] says.
     ///
     /// # Errors
     /// Those of [`AgentBuilder::build`].
@@ -109,11 +115,14 @@ impl<M> AgentLoop<M> {
         B: Future<Output = Result<Vec<Value>, HookError>> + Send + 'static,
         C: Future<Output = Result<(), String>> + Send + 'static,
     {
+        let on_error: Arc<OnError> = Arc::new(on_error);
         agent.check = Some(Arc::new(move |check| Box::pin(on_tool_check(check))));
+        let on_tool_error = on_error.clone();
+        agent.on_tool_error = Some(Arc::new(move |failure| on_tool_error(failure, "tool")));
         Ok(Self {
             facade: Facade::new(agent, ReactConfig::harness)?,
             on_build_context: Arc::new(move |msg, history| Box::pin(on_build_context(msg, history))),
-            on_error: Arc::new(on_error),
+            on_error,
             on_event: None,
             emitter: None,
         })
@@ -175,6 +184,8 @@ impl<M> AgentLoop<M> {
                 FacadeError::Model(error) => (self.on_error)(error, "llm"),
                 FacadeError::Callback { .. } => (self.on_error)(error, "context"),
                 FacadeError::Hook(error) => (self.on_error)(error, "hook"),
+                // It was told when it happened.
+                FacadeError::Tool(_) => {}
                 error => (self.on_error)(error, "run"),
             }
         }

@@ -36,13 +36,12 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
         Continue(call) => call,
         Break(update) => return Ok(update),
     };
-    let mut room = match Room::make(deps, state, cx) {
+    let Steered { messages, last } = steered(state, cx).await?;
+    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
+    let room = match Room::make(deps, state, &new, cx) {
         Ok(room) => room,
         Err(failure) => return Ok(stop("llm_error").error(failure)),
     };
-    let Steered { messages, last } = steered(state, cx).await?;
-    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
-    room.newest = new.last().map_or(room.newest, |newest| newest.id.clone());
     let sent = request(deps, state, &room.view, &call, &new);
     Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
 }
@@ -65,10 +64,15 @@ fn check<'a>(
         Plan::Fail => return Err(NodeError::new(OutOfSteps(deps.config.limit.max)).fatal()),
     };
     if call.tools
-        && let Some(found) = loops::stops(deps, state)
+        && let Some((found, answers)) = loops::ends(deps, state)
     {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
-        return Ok(Break(stop("loop_detected")));
+        if !answers {
+            return Ok(Break(stop("loop_detected")));
+        }
+        (call.tools, call.reason) = (false, "loop_detected");
+        call.hint(state, Some(texts::loop_end(&found.tool, found.n).into()));
+        return Ok(Continue(call));
     }
     if let Some(found) = loops::warns(deps, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);

@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct Accepted {
     /// What the conversation gets; nothing if the answer is discarded.
     pub(super) message: Option<Message>,
+    /// Whether what was streamed of it is void, because it said again what was there.
+    pub(super) repeats: bool,
     /// What the model is told of it, in the conversation, if it is to try again.
     pub(super) told: Option<Message>,
     /// What is known of it.
@@ -53,18 +55,28 @@ pub(super) fn accept(
         update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
     }
     let has_calls = !message.tool_calls.is_empty();
+    // To say the same again is no progress.
+    let repeats = finish == FinishReason::Length
+        && !has_calls
+        && begun.is_some_and(|begun| begun.content.trim_end().ends_with(message.content.trim()));
+    if repeats {
+        message.content.clear();
+    }
     let mut message = whole(message, begun, cx);
     let before = state.answer;
-    let mut reason = call.reason;
+    let mut reason = if call.completes && !says_nothing { "" } else { call.reason };
     let mut continuing = false;
     if cut_off && !has_calls {
         match config.length {
-            LengthPolicy::Continue { max, .. } if finish == FinishReason::Length && !says_nothing => {
+            LengthPolicy::Continue { max, .. }
+                if finish == FinishReason::Length && !says_nothing && !repeats =>
+            {
                 continuing = before.continuations < max;
                 if !continuing {
                     reason = "length_limit";
                 }
             }
+            LengthPolicy::Continue { .. } if repeats && !says_nothing => reason = "length_limit",
             _ if finish == FinishReason::Length => events::truncated_answer(cx),
             _ => {}
         }
@@ -116,7 +128,7 @@ pub(super) fn accept(
         }
     }
     let is_reply = message.tool_calls.is_empty() && !answer.again && reason.is_empty() && !stopped;
-    Accepted { message: Some(message), told, answer, is_reply, update }
+    Accepted { message: Some(message), repeats, told, answer, is_reply, update }
 }
 
 /// The message with what was said of it before, if it is the rest of one.
@@ -193,5 +205,5 @@ fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) 
     let update = AgentState::update();
     let update = if again { update } else { update.stop(true).stop_reason("empty_response") };
     let answer = LastAnswer { empty: before.empty + 1, again, ..before };
-    Accepted { message: None, told: None, answer, is_reply: false, update }
+    Accepted { message: None, repeats: false, told: None, answer, is_reply: false, update }
 }

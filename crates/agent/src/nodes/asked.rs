@@ -50,7 +50,11 @@ impl Asked {
     ) -> Result<(), ModelError> {
         let model = &deps.models.main;
         self.model = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
-        let mut stream = model.stream(Request { ask_first: self.model.clone(), ..request });
+        let request = Request { ask_first: self.model.clone(), ..request };
+        let mut stream = match &deps.steps {
+            Some(steps) => steps.reasoning(request, &**model),
+            None => model.stream(request),
+        };
         while let Some(delta) = stream.next().await {
             let delta = delta?;
             if let Some(chunk) = Chunk::of(&delta) {

@@ -10,6 +10,7 @@ use tokio::task::coop::consume_budget;
 use super::{
     asked::by_model,
     budget::{Spent, expired, of_turn},
+    exchange::is_guessed,
     heard::Print,
     make_room::{may_summarise, newest},
 };
@@ -24,7 +25,7 @@ use crate::{
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps }.of_now(&cx).await;
     let meter = Meter::new(&deps, &state);
-    let mut room = Room { state: state.clone(), changed: None };
+    let mut room = Room { state: state.clone(), changed: None, unsent: meter.unsent() };
     room.state.context.due = false;
     let mut update = AgentState::update();
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
@@ -67,10 +68,11 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         Step::Change(change) => room.take(change),
         // The agent is to say so.
         Step::NoRoom { .. } => return update.context(room.state.context),
+        Step::TooLarge(over) => room.state.context.over = over,
         Step::Send | Step::Consolidate(_) => {}
     }
     if let Some(change) = &room.changed {
-        events::compacted(&cx, change.before, change.after, change.dropped);
+        events::compacted(&cx, change, meter.over(change));
         update = update.request_size(room.state.request_size.clone());
     }
     let settled = newest(&state);
@@ -82,12 +84,15 @@ struct Room {
     state: AgentState,
     /// All changes as one.
     changed: Option<Change>,
+    /// The tokens of what is not in the conversation yet.
+    unsent: u64,
 }
 
 impl Room {
     fn take(&mut self, change: Change) {
         self.state.context = ContextView { due: false, ..change.view.clone() };
-        self.state.request_size = RequestSize { message: newest(&self.state), tokens: change.after };
+        self.state.request_size =
+            RequestSize { message: newest(&self.state), tokens: change.after.saturating_sub(self.unsent) };
         let (before, dropped) = match &self.changed {
             Some(first) => (first.before, first.dropped + change.dropped),
             None => (change.before, change.dropped),
@@ -178,7 +183,7 @@ impl Asked {
 }
 
 impl Summed {
-    /// Counts the requests, and their tokens, which are estimated only if somebody counts on it.
+    /// Counts the requests, and their tokens, which are estimated if nobody told.
     fn count(
         &self,
         update: AgentStateUpdate,
@@ -189,7 +194,7 @@ impl Summed {
         let mut usage = self.usage;
         let mut update = update.model_requests(state.model_requests + 1 + self.retries);
         if let End::Said { message, told: false } = &self.end
-            && !deps.config.budget.is_unbounded()
+            && is_guessed(deps, state)
         {
             let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);

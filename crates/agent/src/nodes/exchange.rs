@@ -153,12 +153,12 @@ impl Exchange<'_> {
         Some(if left.is_zero() { wall / RESERVED_SHARE } else { left })
     }
 
-    /// Whether the tokens have to be known, and nobody told.
+    /// Whether tokens are estimated, because nobody told any in this turn, or they have to be known.
     fn is_guessed(&self, response: &Response) -> bool {
-        response.usage.is_none() && !self.deps.config.budget.is_unbounded()
+        response.usage.is_none() && is_guessed(self.deps, self.state)
     }
 
-    /// Tokens that nobody told, if they have to be known.
+    /// Tokens that nobody told.
     fn guess(&mut self, response: &Response) -> Usage {
         match self.is_guessed(response) {
             true => self.room.estimate(&self.call, &response.message),
@@ -187,7 +187,7 @@ impl Exchange<'_> {
         }
         let mut accepted = answer::accept(&deps.config, &state, response, &self.call, &spent, cx);
         tell_message(cx, &message, accepted.message.as_ref(), calls);
-        if any && accepted.message.is_none() {
+        if any && (accepted.message.is_none() || accepted.repeats) {
             events::attempt_discarded(cx, requests);
         }
         if accepted.is_reply
@@ -251,6 +251,12 @@ impl Exchange<'_> {
         }
         update.messages(std::mem::take(&mut self.new).into_iter().chain(answer).collect::<Vec<_>>())
     }
+}
+
+/// Whether tokens that nobody told are estimated: a provider that told some of the turn is believed, unless there is a bound.
+pub(super) fn is_guessed(deps: &AgentDeps, state: &AgentState) -> bool {
+    let is_told = state.usage != Usage::default() && !state.answer.estimated;
+    !is_told || !deps.config.budget.is_unbounded()
 }
 
 /// The end of the turn, for this reason.

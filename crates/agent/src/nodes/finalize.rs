@@ -43,6 +43,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         let hook = state.hook_error.as_ref().map(ToString::to_string);
         let error = match outcome {
             AgentOutcome::InvalidOutput => Some(state.output_problem.as_str()),
+            AgentOutcome::ToolFailed => tool_failure(&state),
             _ => state.error.as_ref().map(|error| error.message.as_str()),
         };
         texts::explain(&state.stop_reason, error.or(hook.as_deref()))
@@ -50,14 +51,32 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         reply
     };
     let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.taken() };
+    let finished = (state.answer.finished && outcome == AgentOutcome::Completed && !is_said(&state, &reply))
+        .then(|| Message { synthetic: true, ..Message::assistant(&reply) }.with_id(cx.id("reply")));
     let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     if state.output_schema.is_some() {
         update = update.output_schema(None);
     }
-    match halt {
-        Some(halt) => update.messages([Message::assistant(halt).with_id(cx.id("halt"))]),
+    let halt = halt.map(|halt| Message::assistant(halt).with_id(cx.id("halt")));
+    match halt.or(finished) {
+        Some(last) => {
+            cx.emit_full_message(&last.id, &last);
+            update.messages([last])
+        }
         None => update,
     }
+}
+
+/// Whether the reply of the finish tool is in the conversation already: as the text that was taken for a call of it.
+fn is_said(state: &AgentState, reply: &str) -> bool {
+    let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
+    reply.is_empty() || called.is_some_and(|called| called.content == reply)
+}
+
+/// What the model would have read of the tool that failed.
+fn tool_failure(state: &AgentState) -> Option<&str> {
+    let results = state.messages.iter().rev().take_while(|message| message.role == Role::Tool);
+    results.map(|result| result.content.as_str()).filter(|result| texts::is_failure(result)).last()
 }
 
 /// The last text of the model in this turn; after tools that answer the user, theirs.
@@ -84,6 +103,7 @@ fn outcome(stop_reason: &str) -> AgentOutcome {
         "refusal" => AgentOutcome::Refused,
         "content_filter" => AgentOutcome::ContentFilter,
         "denied" => AgentOutcome::Denied,
+        "tool_error" => AgentOutcome::ToolFailed,
         budget if budget.starts_with("budget_") => AgentOutcome::Budget,
         _ => AgentOutcome::Completed,
     }

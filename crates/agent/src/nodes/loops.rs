@@ -1,15 +1,15 @@
 //! Whether the model repeats itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use superstep_llm::Role;
 
 use super::repaired_call;
-use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord};
+use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, texts};
 
 /// A loop that a rule found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) rule: &'static str,
     pub(super) tool: String,
@@ -20,65 +20,131 @@ pub(super) struct Found {
 /// Texts longer than this are alike only if they are equal: comparing takes the product of their lengths.
 const LONGEST_COMPARED: usize = 2_000;
 
-/// The calls of a turn and their results, oldest first; the newest may still have none.
+/// The calls of a turn and their results.
 struct Calls<'a> {
-    calls: Vec<&'a ToolCallRecord>,
-    results: Vec<&'a str>,
-    /// Which of them are of tools that poll: they equal no other, and what comes after one is not in a row with what came before.
-    polls: Vec<bool>,
+    deps: &'a AgentDeps,
+    state: &'a AgentState,
+    /// Calls that are about to be executed, behind those of the state: they have no results yet.
+    coming: Vec<&'a ToolCallRecord>,
+    /// The first call whose result the model has not read. Of equal ones from there on only the first counts.
+    unread: usize,
 }
 
 impl<'a> Calls<'a> {
-    fn of(state: &'a AgentState, deps: &AgentDeps) -> Self {
-        let both = state.tool_call_history.iter().zip(state.tool_result_history.iter());
-        let (calls, results): (Vec<_>, _) = both.map(|(call, result)| (call, result.as_str())).unzip();
-        let polls = calls.iter().map(|call| polls(deps, &call.name)).collect();
-        Self { calls, results, polls }
+    /// All of them, counted as they stand.
+    fn all(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
+        Self { deps, state, coming: Vec::new(), unread: usize::MAX }
+    }
+
+    /// Those that the model could judge itself by: the newest round, whose results it has not read, counts as one try.
+    fn read(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
+        let round = state.messages.iter().rev().find(|message| !message.tool_calls.is_empty());
+        let round = round.map_or(0, |message| message.tool_calls.len());
+        let unread = state.tool_call_history.len().saturating_sub(round);
+        Self { unread, ..Self::all(deps, state) }
+    }
+
+    fn len(&self) -> usize {
+        self.state.tool_call_history.len() + self.coming.len()
+    }
+
+    fn call(&self, at: usize) -> &'a ToolCallRecord {
+        match at.checked_sub(self.state.tool_call_history.len()) {
+            Some(coming) => self.coming[coming],
+            None => &self.state.tool_call_history[at],
+        }
+    }
+
+    /// What the model read; `None` if there is no result, because the call is still to come or was refused as a repetition.
+    fn result(&self, at: usize) -> Option<&'a str> {
+        let result = self.state.tool_result_history.get(at)?.as_str();
+        (!texts::is_loop_warning(result)).then_some(result)
+    }
+
+    /// The places of the calls that count, newest first.
+    fn newest(&self) -> impl Iterator<Item = usize> {
+        let counts = |at: &usize| {
+            let call = self.call(*at);
+            !(self.unread..*at).any(|earlier| self.call(earlier) == call)
+        };
+        (0..self.len()).rev().filter(counts)
+    }
+
+    /// Whether a call is of a tool that polls: it equals no other, and what comes after it is not in a row with what came before.
+    fn polls(&self, at: usize) -> bool {
+        polls(self.deps, &self.call(at).name)
     }
 
     fn find(&self, when: Repeat) -> Option<Found> {
         match when {
-            Repeat::Identical { n } => self.run(when, n, |a, b| self.calls[a].args == self.calls[b].args),
-            Repeat::Similar { n, threshold } => self.run(when, n, |a, b| {
-                alike_values(&self.calls[a].args, &self.calls[b].args, threshold)
-                    && alike(self.result(a), self.result(b), threshold)
-            }),
-            Repeat::NoProgress { n } => self.run(when, n, |a, b| self.same(a, b)),
+            Repeat::Identical { n } => self.row(when, n, |a, b| self.call(a).args == self.call(b).args),
+            Repeat::Similar { n, threshold } => self.row(when, n, |a, b| self.similar(a, b, threshold)),
+            Repeat::NoProgress { n } => self.no_progress(when, n),
             Repeat::Period { max_period, repeats } => self.period(max_period, repeats.max(2)),
         }
     }
 
     /// The newest calls to one tool that are `equal` to the newest, if they are at least `n`.
-    fn run(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
-        let last = self.calls.len().checked_sub(1).filter(|last| !self.polls[*last])?;
-        let tool = &self.calls[last].name;
-        let like = |at: &usize| !self.polls[*at] && self.calls[*at].name == *tool && equal(*at, last);
-        let length = 1 + (0..last).rev().take_while(like).count();
-        (length >= n.max(2)).then(|| Found { rule: when.name(), tool: tool.clone(), n: length })
+    fn row(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
+        let length = self.alike(equal).len();
+        self.found(when, length).filter(|_| length >= n.max(2))
+    }
+
+    fn alike(&self, equal: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+        let Some(last) = self.newest().next().filter(|last| !self.polls(*last)) else { return Vec::new() };
+        let tool = &self.call(last).name;
+        let like = |at: &usize| {
+            *at == last || (self.call(*at).name == *tool && !self.polls(*at) && equal(*at, last))
+        };
+        self.newest().take_while(like).collect()
+    }
+
+    fn found(&self, when: Repeat, n: usize) -> Option<Found> {
+        let last = self.newest().next()?;
+        Some(Found { rule: when.name(), tool: self.call(last).name.clone(), n })
+    }
+
+    /// The newest equal calls of which only the oldest gave a text that those before it had not given.
+    fn no_progress(&self, when: Repeat, n: usize) -> Option<Found> {
+        let mut row = self.alike(|a, b| self.call(a).args == self.call(b).args);
+        row.reverse();
+        let (mut seen, mut length) = (BTreeSet::new(), 0);
+        for at in row {
+            let is_new = self.result(at).is_some_and(|result| seen.insert(result));
+            length = if is_new { 1 } else { length + 1 };
+        }
+        self.found(when, length).filter(|_| length >= n.max(2))
+    }
+
+    fn similar(&self, a: usize, b: usize, threshold: f64) -> bool {
+        let (one, other) = (&self.call(a).args, &self.call(b).args);
+        let results = [self.result(a), self.result(b)];
+        let like = match results {
+            [Some(result), Some(like)] => alike(result, like, threshold),
+            _ => true,
+        };
+        // Another spelling of what failed is another try.
+        let failed = results.into_iter().flatten().any(texts::is_failure);
+        like && if failed { one == other } else { alike_values(one, other, threshold) }
     }
 
     fn period(&self, max_period: usize, repeats: usize) -> Option<Found> {
+        let mut calls: Vec<usize> = self.newest().take(max_period.saturating_mul(repeats)).collect();
+        calls.reverse();
         let found = (2..=max_period).any(|period| {
-            let Some(first) = self.calls.len().checked_sub(period * repeats) else { return false };
-            let differs = (first..first + period - 1).any(|at| !self.same(at, at + 1));
-            differs && (first + period..self.calls.len()).all(|at| self.same(at, at - period))
+            let Some(first) = calls.len().checked_sub(period * repeats) else { return false };
+            let differs = (first..first + period - 1).any(|at| !self.same(calls[at], calls[at + 1]));
+            differs && (first + period..calls.len()).all(|at| self.same(calls[at], calls[at - period]))
         });
-        let last = self.calls.last().filter(|_| found)?;
-        Some(Found {
-            rule: Repeat::Period { max_period, repeats }.name(),
-            tool: last.name.clone(),
-            n: repeats,
-        })
+        self.found(Repeat::Period { max_period, repeats }, repeats).filter(|_| found)
     }
 
     fn same(&self, a: usize, b: usize) -> bool {
-        let (one, other) = (self.calls[a], self.calls[b]);
-        let polls = self.polls[a] || self.polls[b];
-        !polls && one.name == other.name && one.args == other.args && self.result(a) == self.result(b)
-    }
-
-    fn result(&self, at: usize) -> &str {
-        self.results.get(at).copied().unwrap_or_default()
+        let results = match (self.result(a), self.result(b)) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        results && self.call(a) == self.call(b) && !self.polls(a) && !self.polls(b)
     }
 }
 
@@ -89,57 +155,70 @@ fn polls(deps: &AgentDeps, name: &str) -> bool {
     name == deps.config.finish.tool || tool.is_some_and(|tool| tool.behaviour().poll)
 }
 
-/// A loop that is to end the turn before the model is asked again.
-pub(super) fn stops(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
-    let calls = Calls::of(state, deps);
-    deps.config
-        .loops
-        .iter()
-        .filter(|rule| rule.then == LoopAction::Stop)
-        .find_map(|rule| calls.find(rule.when))
+/// A loop that is to end the turn, and whether the model is to answer before.
+pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(Found, bool)> {
+    let calls = Calls::read(deps, state);
+    let ends = deps.config.loops.iter().filter_map(|rule| match rule.then {
+        LoopAction::Stop => Some((rule.when, false)),
+        LoopAction::Answer => Some((rule.when, true)),
+        LoopAction::Warn | LoopAction::Refuse => None,
+    });
+    let mut found = ends.filter_map(|(when, answers)| Some((calls.find(when)?, answers)));
+    found.next()
 }
 
 /// A loop that the model is to be told of.
 pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
     // A tool's result stands last in every round; anything else has been answered since.
-    state.messages.last().filter(|last| last.role == Role::Tool)?;
-    let calls = Calls::of(state, deps);
-    let told = |rule: &&LoopRule| match rule.then {
-        LoopAction::Warn => true,
-        LoopAction::Refuse => !matches!(rule.when, Repeat::Identical { .. }),
-        LoopAction::Stop => false,
-    };
-    deps.config.loops.iter().filter(told).find_map(|rule| calls.find(rule.when))
+    let last = state.messages.last().filter(|last| last.role == Role::Tool)?;
+    // A refused call has been told already.
+    if texts::is_loop_warning(&last.content) {
+        return None;
+    }
+    let calls = Calls::all(deps, state);
+    let mut warns = deps.config.loops.iter().filter(|rule| rule.then == LoopAction::Warn);
+    warns.find_map(|rule| calls.find(rule.when))
 }
 
-/// The calls that are not to be executed, because they were made before, by their position; and whether one of them ends
-/// the turn.
+/// The calls that are not to be executed, because they were made before, by their position, each with whether it leads to the
+/// end of the turn, which says so itself; and whether one of them ends it. Equal ones of one answer are one try: the model could not know what would come of the first.
 pub(super) fn refused(
     deps: &AgentDeps,
     state: &AgentState,
     calls: &[ToolCallRecord],
-) -> (BTreeMap<usize, Found>, bool) {
+) -> (BTreeMap<usize, (Found, bool)>, bool) {
     let (mut refused, mut stop) = (BTreeMap::new(), false);
-    let identical =
-        |rule: &&LoopRule| matches!(rule.when, Repeat::Identical { .. }) && rule.then != LoopAction::Warn;
-    let mut seen = Calls::of(state, deps);
+    let refuses = |rule: &&LoopRule| match rule.then {
+        LoopAction::Refuse => true,
+        // What it looks at is known before the call.
+        LoopAction::Stop | LoopAction::Answer => matches!(rule.when, Repeat::Identical { .. }),
+        LoopAction::Warn => false,
+    };
+    let rules: Vec<&LoopRule> = deps.config.loops.iter().filter(refuses).collect();
+    let mut seen = Calls::all(deps, state);
     for (position, call) in calls.iter().enumerate() {
-        seen.calls.push(call);
-        seen.polls.push(polls(deps, &call.name));
-        for rule in deps.config.loops.iter().filter(identical) {
+        if let Some(earlier) = calls[..position].iter().position(|earlier| earlier == call) {
+            refused.extend(refused.get(&earlier).cloned().map(|found: (Found, bool)| (position, found)));
+            continue;
+        }
+        seen.coming.push(call);
+        let answers = || deps.config.loops.iter().filter(|rule| rule.then == LoopAction::Answer);
+        for rule in &rules {
             if let Some(found) = seen.find(rule.when) {
                 stop |= rule.then == LoopAction::Stop;
-                refused.entry(position).or_insert(found);
+                let ends = answers().any(|rule| seen.find(rule.when).is_some());
+                refused.entry(position).or_insert((found, ends));
             }
         }
     }
     (refused, stop)
 }
 
-/// Whether two arguments are alike: the same fields, texts alike, everything else equal.
+/// Whether two arguments are alike: the same fields, texts of the same words that are alike, everything else equal. Another word
+/// may be another file.
 fn alike_values(a: &Value, b: &Value, threshold: f64) -> bool {
     match (a, b) {
-        (Value::String(a), Value::String(b)) => alike(a, b, threshold),
+        (Value::String(a), Value::String(b)) => words(a).eq(words(b)) && alike(a, b, threshold),
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike_values(a, b, threshold))
         }
@@ -161,6 +240,10 @@ fn alike(a: &str, b: &str, threshold: f64) -> bool {
     a.len().max(b.len()) <= LONGEST_COMPARED
         && digits(&a) == digits(&b)
         && strsim::normalized_levenshtein(&a, &b) >= threshold
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 fn normal(text: &str) -> String {
@@ -192,5 +275,8 @@ mod tests {
         assert!(alike_values(&value(r#"{"q":"Rust","n":1}"#), &value(r#"{"n":1,"q":"rust "}"#), 0.9));
         assert!(!alike_values(&value(r#"{"q":"rust","n":1}"#), &value(r#"{"q":"rust","n":2}"#), 0.9));
         assert!(!alike_values(&value(r#"{"q":"rust"}"#), &value(r#"{"q":"rust","n":1}"#), 0.9));
+        let path = |path: &str| serde_json::json!({ "path": path });
+        assert!(alike_values(&path("docs/the first chapter"), &path("docs/the first chapter."), 0.9));
+        assert!(!alike_values(&path("docs/guides/main.md"), &path("docs/guides/mail.md"), 0.9));
     }
 }

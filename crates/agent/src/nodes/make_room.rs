@@ -26,7 +26,7 @@ pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Opti
     let summaries = may_summarise(deps, state, cx);
     let Step::Consolidate(_) = plan(Meter::new(deps, state), state, summaries) else { return None };
     let Plan::Call(call) = NextCall::plan(&deps.config, state, cx.now_ms()) else { return None };
-    let ends = call.tools && loops::stops(deps, state).is_some();
+    let ends = call.tools && loops::ends(deps, state).is_some_and(|(_, answers)| !answers);
     let view = ContextView { due: true, ..state.context.clone() };
     (!ends).then(|| AgentState::update().context(view))
 }
@@ -39,10 +39,11 @@ pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bo
 /// The view for one model call, and what becomes of it.
 pub(super) struct Room<'a> {
     pub(super) view: ContextView,
+    meter: Meter<'a>,
     deps: &'a AgentDeps,
     state: &'a AgentState,
     /// The newest message of the request.
-    pub(super) newest: String,
+    newest: String,
     /// Its tokens, if they were counted.
     size: Option<u64>,
 }
@@ -52,14 +53,25 @@ impl<'a> Room<'a> {
     ///
     /// # Errors
     /// If there cannot be any.
-    pub(super) fn make(deps: &'a AgentDeps, state: &'a AgentState, cx: &Cx) -> Result<Self, ModelFailure> {
-        let view = ContextView { due: false, ..state.context.clone() };
-        let room = Self { view, deps, state, newest: newest(state), size: None };
-        match plan(Meter::new(deps, state), state, false) {
+    pub(super) fn make(
+        deps: &'a AgentDeps,
+        state: &'a AgentState,
+        new: &[Message],
+        cx: &Cx,
+    ) -> Result<Self, ModelFailure> {
+        let meter = Meter::new(deps, state).saying(new);
+        let newest = newest(state);
+        let is_settled = !newest.is_empty() && state.context.settled == newest;
+        let over = if is_settled { state.context.over } else { 0 };
+        let view = ContextView { due: false, over, ..state.context.clone() };
+        let last = new.last().map_or_else(|| newest.clone(), |last| last.id.clone());
+        let room = Self { view, meter, deps, state, newest: last, size: None };
+        match plan(meter, state, false) {
             Step::Send | Step::Consolidate(_) => Ok(room),
+            Step::TooLarge(over) => Ok(Self { view: ContextView { over, ..room.view }, ..room }),
             Step::Change(change) => {
-                events::compacted(cx, change.before, change.after, change.dropped);
-                let view = ContextView { due: false, settled: room.newest.clone(), ..change.view };
+                events::compacted(cx, &change, meter.over(&change));
+                let view = ContextView { due: false, settled: newest, ..change.view };
                 Ok(Self { view, size: Some(change.after), ..room })
             }
             Step::NoRoom { overhead, limit } => Err(ModelFailure {
@@ -79,8 +91,12 @@ impl<'a> Room<'a> {
     pub(super) fn estimate(&mut self, call: &NextCall<'_>, answer: &Message) -> Usage {
         let counter = &self.deps.counter;
         let size = self.size.unwrap_or_else(|| self.measure());
-        self.size = Some(size);
-        let hints = call.hints.iter().map(|hint| counter.message(&Message::user(hint.as_ref())));
+        // The message that is continued will be longer in the next request.
+        if !self.state.answer.continuing {
+            self.size = Some(size);
+        }
+        let hints = call.hints.iter().map(AsRef::as_ref).chain(self.state.hints.iter().map(String::as_str));
+        let hints = hints.map(|hint| counter.message(&Message::user(hint)));
         Usage {
             input_tokens: hints.fold(size, u64::saturating_add),
             output_tokens: counter.message(answer).saturating_add(counter.text(&answer.reasoning)),
@@ -131,7 +147,7 @@ impl<'a> Room<'a> {
 
     fn measure(&self) -> u64 {
         let shown = Shown::new(&self.state.messages, &self.view, self.deps.config.context.micro());
-        Meter::new(self.deps, self.state).size(&shown, &self.state.request_size)
+        self.meter.size(&shown, &self.state.request_size)
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct NextCall<'a> {
     pub(super) last: bool,
     /// Why the turn is over after it; empty if it need not be.
     pub(super) reason: &'static str,
+    /// Whether a turn that is over after it is complete, if the answer says something.
+    pub(super) completes: bool,
     /// What the model is told in this request only, as if the user said it.
     pub(super) hints: Vec<Cow<'a, str>>,
 }
@@ -33,7 +35,7 @@ const MOST_CUT_ROUNDS: u32 = 2;
 impl<'a> NextCall<'a> {
     /// Plans the call after what the state tells of this turn.
     pub(super) fn plan(config: &'a ReactConfig, state: &AgentState, now_ms: i64) -> Plan<'a> {
-        let mut call = Self { tools: true, last: false, reason: "", hints: Vec::new() };
+        let mut call = Self { tools: true, last: false, reason: "", completes: false, hints: Vec::new() };
         if let LengthPolicy::Continue { prompt, .. } = &config.length
             && state.answer.continuing
         {
@@ -65,6 +67,10 @@ impl<'a> NextCall<'a> {
         let has_schema = Finishing::of(config, state).has_schema();
         match &config.limit.at {
             AtLimit::NoToolsCall { hint } if left == 0 => without_tools(hint.as_deref()),
+            AtLimit::Reply if left == 0 => {
+                without_tools(None);
+                call.completes = true;
+            }
             // No other text would be a reply: the model is asked for one.
             AtLimit::Reminder(reminder) if has_schema && left <= 1 => without_tools(Some(reminder)),
             AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
@@ -83,7 +89,7 @@ impl<'a> NextCall<'a> {
     }
 
     /// Adds a hint, unless an answer is being continued: another word would begin another one.
-    fn hint(&mut self, state: &AgentState, hint: Option<Cow<'a, str>>) {
+    pub(super) fn hint(&mut self, state: &AgentState, hint: Option<Cow<'a, str>>) {
         self.hints.extend(hint.filter(|_| !state.answer.continuing));
     }
 }

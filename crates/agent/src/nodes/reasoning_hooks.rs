@@ -21,7 +21,10 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     };
     match hooked == request {
         true => Ok(request),
-        false => Ok(Request { messages: repaired(hooked.messages.iter().map(Cow::Borrowed)), ..hooked }),
+        false => Ok(Request {
+            messages: repaired(hooked.messages.iter().map(Cow::Borrowed), deps.config.result_order),
+            ..hooked
+        }),
     }
 }
 

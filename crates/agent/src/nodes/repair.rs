@@ -7,16 +7,20 @@ use std::{
 
 use superstep_llm::{Message, Role};
 
-use crate::texts;
+use crate::{ResultOrder, texts};
 
-/// Copies a conversation so that each call has exactly one result, right behind it and in call order, and an id of its own.
+/// Copies a conversation so that each call has exactly one result, right behind it and in the order of the calls, or as the
+/// results are stored if that is another one, and an id of its own.
 ///
 /// The agent's own turns are nearly like that already. Others come from elsewhere, or were stopped between a call and its
 /// result and then discarded. A call without a result gets one that says so; a result without a call is left out, and so is
 /// an assistant that neither says nor calls anything. An id that an earlier call has is told apart by a number: some servers
 /// begin anew in every answer, and others refuse that. Depends on the conversation only, so that a longer one begins with
 /// what a shorter one became, as prompt caches want it.
-pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = Cow<'a, Message>>) -> Vec<Message> {
+pub(super) fn repaired<'a>(
+    conversation: impl IntoIterator<Item = Cow<'a, Message>>,
+    order: ResultOrder,
+) -> Vec<Message> {
     let mut repaired = Vec::new();
     let mut ids = Ids::default();
     let mut conversation = conversation.into_iter().peekable();
@@ -25,25 +29,29 @@ pub(super) fn repaired<'a>(conversation: impl IntoIterator<Item = Cow<'a, Messag
         if message.role == Role::Tool || (message.role == Role::Assistant && says_nothing) {
             continue;
         }
-        let mut results: BTreeMap<String, Cow<'a, Message>> = BTreeMap::new();
+        let mut results: BTreeMap<String, (usize, Cow<'a, Message>)> = BTreeMap::new();
         while let Some(result) = conversation.next_if(|next| next.role == Role::Tool) {
-            results.entry(result.tool_call_id.clone()).or_insert(result);
+            let place = results.len();
+            results.entry(result.tool_call_id.clone()).or_insert((place, result));
         }
         let mut copy = message.into_owned();
         let mut answers = Vec::new();
         for call in &mut copy.tool_calls {
-            let mut answer = match results.get(call.id.as_str()) {
-                Some(result) => result.clone().into_owned(),
-                None => Message::tool(&call.id, texts::LOST),
+            let (place, mut answer) = match results.get(call.id.as_str()) {
+                Some((place, result)) => (*place, result.clone().into_owned()),
+                None => (usize::MAX, Message::tool(&call.id, texts::LOST)),
             };
             if let Some(id) = ids.take(&call.id) {
                 answer.tool_call_id.clone_from(&id);
                 call.id = id;
             }
-            answers.push(answer);
+            answers.push((place, answer));
+        }
+        if order == ResultOrder::Completion {
+            answers.sort_by_key(|(place, _)| *place);
         }
         repaired.push(copy);
-        repaired.append(&mut answers);
+        repaired.extend(answers.into_iter().map(|(_, answer)| answer));
     }
     repaired
 }
@@ -78,7 +86,7 @@ mod tests {
     use super::{repaired as repaired_of, *};
 
     fn repaired(conversation: &[Message]) -> Vec<Message> {
-        repaired_of(conversation.iter().map(Cow::Borrowed))
+        repaired_of(conversation.iter().map(Cow::Borrowed), ResultOrder::Call)
     }
 
     fn calls(ids: &[&str]) -> Message {
@@ -113,7 +121,11 @@ mod tests {
     fn results_stand_in_the_order_of_their_calls() {
         let (one, two) = (Message::tool("c1", "1"), Message::tool("c2", "2"));
         let wanted = [calls(&["c1", "c2"]), one.clone(), two.clone()];
-        assert_eq!(repaired(&[calls(&["c1", "c2"]), two, one]), wanted);
+        assert_eq!(repaired(&[calls(&["c1", "c2"]), two.clone(), one.clone()]), wanted);
+        let stored = [calls(&["c1", "c2", "c3"]), two, one];
+        let as_stored = repaired_of(stored.iter().map(Cow::Borrowed), ResultOrder::Completion);
+        let lost = Message::tool("c3", texts::LOST);
+        assert_eq!(as_stored, [&stored[..], &[lost]].concat());
         assert_eq!(repaired(&wanted), wanted);
     }
 

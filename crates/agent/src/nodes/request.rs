@@ -23,7 +23,8 @@ pub(super) fn request(
     let instead =
         schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(texts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
-    let conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)));
+    let order = deps.config.result_order;
+    let conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)), order);
     let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
     let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
     Request {
@@ -55,8 +56,12 @@ impl Frame {
 
 /// What the agent says after a round of tools, if it is to say anything. It becomes part of the conversation.
 pub(super) fn synthetic(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<Message> {
+    Some(Message::synthetic(synthetic_text(deps, state)?).with_id(cx.id("synthetic")))
+}
+
+pub(crate) fn synthetic_text<'a>(deps: &'a AgentDeps, state: &AgentState) -> Option<&'a str> {
     let text = deps.config.synthetic_after_tools.as_ref()?;
     // A model that is still to finish an answer has been told already.
     state.messages.last().filter(|last| last.role == Role::Tool)?;
-    Some(Message::synthetic(text).with_id(cx.id("synthetic")))
+    Some(text)
 }

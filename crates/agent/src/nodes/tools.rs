@@ -1,5 +1,6 @@
 //! The fourth node: runs the tools that the model called. It calls no model.
 
+mod discarded;
 mod execute;
 mod finish;
 mod hooks;
@@ -17,7 +18,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{Cx, NodeError, State, Update};
 use superstep_llm::{Role, Usage};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::discarded::discarded;
 use self::{
     execute::{Answer, Executor},
     order::Order,
@@ -29,7 +32,7 @@ use super::{
     finish::settle,
     steered::is_waiting,
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
 /// agent itself writes.
@@ -52,6 +55,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         asking: tokio::sync::Mutex::new(()),
         order: Order::of(&deps, &pending),
         failed: OnceLock::new(),
+        tool_failed: CancellationToken::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
         sub_calls: pending
             .iter()
@@ -134,6 +138,9 @@ async fn ended(
     }
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
         return Ok(update.stop(true).stop_reason("denied"));
+    }
+    if config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed) {
+        return Ok(update.stop(true).stop_reason("tool_error"));
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();

@@ -292,6 +292,9 @@ impl<W: Write> Output for Human<W> {
                 counted(u64::from(metadata.llm_calls), "model call"),
                 match (state.usage.input_tokens, state.usage.output_tokens) {
                     (0, 0) => "tokens not counted".to_owned(),
+                    (read, written) if state.answer.estimated => {
+                        format!("tokens not counted, about {read} in and {written} out")
+                    }
                     (read, written) => format!("{} in and {written} out", counted(read, "token")),
                 },
                 time(end.took)

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep::{NodeName, agent::Metadata};
+use superstep::{NodeName, agent::Metadata, llm::Usage};
 
 use super::{End, Output, json_line, tell};
 
@@ -26,6 +26,9 @@ struct Final<'a> {
     metadata: Metadata,
     thread: &'a str,
     outcome: &'a str,
+    usage: Usage,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    usage_estimated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a Value>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -75,7 +78,11 @@ impl<W: Write> Output for Json<W> {
         let (outcome, metadata) = (end.outcome.as_str(), end.metadata());
         let (final_reply, output_problem) = (state.final_reply.as_str(), state.output_problem.as_str());
         let output = state.output.as_ref();
-        self.line("final", Final { final_reply, metadata, thread, outcome, output, output_problem })
+        let (usage, usage_estimated) = (state.usage, state.answer.estimated);
+        self.line(
+            "final",
+            Final { final_reply, metadata, thread, outcome, usage, usage_estimated, output, output_problem },
+        )
     }
 }
 
@@ -102,6 +109,7 @@ mod tests {
             ContentFilter,
             InvalidOutput,
             Denied,
+            ToolFailed,
             HookFailed,
             Cancelled,
             LlmError,
@@ -129,7 +137,7 @@ mod tests {
             r#"{"event":"node_start","data":{"node":"agent"}}
 {"event":"discarded","data":{"nodes":["tools"]}}
 {"event":"lagged","data":{"skipped":7}}
-{"event":"final","data":{"final_reply":"5","metadata":{"steps_taken":0,"tools_used":[],"stop_reason":"","llm_calls":0},"thread":"t","outcome":"completed"}}
+{"event":"final","data":{"final_reply":"5","metadata":{"steps_taken":0,"tools_used":[],"stop_reason":"","llm_calls":0},"thread":"t","outcome":"completed","usage":{"input_tokens":0,"output_tokens":0}}}
 "#
         );
     }

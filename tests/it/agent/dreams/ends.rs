@@ -26,7 +26,10 @@ async fn ends(bed: &Bed, config: DreamConfig, answers: Vec<Answer>) -> Option<Ag
 async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
     let read = |n: usize| call(&format!("c{n}"), "read_file", r#"{"path":"MEMORY.md"}"#);
     let usual = DreamConfig::default;
-    let poor = DreamConfig { budget: Budget { tokens: Some(1), ..Budget::default() }, ..usual() };
+    let poor = DreamConfig {
+        budget: Budget { tokens: Some(1), reserve_final: false, ..Budget::default() },
+        ..usual()
+    };
     let costly = Answer::stream().text(["I "]).call(0, "c", "read_file", [r#"{"path":"MEMORY.md"}"#]);
     let costly = costly.end("tool_calls").usage(10, 10).done();
     let empty = || Answer::stream().end("stop").done();
@@ -35,7 +38,7 @@ async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
         (DreamConfig { steps: 1, ..usual() }, vec![read(1)], AgentOutcome::Limit),
         (poor, vec![costly], AgentOutcome::Budget),
         (usual(), vec![empty(), empty(), empty(), empty()], AgentOutcome::Empty),
-        (usual(), (0..5).map(read).collect(), AgentOutcome::LoopDetected),
+        (usual(), (0..6).map(read).collect(), AgentOutcome::LoopDetected),
     ] {
         let bed = Bed::new();
         bed.say("ada", 0, &["one", "two", "three"]).await;

@@ -6,13 +6,15 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
 use superstep::{
     RunConfig,
     agent::{
-        Acting, AgentBuilder, FacadeError, Finish, Hooks, Msg, Printed, ReactConfig, agentscope::ReActAgent,
+        Acting, AgentBuilder, FacadeError, Finish, Hooks, Msg, Printed, ReactConfig, Steps,
+        agentscope::ReActAgent,
     },
-    llm::Role,
+    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Tool, ToolCx, ToolFuture},
 };
 use superstep_testing::script::{Answer, call, calls, http, txt};
 
@@ -345,4 +347,39 @@ fn a_facade_can_be_run_in_a_task() {
     ))));
     is_send(&agent.reply("go"));
     is_send(&agent.observe("go"));
+}
+
+/// Takes both steps itself, now and then.
+struct Own;
+
+impl Steps for Own {
+    fn reasoning<'a>(&'a self, request: Request, model: &'a dyn ChatModel) -> ResponseStream<'a> {
+        if request.messages.iter().any(|message| message.content == "quiet") {
+            let said = [Delta::Text("…".into()), Delta::Finish(FinishReason::Stop)];
+            return stream::iter(said.map(Ok)).boxed();
+        }
+        model.stream(request)
+    }
+
+    fn acting<'a>(&'a self, args: Value, cx: ToolCx, tool: &'a dyn Tool) -> ToolFuture<'a> {
+        match args["x"] == "mine" {
+            true => Box::pin(async { Ok("done by hand".into()) }),
+            false => tool.call(args, cx),
+        }
+    }
+}
+
+#[test]
+fn s4_01_reasoning_and_acting_may_be_overridden() {
+    let both_ways = calls([("c1", "echo", r#"{"x":"mine"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
+    let (made, sent) = both(&[both_ways, txt("ok")], async |asked: Asked| {
+        let friday = ReActAgent::new("Friday", asked.agent.steps(Arc::new(Own))).unwrap();
+        let first = friday.reply("go").await.unwrap().content;
+        let state = friday.agent().graph().get_state(&friday.thread(), None).await.unwrap().values;
+        let results: Vec<_> = state.tool_result_history.iter().cloned().collect();
+        (first, results, friday.reply("quiet").await.unwrap().content)
+    });
+    let results = ["done by hand", "r:1", "Successfully generated response."];
+    assert_eq!(made, ("ok".to_owned(), results.map(str::to_owned).to_vec(), "…".to_owned()));
+    assert_eq!((sent.requests, sent.echoed), (2, 1));
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        Agent, AgentBuilder, FacadeError, ReactConfig, SubAgent,
+        Agent, AgentBuilder, AgentOutcome, FacadeError, ReactConfig, SubAgent, ToolErrors,
         harness::{AgentLoop, Check, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
     },
     llm::{RefreshFuture, Tool, ToolCx, ToolRegistry, ToolSource, ToolSpec, tool_fn},
@@ -295,4 +295,62 @@ fn s2_05_events_are_told_one_after_the_other() {
         told.0.lock().unwrap().clone()
     });
     assert_eq!(told, ["node_start", "llm_token", "node_end"]);
+}
+
+/// What `on_error` was told.
+type Heard = Arc<Mutex<Vec<(String, String)>>>;
+
+fn listening(builder: AgentBuilder, config: ReactConfig, heard: &Heard) -> AgentLoop<String> {
+    let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
+    let heard = heard.clone();
+    let on_error = move |error: &(dyn std::error::Error + 'static), place: &str| {
+        heard.lock().unwrap().push((place.to_owned(), error.to_string()));
+    };
+    AgentLoop::new(builder.config(config), context, |_| ready(Ok(())), on_error).unwrap()
+}
+
+#[test]
+fn b13_on_error_hears_of_a_tool_that_fails_and_the_turn_goes_on() {
+    for (tool, said) in [
+        ("fails", "Error executing 'fails': no luck"),
+        ("boom", "Error executing 'boom': the tool panicked: boom"),
+    ] {
+        let script = Script::new([call("c1", tool, "{}"), call("c2", "nope", "{}"), txt("sorry")]);
+        let (heard, kit) = (Heard::default(), super::Kit::default());
+        let model = ScriptedModel::new(script);
+        let builder = Agent::builder(Arc::new(model)).tools(kit.tools(&["fails", "boom"]));
+        let agent = listening(builder, ReactConfig::harness(), &heard);
+        let turn = super::paused(agent.run(&"go".to_owned(), &[], None)).unwrap();
+        assert_eq!(turn.final_content.as_deref(), Some("sorry"));
+        // What the model got wrong itself is no failure of a tool.
+        let told = ("tool".to_owned(), format!("the tool `{tool}` failed: {said}"));
+        assert_eq!(*heard.lock().unwrap(), [told]);
+    }
+}
+
+#[test]
+fn b13_a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
+    let round =
+        calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "fails", "{}"), ("c3", "echo", r#"{"x":"2"}"#)]);
+    let (heard, kit) = (Heard::default(), super::Kit::default());
+    let model = ScriptedModel::new(Script::new([round]));
+    let builder = Agent::builder(Arc::new(model)).tools(kit.tools(&["echo", "fails"]));
+    let builder = builder.checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let config = ReactConfig { tool_errors: ToolErrors::Fail, ..ReactConfig::harness() };
+    let agent = listening(builder, config, &heard);
+    super::paused(async {
+        let error = agent.run_with(&"go".to_owned(), &[], t()).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "No answer: a tool failed (tool_error): Error executing 'fails': no luck"
+        );
+        assert!(matches!(error, FacadeError::Tool(_)), "{error}");
+        let state = head(agent.agent().graph()).await.values;
+        assert_eq!(state.outcome, Some(AgentOutcome::ToolFailed));
+        let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
+        let behind = "Error: a tool failed before, not executed.";
+        assert_eq!(results, ["r:1", "Error executing 'fails': no luck", behind]);
+        super::super::check::calls_are_answered(state.messages.iter());
+    });
+    assert_eq!((kit.n("echo"), heard.lock().unwrap().len()), (1, 1), "it is told once");
 }

@@ -6,7 +6,7 @@ use superstep::{
     MemoryCheckpointer,
     agent::{
         FacadeError, Part, PartKind, ReactConfig, ToolStatus,
-        opencode::{AiClient, ReactLoop, react_system_prompt},
+        opencode::{AiClient, ReactLoop, Running, react_system_prompt},
     },
     llm::ModelError,
 };
@@ -148,4 +148,46 @@ fn s1_30_a_second_round_of_calls_is_not_made() {
         both(&[echo(1), echo(2)], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
     assert_eq!((sent.requests, sent.echoed), (2, 1));
     assert!(made.unwrap().starts_with("No answer: "));
+}
+
+async fn told_of(mut running: Running<'_>) -> (Vec<serde_json::Value>, String) {
+    let mut told = Vec::new();
+    while let Some(event) = running.next().await {
+        told.push(serde_json::to_value(event).unwrap());
+    }
+    (told, running.end().await.unwrap())
+}
+
+#[test]
+fn s1_05_a_run_is_told_step_by_step() {
+    let call = serde_json::json!({"type": "tool-call", "id": "c1", "tool": "echo", "input": {"x": "1"}});
+    let steps = |text: &str| {
+        [
+            call.clone(),
+            serde_json::json!({"type": "tool-result", "id": "c1", "output": "r:1"}),
+            serde_json::json!({"type": "finish-step", "next": "continue"}),
+            serde_json::json!({"type": "text-delta", "text": text}),
+            serde_json::json!({"type": "finish-step", "next": "stop"}),
+        ]
+    };
+    let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
+        let mut react = react(asked);
+        let told = told_of(react.run_stream("go", Default::default()).unwrap()).await;
+        (told, react.parts.len())
+    });
+    assert_eq!(made, ((steps("done").to_vec(), "done".to_owned()), 2));
+    let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
+        told_of(AiClient::new(asked.agent).chat_stream("go").unwrap()).await
+    });
+    assert_eq!(made, (steps("done").to_vec(), "done".to_owned()));
+}
+
+#[test]
+fn s1_05_a_tool_that_fails_is_an_error_of_its_step() {
+    let wrong = superstep_testing::script::call("c1", "echo", "{}");
+    let (made, _) = both(&[wrong, txt("sorry")], async |asked: Asked| {
+        told_of(react(asked).run_stream("go", Default::default()).unwrap()).await.0
+    });
+    let error = "Error: invalid args for 'echo': `x` is missing";
+    assert_eq!(made[1], serde_json::json!({"type": "tool-error", "id": "c1", "error": error}));
 }

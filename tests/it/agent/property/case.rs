@@ -47,7 +47,7 @@ fn schema(config: &mut ReactConfig, output: OutputMode) {
     (config.finish.output, config.finish.retries) = (output, 1);
 }
 
-const CHANGES: [Change; 33] = [
+const CHANGES: [Change; 34] = [
     ("sequential", |config| config.tool_mode = ToolMode::Sequential),
     ("parallel 0", |config| config.tool_mode = ToolMode::Parallel { max: 0 }),
     ("parallel 3", |config| config.tool_mode = ToolMode::Parallel { max: 3 }),
@@ -74,10 +74,15 @@ const CHANGES: [Change; 33] = [
     ("loop refuse", |config| {
         config.loops = vec![LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse }];
     }),
+    ("loop answer", |config| {
+        config.loops = vec![LoopRule { when: Repeat::NoProgress { n: 2 }, then: LoopAction::Answer }];
+    }),
     ("tokens", |config| {
         config.budget = Budget { tokens: Some(40), reserve_final: true, ..Budget::default() };
     }),
-    ("tool calls", |config| config.budget = Budget { tool_calls: Some(2), ..Budget::default() }),
+    ("tool calls", |config| {
+        config.budget = Budget { tool_calls: Some(2), reserve_final: false, ..Budget::default() };
+    }),
     ("wall", |config| {
         let wall = Some(Duration::from_millis(150));
         config.budget = Budget { wall, reserve_final: true, ..Budget::default() };

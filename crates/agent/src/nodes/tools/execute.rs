@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -18,7 +19,8 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Pending, finish::Finish, order::Order, output::Output, permit::Permission, writes::Outer};
 use crate::{
-    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolEvent, ToolMode, events,
+    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
+    events,
     nodes::{finish::Finishing, parts},
     spill::shorten,
     texts,
@@ -52,6 +54,9 @@ pub(super) struct Done {
     /// Whether that is a result, and not why there is none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) returned: bool,
+    /// Whether its tool failed, panicked or took too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) failed: bool,
     /// Whether somebody denied it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) denied: bool,
@@ -110,6 +115,8 @@ pub(super) struct Executor {
     pub(super) out_of_time: Option<Instant>,
     /// The first hook that failed.
     pub(super) failed: OnceLock<HookFailure>,
+    /// Fires when a tool fails, if the turn is to end then.
+    pub(super) tool_failed: CancellationToken,
 }
 
 impl Executor {
@@ -157,6 +164,9 @@ impl Executor {
         if let Some(failure) = &done.hook_error {
             self.fail(failure.clone());
         }
+        if done.failed && self.deps.config.tool_errors == ToolErrors::Fail {
+            self.tool_failed.cancel();
+        }
         let part = self.part(position, &done)?;
         Ok(Answer { call_id, name, is_final: behaviour.answers, part, done })
     }
@@ -180,6 +190,10 @@ impl Executor {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
             return Ok(Done::said(texts::HOOK_FAILED.to_owned()));
         }
+        if self.tool_failed.is_cancelled() {
+            events::tool_skipped(&self.cx, &name, &call_id, "tool_error");
+            return Ok(Done::said(texts::TOOL_FAILED.to_owned()));
+        }
         // While others ran that it waited for.
         if self.cx.cancel().is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
@@ -200,7 +214,7 @@ impl Executor {
         };
         let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
-        events::tool_end(&self.cx, &name, &call_id, &result);
+        events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
         Ok(Done { result, kept_at, hook_error, ..done })
     }
 
@@ -244,6 +258,11 @@ impl Executor {
                 None => self.run(position, tool.clone(), call, (args, asked)).await,
             },
         };
+        if let Some(on_tool_error) = self.deps.on_tool_error.as_ref().filter(|_| done.failed) {
+            let failure = ToolFailure { tool: name.to_owned(), message: done.result.clone() };
+            // Who only listens breaks nothing.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_tool_error(&failure)));
+        }
         let result = match notice {
             Some(notice) => format!("{notice}\n{}", done.result),
             None => done.result,
@@ -316,17 +335,23 @@ impl Executor {
         }
         let limit = tool.behaviour().timeout;
         // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
-        let mut task = AbortOnDropHandle::new(tokio::spawn(async move { tool.call(args, tool_cx).await }));
+        let steps = self.deps.steps.clone();
+        let mut task = AbortOnDropHandle::new(tokio::spawn(async move {
+            match steps {
+                Some(steps) => steps.acting(args, tool_cx, &*tool).await,
+                None => tool.call(args, tool_cx).await,
+            }
+        }));
         let limit = limit.or(self.deps.config.tool_timeout);
-        let text = tokio::select! {
+        let (text, failed) = tokio::select! {
             biased;
             ended = &mut task => {
                 output.close();
                 return self.done(name, ended);
             }
-            () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
-            () = expire(limit) => texts::timed_out(name, limit.unwrap_or_default().as_millis()),
-            () = until(self.out_of_time) => texts::BUDGET_STOPPED.to_owned(),
+            () = self.cx.cancel().cancelled() => (texts::INTERRUPTED.to_owned(), false),
+            () = expire(limit) => (texts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
+            () = until(self.out_of_time) => (texts::BUDGET_STOPPED.to_owned(), false),
         };
         cancel.cancel();
         if timeout(self.deps.config.cancel_grace, &mut task)
@@ -336,7 +361,7 @@ impl Executor {
             events::late_result(&self.cx, name, &call.id);
         }
         output.close();
-        Done { executed: true, ..Done::said(text) }
+        Done { executed: true, failed, ..Done::said(text) }
     }
 
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
@@ -359,21 +384,23 @@ impl Executor {
     /// What a call came to whose tool ran.
     fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Done {
         let done = |result| Done { executed: true, ..Done::said(result) };
+        // What it refuses to do is no failure of it.
+        let failed = !matches!(ended, Ok(Err(ToolError::Denied(_) | ToolError::InvalidArguments(_))));
         let ToolReply { text, update } = match reply(name, ended) {
             Ok(reply) => reply,
-            Err(text) => return done(text),
+            Err(text) => return Done { failed, ..done(text) },
         };
         // No update is `null`, and nothing else is told apart from it once it is stored.
         let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
-            Some(Err(problem)) => done(texts::failed(name, &problem)),
+            Some(Err(problem)) => Done { failed: true, ..done(texts::failed(name, &problem)) },
             Some(Ok(())) | None => Done { update, returned: true, ..done(text) },
         }
     }
 }
 
 /// Under what it is noted that a call begins.
-fn begun(position: usize) -> String {
+pub(super) fn begun(position: usize) -> String {
     format!("begun.{position}")
 }
 

@@ -92,8 +92,10 @@ pub(super) fn refuse(
         return false;
     }
     let (loops, stop) = loops::refused(deps, state, records);
-    for (position, found) in loops {
-        events::loop_detected(cx, found.rule, &found.tool, found.n);
+    for (position, (found, ends)) in loops {
+        if !ends {
+            events::loop_detected(cx, found.rule, &found.tool, found.n);
+        }
         pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));
     }
     if let Some(most) = deps.config.budget.tool_calls {

@@ -1,0 +1,49 @@
+//! What stays of a round that a new message of the user discards.
+
+use superstep_graph::{Discarded, State, Update};
+use superstep_llm::{Message, Role};
+
+use super::{
+    execute::{Done, begun},
+    writes,
+};
+use crate::{AgentState, HasAgent, ToolEvent, texts};
+
+/// The answers of a round that will not be finished: results that are there stay, with what their tools wrote and what was
+/// permitted for good; all other calls are answered as interrupted, or in doubt if they had begun.
+pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
+    let state = outer.agent();
+    let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
+        return S::update();
+    };
+    let done = |position: usize| match task.did::<Done>(&format!("call.{position}")) {
+        Some(done) => done,
+        None if task.did::<()>(&begun(position)).is_some() => Done::said(texts::IN_DOUBT.to_owned()),
+        None => Done::said(texts::INTERRUPTED.to_owned()),
+    };
+    let mut written = S::update();
+    let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
+    for (position, call) in message.tool_calls.iter().enumerate() {
+        let Done { result, returned, rule, update, .. } = done(position);
+        // What was written for another state than this one is lost.
+        if let Some(update) = update.and_then(|update| writes::read(outer, &update).ok()) {
+            written = written.then(update);
+        }
+        permissions.extend(rule);
+        messages.push(Message::tool(&call.id, &result));
+        let part = state.parts.get(&format!("{}.tool.{position}", message.id)).cloned();
+        parts.extend(part.and_then(|mut part| {
+            let end = if returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) };
+            part.state = Some(part.state.unwrap_or_default().after(end).ok()?);
+            Some(part)
+        }));
+    }
+    let mut update = AgentState::update().messages(messages);
+    if !permissions.is_empty() {
+        update = update.permissions(permissions);
+    }
+    if !parts.is_empty() {
+        update = update.parts(parts);
+    }
+    written.then(S::agent_update(update))
+}
