@@ -145,10 +145,13 @@ async fn the_name_that_sqlite_has_for_it_is_a_database_in_memory() {
     assert!(!std::path::Path::new(":memory:").exists());
 }
 
+/// Leaves a database as it is when its process was killed.
+type Begin = fn(&Folder);
+
 /// Kills that come while the first database is made leave these.
 #[tokio::test]
 async fn a_database_that_was_just_begun_has_no_threads_and_can_be_used() {
-    let begun: [(&str, fn(&Folder)); 4] = [
+    let begun: [(&str, Begin); 4] = [
         ("an empty file", |folder| std::fs::write(folder.db(), "").unwrap()),
         ("an empty file with an empty log", |folder| {
             for name in ["db", "db-wal"] {
