@@ -19,6 +19,7 @@ mod mem0;
 mod memory;
 mod models;
 mod modes;
+mod owners;
 mod real_model;
 mod refusals;
 mod replay;

@@ -86,7 +86,7 @@ impl Left {
 }
 
 fn idle<S: State>() -> CompiledGraph<S> {
-    let mut graph = StateGraph::<S>::new("idle");
+    let mut graph = StateGraph::<S>::new("g");
     let a = graph.add_node("a", async |_: S, _: Cx| ());
     graph.add_edge(START, a);
     graph.compile().unwrap()

@@ -78,6 +78,8 @@ Examples:
     Delete(DeleteArgs),
     /// Make a thread like another one; from then on they know nothing of each other.
     Copy(CopyArgs),
+    /// Make a thread the agent's that a graph of another name began, such as an agent of your own program.
+    Adopt(AdoptArgs),
     /// Forget older checkpoints of a thread; its newest one is always kept.
     Prune(PruneArgs),
     /// Put files back that tools changed after a checkpoint.
@@ -294,6 +296,18 @@ pub(crate) struct CopyArgs {
     /// The name of the new one, which no thread may have.
     #[arg(value_parser = new_thread_name)]
     pub(crate) new: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AdoptArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// One JSON object.

@@ -93,6 +93,7 @@ impl From<RunError> for Failure {
             RunError::Checkpoint(error) => error.into(),
             RunError::EmptyThread { .. }
             | RunError::UnknownCheckpoint { .. }
+            | RunError::OtherGraph { .. }
             | RunError::Unfinished { .. } => Self::caused(Exit::Thread, &error),
             RunError::Decode { .. } | RunError::NewerChannel { .. } => Self::caused(Exit::Database, &error),
             error => Self::caused(Exit::Failed, &error),

@@ -1,11 +1,11 @@
-//! `superstep delete`, `copy` and `prune`: what becomes of threads.
+//! `superstep delete`, `copy`, `adopt` and `prune`: what becomes of threads.
 
 use serde_json::json;
-use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId};
+use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, agent::Dreams};
 
 use crate::{
     approve::confirm,
-    args::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
+    args::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
     exit::{Exit, Failure},
     output::printable_line,
     place::Place,
@@ -70,6 +70,19 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     print(&format!("copied {} to {}\n", listed(&[&args.thread]), listed(&[&args.new])))
 }
 
+/// Makes a thread the agent's.
+pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
+    let place = Place::new(args.place)?;
+    let thread = ThreadId::from(args.thread.as_str());
+    crate::dream::refuse(&place, &thread)?;
+    let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
+    graph.adopt_thread(&thread).await?;
+    if args.json {
+        return print(&lines([json!({ "thread": thread, "graph": graph.name() })]));
+    }
+    print(&format!("{} belongs to the agent now\n", listed(&[&args.thread])))
+}
+
 /// Prunes a thread.
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
@@ -80,10 +93,18 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let thread = ThreadId::from(args.thread.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
     let cwd = place.cwd_of(&place.remembered(&*store, &thread).await?.0);
-    let pruned = graph.prune_thread(&thread, keep(&args.keep)).await?;
+    let is_dream = Dreams::is_thread(&thread);
+    let pruned = match is_dream {
+        true => {
+            let graph = Dreams::to_look_at().with_checkpointer(store.clone());
+            graph.prune_thread(&thread, keep(&args.keep)).await?
+        }
+        false => graph.prune_thread(&thread, keep(&args.keep)).await?,
+    };
     let left = left(&*store, &thread).await?;
-    // A folder that is gone has no files to put back.
+    // A folder that is gone has no files to put back, and a dream none that tools wrote.
     let files = match cwd {
+        Ok(_) if is_dream => 0,
         Ok(cwd) => revert::prune(&cwd, &*store, &graph, &thread).await?,
         Err(_) => 0,
     };

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
                 args::Command::Threads(args) => threads::threads(args).await,
                 args::Command::Delete(args) => keep::delete(args).await,
                 args::Command::Copy(args) => keep::copy(args).await,
+                args::Command::Adopt(args) => keep::adopt(args).await,
                 args::Command::Prune(args) => keep::prune(args).await,
                 args::Command::Revert(args) => revert::revert(args).await,
                 args::Command::State(args) => show::state(args).await,

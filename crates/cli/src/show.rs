@@ -38,7 +38,12 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     if store.load(&thread, None).await?.is_none() {
         return Err(place.unknown(&args.thread));
     }
-    let checkpoints = store.history(&thread, range).await?;
+    let checkpoints = store.history(&thread, range.clone()).await?;
+    // Those of another graph are refused.
+    match Dreams::is_thread(&thread) {
+        true => drop(Dreams::to_look_at().with_checkpointer(store).get_history(&thread, range).await?),
+        false => drop(graph()?.with_checkpointer(store).get_history(&thread, range).await?),
+    }
     if args.json {
         return print(&lines(checkpoints));
     }
@@ -73,6 +78,10 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let graph = graph()?.with_checkpointer(store.clone());
     let snapshot = graph.get_state(&thread, args.at.map(CheckpointId)).await?;
     let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
+    if snapshot.graph.is_none() {
+        // An older program stored it, and did not say with which graph.
+        dream::refuse(&place, &thread)?;
+    }
     if args.json {
         let shown = json!({
             "thread": thread,
@@ -109,7 +118,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
                     graph.with_checkpointer(store).drawing_of(&id, None).await
                 }
             };
-            drawing.map_err(|error| Failure::caused(Exit::Failed, &error))?
+            drawing?
         }
     };
     print(&match args.format {

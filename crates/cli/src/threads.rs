@@ -4,7 +4,8 @@ use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    CheckpointError, CheckpointMeta, Checkpointer, CompiledGraph, History, NodeName, StateSnapshot, ThreadId,
+    CheckpointError, CheckpointMeta, Checkpointer, CompiledGraph, GraphId, History, NodeName, StateSnapshot,
+    ThreadId,
     agent::{AgentOutcome, AgentState, Dreams},
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct Standing {
     outcome: Option<AgentOutcome>,
     /// The calls that wait for a decision.
     waits: Vec<String>,
+    /// The graph that it belongs to, if that is none of the program's.
+    other: Option<GraphId>,
 }
 
 impl Standing {
@@ -33,11 +36,15 @@ impl Standing {
             next: snapshot.next.clone(),
             outcome: snapshot.values.outcome.filter(|_| snapshot.next.is_empty()),
             waits: asked.map(|asked| asked.key.clone()).collect(),
+            other: None,
         }
     }
 
     /// In a few words.
     pub(crate) fn status(&self) -> String {
+        if let Some(other) = &self.other {
+            return format!("belongs to graph {}", printable_line(&other.to_string()));
+        }
         match self.outcome {
             _ if !self.waits.is_empty() => "waits for a decision".to_owned(),
             _ if !self.next.is_empty() => {
@@ -75,6 +82,7 @@ pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
                 "step": head.map(|head| head.control.step),
                 "next": head.map(|head| &head.control.next),
                 "updated_ms": head.map(|head| head.created_ms),
+                "graph": head.and_then(|head| head.graph()),
             });
             match &listed.standing {
                 Ok(Standing { outcome, waits, .. }) => {
@@ -130,6 +138,11 @@ async fn listed(
             // What a dream does is no turn of anybody.
             Ok(head) if Dreams::is_thread(&thread) => {
                 let standing = Standing { next: head.control.next.clone(), ..Standing::default() };
+                (Some(head), Ok(standing))
+            }
+            Ok(head) if head.graph().is_some_and(|owner| owner.name != graph.name()) => {
+                let (next, other) = (head.control.next.clone(), head.graph());
+                let standing = Standing { next, other, ..Standing::default() };
                 (Some(head), Ok(standing))
             }
             Ok(head) => {

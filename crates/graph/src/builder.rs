@@ -74,6 +74,7 @@ pub const END: NodeRef = NodeRef { graph: 0, end: Endpoint::End };
 /// Compile it to run it. Mistakes are collected, and [`compile`](Self::compile) reports all of them at once.
 pub struct StateGraph<S: State> {
     name: String,
+    version: Option<String>,
     initial: S,
     stamp: u64,
     topology: TopologyBuilder,
@@ -96,6 +97,9 @@ impl<S: State> fmt::Debug for StateGraph<S> {
 
 impl<S: State> StateGraph<S> {
     /// A graph without nodes, whose threads begin with the default state.
+    ///
+    /// The name stands in the checkpoints of its threads, which no graph of another name goes on with
+    /// ([`CompiledGraph::adopt_thread`]).
     pub fn new(name: impl Into<String>) -> Self {
         Self::with_initial(name, S::default())
     }
@@ -107,6 +111,7 @@ impl<S: State> StateGraph<S> {
         static STAMPS: AtomicU64 = AtomicU64::new(1);
         Self {
             name: name.into(),
+            version: None,
             initial,
             stamp: STAMPS.fetch_add(1, Ordering::Relaxed),
             topology: TopologyBuilder::default(),
@@ -119,6 +124,13 @@ impl<S: State> StateGraph<S> {
             stops: stops::Stops::default(),
             subgraphs: Vec::new(),
         }
+    }
+
+    /// Says which version of the graph this is: it is stored with each checkpoint, and
+    /// [`StateSnapshot::graph`](crate::StateSnapshot::graph) shows it. A thread goes on in any version of the graph that began
+    /// it: what has to fit is what is to run and the state.
+    pub fn version(&mut self, version: impl Into<String>) {
+        self.version = Some(version.into());
     }
 
     /// Declares a node: an async function of the state that returns an update.
@@ -291,6 +303,7 @@ impl<S: State> StateGraph<S> {
         let written = checks::written(&self.topology);
         let Self {
             name,
+            version,
             initial,
             stamp,
             topology,
@@ -359,6 +372,7 @@ impl<S: State> StateGraph<S> {
         }
         Ok(CompiledGraph::new(Inner {
             name,
+            version,
             initial,
             stamp,
             topology: Arc::new(topology),

@@ -13,15 +13,17 @@ use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet},
     future::pending,
+    panic::{AssertUnwindSafe, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use futures::task::AtomicWaker;
+use futures::{FutureExt as _, future::Either, task::AtomicWaker};
 use serde_json::{Map, Value};
 use superstep_engine::{NodeIndex, NodeName, TaskId};
+use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
@@ -30,9 +32,10 @@ use crate::{
     cx::Standing,
     interrupt::{Asked, Within},
     origin::Origin,
+    own_task::OwnTask,
     replay,
     run::{self, Above, Along, Call, Called},
-    tape::{Astray, in_effect},
+    tape::{Astray, effect, in_effect},
 };
 
 /// Where a graph that another one calls is kept.
@@ -134,6 +137,16 @@ pub enum CallError {
         /// The key.
         key: String,
     },
+    /// Graphs that call each other, one inside of the other, deeper than they may.
+    #[error(
+        "SS177: node `{node}` calls a graph inside of {limit} others; end the recursion, or raise `RunConfig::depth_limit`"
+    )]
+    TooDeep {
+        /// The node.
+        node: NodeName,
+        /// The limit.
+        limit: usize,
+    },
     /// A breakpoint at which nothing could go on.
     #[error(
         "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
@@ -160,7 +173,8 @@ impl Cx {
     /// The graph is kept with the thread of this run (see [`Persistence`] and [`CompiledGraph::with_persistence`]; a
     /// checkpointer of its own counts only when it is run by itself): if this task runs again, the graph goes on where it
     /// was, and a graph that was complete does not run again. It shares this run's clock, cancel token and settings;
-    /// its step limit and its concurrency limit are counted by themselves. `key` tells apart the calls of one task and
+    /// its step limit and its concurrency limit are counted by themselves. How deep graphs may call each other is bounded by
+    /// [`RunConfig::depth_limit`]; the stack does not grow with it. `key` tells apart the calls of one task and
     /// may be empty.
     ///
     /// What it asks, this task asks: the run ends with [`Status::Interrupted`](crate::Status::Interrupted), and the
@@ -312,6 +326,10 @@ impl Cx {
         input: T::Update,
         how: How<T>,
     ) -> Result<Ran<T>, NodeError> {
+        let limit = self.run.standing.config.depth_limit;
+        if self.namespace().0.len() >= limit {
+            return Err(fatal(CallError::TooDeep { node: self.node().clone(), limit }));
+        }
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
         // The thread is named after the checkpoint, and the keys of all its tasks.
         self.settle().await;
@@ -329,8 +347,7 @@ impl Cx {
             return self.astray(astray).await;
         }
         let kept = call.standing.place.is_some();
-        // Graphs in graphs in graphs would otherwise be one ever larger future.
-        let called = Box::pin(run::call(call)).await;
+        let called = called(call).await;
         drop(at_work);
         match called {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
@@ -339,7 +356,14 @@ impl Cx {
                 return self.astray(Astray::Unknown).await;
             }
             Called::Failed { error, fatal } => {
-                let error = NodeError::from(error);
+                let error = match &error {
+                    // Every graph on the way out would say it again.
+                    RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
+                        Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
+                        _ => NodeError::from(error),
+                    },
+                    _ => NodeError::from(error),
+                };
                 return Err(if fatal { error.fatal() } else { error });
             }
             Called::Asks { step, asked, refused } => {
@@ -438,7 +462,10 @@ impl Cx {
             above,
         };
         let answers = run.desk.given(self.task, key);
-        let events = run.events.as_ref().and_then(|events| events.below()).map(|below| (below, segment));
+        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
+            namespace.0.push(segment);
+            (below, namespace)
+        });
         let graph = graph.inner().clone();
         Ok(Call { graph, own, input, seed, answers, standing, events, watch: None })
     }
@@ -455,8 +482,11 @@ impl Cx {
             let thread = along.thread.child(&Segment { task, ..segment.clone() });
             Along { script: along.script.clone(), thread }
         });
-        let above = Above { run: run.clone(), task: self.task, key: key.to_owned() };
-        (along, (nowhere && (run.tape.records || run.tape.replays)).then_some(above))
+        let above = || match &run.standing.above {
+            Some(above) => above.inside(self.task, key),
+            None => Above { run: run.clone(), task: self.task, way: Vec::new(), key: key.to_owned() },
+        };
+        (along, (nowhere && (run.tape.records || run.tape.replays)).then(above))
     }
 
     /// Goes to where a graph was called, in a replay; or says why it cannot.
@@ -491,6 +521,30 @@ impl Cx {
             names.iter().filter_map(rest).collect()
         };
         Breakpoints { before: inner(before), after: inner(after) }
+    }
+}
+
+/// Runs a called graph: each second level as a task of its own, so that the stack does not grow with the depth.
+async fn called<T: State>(call: Call<T>) -> Called<T> {
+    const LEVELS: usize = 2;
+    // Graphs in graphs in graphs would otherwise be one ever larger future.
+    let depth = call.standing.namespace.0.len();
+    let run = Box::pin(run::call(call));
+    if !depth.is_multiple_of(LEVELS) || Handle::try_current().is_err() {
+        return run.await;
+    }
+    let run = if in_effect() { Either::Left(effect(run)) } else { Either::Right(run) };
+    let (told, ended) = oneshot::channel();
+    // Dropped with this, and the graph with it.
+    let _task = OwnTask::spawn(Box::pin(async move {
+        // Nobody wants to know any more if the caller is gone.
+        let _ = told.send(AssertUnwindSafe(run).catch_unwind().await);
+    }));
+    match ended.await {
+        Ok(Ok(called)) => called,
+        Ok(Err(panic)) => resume_unwind(panic),
+        // The runtime is shut down, and drops this as well.
+        Err(_) => pending().await,
     }
 }
 

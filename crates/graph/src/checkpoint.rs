@@ -5,6 +5,7 @@
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
+use rand::{TryRng as _, rngs::SysRng};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
@@ -46,6 +47,16 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// # Errors
     /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// What is to tell a thread that is about to begin from those that had its name before, for
+    /// [`Cx::key`](crate::Cx::key). Asked once, before the first commit of a thread, with which it is stored.
+    ///
+    /// `None` if no thread of this name was ever forgotten. Drawn by chance if nothing else is written here, so that it holds
+    /// whatever became of the store.
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        let _ = thread;
+        Box::pin(async { drawn().map(Some) })
+    }
 
     /// Adds a checkpoint and makes it the head.
     ///
@@ -134,6 +145,15 @@ pub trait Checkpointer: Send + Sync + 'static {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>>;
+}
+
+/// A number that nobody drew before.
+fn drawn() -> Result<String, CheckpointError> {
+    let drawn = SysRng.try_next_u64().map_err(|cause| CheckpointError::Storage {
+        what: "this machine has no random number for a new thread; try again".to_owned(),
+        source: Some(Box::new(cause)),
+    })?;
+    Ok(format!("{drawn:016x}"))
 }
 
 /// The name of a thread. Cheap to clone. The number 7 and the text "7" name the same thread.
@@ -251,12 +271,26 @@ pub(crate) mod own {
     pub(crate) const ORIGINS: &str = "$origins";
     /// Of a command from outside: whether it wrote anything, which nobody made.
     pub(crate) const OUTSIDE: &str = "$outside";
+    /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
+    /// those that had its name before, see [`Mark`](crate::owner::Mark).
+    pub(crate) const GRAPH: &str = "$graph";
+    pub(crate) const VERSION: &str = "$version";
+    pub(crate) const NONCE: &str = "$nonce";
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
     pub(crate) fn shown(mut self) -> Self {
-        let own = [own::TASK, own::SEEDED, own::STATE, own::ORIGINS, own::OUTSIDE];
+        let own = [
+            own::TASK,
+            own::SEEDED,
+            own::STATE,
+            own::ORIGINS,
+            own::OUTSIDE,
+            own::GRAPH,
+            own::VERSION,
+            own::NONCE,
+        ];
         self.metadata.retain(|name, _| !own.contains(&name.as_str()));
         self
     }

@@ -7,9 +7,10 @@ use std::{fmt, sync::Arc};
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
 
 use crate::{
-    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, History, Interrupt, Persistence, Question,
-    RunConfig, RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, GraphId, History, Interrupt, Persistence,
+    Question, RunConfig, RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
     cache::NodeCache,
+    flat_drop::drop_flat,
     load::{Restored, load},
     node::CompiledNode,
     origin::Origins,
@@ -41,6 +42,7 @@ pub(crate) struct Keepers {
 
 pub(crate) struct Inner<S: State> {
     pub(crate) name: String,
+    pub(crate) version: Option<String>,
     /// The state with which a thread begins.
     pub(crate) initial: S,
     /// The builder's, which tells its handles from those of other graphs.
@@ -55,10 +57,18 @@ pub(crate) struct Inner<S: State> {
     pub(crate) warnings: Vec<Problem>,
 }
 
+impl<S: State> Drop for Inner<S> {
+    /// Its nodes may hold other graphs, whose nodes hold others.
+    fn drop(&mut self) {
+        drop_flat(std::mem::take(&mut self.nodes));
+    }
+}
+
 /// How a run ended that did not fail.
 #[derive(Clone, Debug)]
 pub struct Outcome<S> {
-    /// The state after the last superstep.
+    /// The state after the last superstep. If the run stopped in the middle of one, it has what tasks wrote that were over, as
+    /// [`StateSnapshot::values`] has it.
     pub state: S,
     /// Whether the graph came to its end.
     pub status: Status,
@@ -96,6 +106,9 @@ pub struct StateSnapshot<S: State> {
     pub tasks: Vec<TaskSnapshot<S>>,
     /// The checkpoint; `None` if the thread has none.
     pub checkpoint: Option<CheckpointMeta>,
+    /// The graph that stored it, which is this one, in whatever version; `None` if nothing is stored, or an older program
+    /// did it.
+    pub graph: Option<GraphId>,
     /// The channels that are stored and that this state does not know, by name. Whoever goes on with the thread keeps them.
     pub unknown: Vec<String>,
 }
@@ -165,6 +178,11 @@ impl<S: State> CompiledGraph<S> {
         &self.inner.name
     }
 
+    /// The graph's version, if it said one with [`StateGraph::version`](crate::StateGraph::version).
+    pub fn version(&self) -> Option<&str> {
+        self.inner.version.as_deref()
+    }
+
     /// What is suspicious in the graph.
     pub fn warnings(&self) -> &[Problem] {
         &self.inner.warnings
@@ -178,7 +196,8 @@ impl<S: State> CompiledGraph<S> {
     /// Folds `input` into the state of the thread and runs the graph from `START` to its end.
     ///
     /// # Errors
-    /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there.
+    /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there. A
+    /// thread that another graph began is refused with [`RunError::OtherGraph`], see [`adopt_thread`](Self::adopt_thread).
     pub async fn invoke(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
         run::run(self.inner.clone(), self.keepers.clone(), Given::Input(input), config, None).await
     }
@@ -256,8 +275,8 @@ impl<S: State> CompiledGraph<S> {
     /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], or what the checkpointer or the state reports; [`RunError::NoSubgraph`] for the
-    /// thread of a subgraph that can be read from its caller only.
+    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or what the checkpointer or the state reports;
+    /// [`RunError::NoSubgraph`] for the thread of a subgraph that can be read from its caller only.
     pub async fn get_state(
         &self,
         thread: &ThreadId,
@@ -265,7 +284,7 @@ impl<S: State> CompiledGraph<S> {
     ) -> Result<StateSnapshot<S>, RunError> {
         let checkpointer = self.checkpointer()?;
         self.refuse_seeded(thread).await?;
-        match load(&self.inner.initial, checkpointer, thread, at, ChannelSet::EMPTY).await? {
+        match load(&self.inner, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
                 let origins = Origins::of(&restored.meta);
                 let snapshot = restored.into_snapshot(at.is_none(), &self.inner.topology)?;
@@ -276,6 +295,7 @@ impl<S: State> CompiledGraph<S> {
                 next: Vec::new(),
                 tasks: Vec::new(),
                 checkpoint: None,
+                graph: None,
                 unknown: Vec::new(),
             }),
         }
@@ -284,13 +304,14 @@ impl<S: State> CompiledGraph<S> {
     /// The thread's checkpoints without their states, newest first.
     ///
     /// # Errors
-    /// What the checkpointer reports.
+    /// [`RunError::OtherGraph`], or what the checkpointer reports.
     pub async fn get_history(
         &self,
         thread: &ThreadId,
         range: History,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
         let history = self.checkpointer()?.history(thread, range).await?;
+        history.iter().try_for_each(|meta| self.inner.owns(thread, meta))?;
         Ok(history.into_iter().map(CheckpointMeta::shown).collect())
     }
 
@@ -386,7 +407,7 @@ impl<S: State> Restored<S> {
     pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: mut records, kept, .. } = self;
         if live {
-            set_back_refused(topology, &meta, &values, &mut records);
+            set_back_refused(topology, &meta.control, &values, &mut records);
         }
         let origins = Origins::of(&meta);
         let mut tasks: Vec<TaskSnapshot<S>> = meta
@@ -437,6 +458,7 @@ impl<S: State> Restored<S> {
                 }
             };
         }
-        Ok(StateSnapshot { values, next, tasks, checkpoint: Some(meta.shown()), unknown: kept.channels() })
+        let (graph, checkpoint) = (meta.graph(), Some(meta.shown()));
+        Ok(StateSnapshot { values, next, tasks, checkpoint, graph, unknown: kept.channels() })
     }
 }

@@ -31,6 +31,9 @@ pub struct RunConfig {
     pub checkpoint: Option<CheckpointId>,
     /// How many supersteps may run nodes, from 1.
     pub step_limit: u32,
+    /// How deep graphs may call each other, one inside of the other: at 0 none may call another. One that calls itself without
+    /// end fails with [`CallError::TooDeep`](crate::CallError::TooDeep).
+    pub depth_limit: usize,
     /// How many tasks may run at the same time; `None` for all, and 0 counts as 1. Each graph that a task calls counts its own.
     pub max_concurrency: Option<usize>,
     /// How long a superstep may take, the waits between attempts included; `None` for ever. The run fails with
@@ -108,12 +111,13 @@ impl RunConfig {
 }
 
 impl Default for RunConfig {
-    /// No thread, 1,000 supersteps, all tasks at once, the machine's clock.
+    /// No thread, 1,000 supersteps, 1,000 graphs inside of each other, all tasks at once, the machine's clock.
     fn default() -> Self {
         Self {
             thread: None,
             checkpoint: None,
             step_limit: 1_000,
+            depth_limit: 1_000,
             max_concurrency: None,
             step_timeout: None,
             on_unfinished: OnUnfinished::default(),

@@ -3,9 +3,10 @@
 use std::{
     future::Future,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -29,9 +30,10 @@ use crate::{
     once::Ledger,
     origin::Origin,
     run::{Above, Along},
-    stream::NodeEvents,
+    stream::{NodeEvents, Patience},
     tape::{Astray, Given, Tape, in_effect},
     timeout::Pulse,
+    timers,
 };
 
 /// A node's window to the run: who it is, time, chance, ids, events.
@@ -72,6 +74,8 @@ pub(crate) struct RunCx {
     pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
     pub(crate) settling: Settling,
+    /// What tells the thread from those that had its name before, if anything has to.
+    pub(crate) nonce: OnceLock<String>,
     /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,
@@ -110,9 +114,9 @@ impl RunCx {
         self.events.as_deref().filter(|events| events.wants(mode))
     }
 
-    /// Whether so many events wait that their consumer should go first.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.events.as_ref().is_some_and(|events| events.is_crowded())
+    /// Ready unless so many events wait that their consumer should go first.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.events.as_ref().map_or(Poll::Ready(()), |events| events.poll_room(context, patience))
     }
 
     /// Lets go of what nodes left behind.
@@ -199,7 +203,7 @@ impl Cx {
     /// Waits, but in a replay.
     pub async fn sleep(&self, duration: Duration) {
         if self.is_for_real() {
-            tokio::time::sleep(duration).await;
+            timers::sleep_in_node(duration).await;
         }
     }
 
@@ -249,8 +253,11 @@ impl Cx {
     }
 
     /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
-    /// different on another branch, on another thread, and on one that was deleted and begun again. For services that
-    /// take an idempotency key.
+    /// different on another branch, on another thread, and on one that was deleted and begun again, whatever the clock says
+    /// ([`Checkpointer::nonce`]). For services that take an idempotency key.
+    ///
+    /// A fork has the nonce of the thread that it is on, and a replay that of the thread that it goes along. A copy has that
+    /// of its original, and its own name.
     ///
     /// Unless the run is [`Durability::Sync`], a crash may cost the superstep before this one, and with it the key.
     /// [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
@@ -261,7 +268,8 @@ impl Cx {
             return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
-        format!("{thread}/{checkpoint}@{since_ms}/{step}.{slot}{handler}")
+        let nonce = self.run.nonce.get().map_or_else(String::new, |nonce| format!(".{nonce}"));
+        format!("{thread}/{checkpoint}@{since_ms}{nonce}/{step}.{slot}{handler}")
     }
 
     /// Where the task began.

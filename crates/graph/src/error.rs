@@ -6,7 +6,7 @@ use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
 use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
 
-use crate::{CheckpointError, CheckpointId, FoldError, ThreadId};
+use crate::{CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId};
 
 /// A graph that cannot be compiled. Has all its problems at once.
 #[derive(Debug)]
@@ -415,6 +415,19 @@ pub enum RunError {
         /// The thread.
         thread: ThreadId,
     },
+    /// A thread that another graph began.
+    #[error(
+        "SS176: thread `{thread}` belongs to graph {stored}, and this is graph {graph}; use that graph, or another thread, or \
+         make the thread this graph's with `adopt_thread`"
+    )]
+    OtherGraph {
+        /// The thread.
+        thread: ThreadId,
+        /// The graph that it belongs to.
+        stored: Box<GraphId>,
+        /// The graph that was to use it.
+        graph: Box<GraphId>,
+    },
     /// A subgraph that cannot be looked into.
     #[error("SS155: graph `{graph}` has no subgraph `{node}` to look into: {why}")]
     NoSubgraph {
@@ -445,6 +458,9 @@ pub enum RunError {
         #[source]
         source: serde_json::Error,
     },
+    /// Something was to wait, or to time out, on a runtime without timers.
+    #[error(transparent)]
+    NoTimers(#[from] NoTimers),
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

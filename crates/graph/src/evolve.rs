@@ -19,7 +19,11 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     AppliedTask, Channel, ChannelValue, CheckpointId, Panicked, RunError, Source, State, Stored, TaskRecord,
-    ThreadId, Update, load::Made, state::fold, tape::RECORDED,
+    ThreadId, Update,
+    json::unpanicked,
+    load::Made,
+    state::{clear_ephemeral, fold},
+    tape::RECORDED,
 };
 
 const VERSIONS: &str = "$v";
@@ -131,13 +135,14 @@ impl<S: State> Reader<S> {
     }
 
     /// Takes back what only the superstep before was to see.
-    pub(crate) fn begin_superstep(&mut self) {
+    pub(crate) fn begin_superstep(&mut self) -> Result<(), Unfit> {
         if !self.made.as_ref().is_some_and(Made::is_empty) {
-            self.state.clear_ephemeral();
+            clear_ephemeral(&mut self.state).map_err(|error| Unfit::Decode(error.into()))?;
         }
         if let Some(made) = &mut self.made {
             made.begin_superstep();
         }
+        Ok(())
     }
 
     /// Folds an update of a superstep that is over.
@@ -191,10 +196,10 @@ impl<S: State> Reader<S> {
     fn value(&mut self, position: usize, version: u32, json: &[u8]) -> Result<(), Unfit> {
         let channel = &self.state.channels()[position];
         if version == channel.version {
-            self.state.decode(position, json)?;
+            unpanicked("Deserialize", || self.state.decode(position, json))?;
         } else {
             let json = migrate(channel, version, Stored::Value, serde_json::from_slice(json)?)?;
-            self.state.decode(position, json.get().as_bytes())?;
+            unpanicked("Deserialize", || self.state.decode(position, json.get().as_bytes()))?;
         }
         self.present.insert(position);
         Ok(())
@@ -224,7 +229,7 @@ impl<S: State> Reader<S> {
     /// Reads an update in which the channels of `listed` are in their present version, and all others in version 1.
     /// `None` if that is not the present version of each.
     fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
-        let update = self.state.read_update(json)?;
+        let update = unpanicked("Deserialize", || self.state.read_update(json))?;
         let written = self.state.written(&update);
         Ok((written.intersection(self.versioned) == listed).then_some(update))
     }
@@ -284,7 +289,8 @@ impl<S: State> Reader<S> {
                 None => rest.put(name, version, json),
             }
         }
-        let mut known: S::Update = serde_json::from_slice(&serde_json::to_vec(&known)?)?;
+        let json = serde_json::to_vec(&known)?;
+        let mut known: S::Update = unpanicked("Deserialize", || serde_json::from_slice(&json))?;
         for mut later in then {
             for (name, version) in &versions {
                 later.versions.entry(name.clone()).or_insert(*version);

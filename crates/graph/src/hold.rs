@@ -16,6 +16,7 @@ use crate::{
     durability::{Held, HeldSuperstep, Queue, Write, Writes},
     evolve::Kept,
     load::SinceSnapshot,
+    owner::Mark,
 };
 
 /// The thread that a run writes: it alone, as long as it lives.
@@ -38,6 +39,8 @@ pub(crate) struct Hold {
     /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
     kept: Kept,
+    /// Whose the thread is.
+    mark: Mark,
     /// When the next checkpoint was made, if it is known.
     pub(crate) made_ms: Option<i64>,
 }
@@ -57,6 +60,7 @@ impl Hold {
         thread: ThreadId,
         lease: Option<Lease>,
         clock: Arc<dyn Clock>,
+        mark: Mark,
     ) -> Self {
         let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());
         Self {
@@ -71,6 +75,7 @@ impl Hold {
             since_snapshot,
             snapshot_every: None,
             kept,
+            mark,
             made_ms: None,
         }
     }
@@ -87,6 +92,17 @@ impl Hold {
     /// Whether supersteps are held until the end.
     pub(crate) fn holds(&self) -> bool {
         matches!(self.writes, Writes::Held(_))
+    }
+
+    /// Begins a thread of its own.
+    pub(crate) async fn begin_thread(&mut self) -> Result<(), RunError> {
+        self.mark.nonce = self.checkpointer.nonce(&self.thread).await?;
+        Ok(())
+    }
+
+    /// What tells the thread from those that had its name before.
+    pub(crate) fn nonce(&self) -> Option<&str> {
+        self.mark.nonce.as_deref()
     }
 
     /// The checkpoint that the run stands at.
@@ -115,6 +131,7 @@ impl Hold {
         (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
         self.width = width(&at.control);
         (self.since_snapshot, self.kept) = (since_snapshot, kept);
+        self.mark.nonce = at.nonce().map(str::to_owned);
     }
 
     /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns those that are stored now,
@@ -125,7 +142,7 @@ impl Hold {
         snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let NewCheckpoint { source, control, metadata, applied, records } = new;
+        let NewCheckpoint { source, control, mut metadata, applied, records } = new;
         let created_ms = self.made_ms.take().unwrap_or_else(|| self.clock.now_ms());
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
@@ -145,6 +162,7 @@ impl Hold {
             .map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>())
             .filter(|channels| self.since_snapshot.is_worth(channels, self.snapshot_every));
         let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
+        self.mark.put(&mut metadata);
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
         let told = describe.then(|| described(after, &commit));
         let mut stored = Vec::new();
@@ -234,7 +252,8 @@ impl Hold {
         };
         let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();
         self.since_snapshot = SinceSnapshot::taken(&channels);
-        let (source, metadata) = (Source::Loop, Map::new());
+        let (source, mut metadata) = (Source::Loop, Map::new());
+        self.mark.put(&mut metadata);
         let (snapshot, records) = (Some(channels), held.records.into_iter().collect());
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);

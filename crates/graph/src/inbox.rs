@@ -66,15 +66,16 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::Unstorable`] if `item` cannot be, or what the
-    /// checkpointer reports.
+    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
+    /// `item` cannot be, or what the checkpointer reports.
     pub async fn post(&self, item: impl Serialize, config: RunConfig) -> Result<u64, RunError> {
         let item = json::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
         let newest = History { limit: Some(1), ..History::default() };
-        if checkpointer.history(thread, newest.clone()).await?.is_empty() {
-            return Err(RunError::EmptyThread { thread: thread.clone() });
+        match checkpointer.history(thread, newest.clone()).await?.first() {
+            None => return Err(RunError::EmptyThread { thread: thread.clone() }),
+            Some(head) => self.inner().owns(thread, head)?,
         }
         let inbox = inbox_of(thread);
         let mut attempts = 0..ATTEMPTS;

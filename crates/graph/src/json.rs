@@ -4,7 +4,10 @@
 
 mod checked;
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::{ChannelSet, NodeName};
@@ -14,7 +17,7 @@ pub(crate) use checked::{check_depth, is_deeper, to_string, to_value, to_value_o
 
 use self::checked::{Mode, OTHER, Unstorable, same};
 use crate::{
-    Channel, ChannelValue, RunError, State, WriteError, evolve,
+    Channel, ChannelValue, Panicked, RunError, State, WriteError, evolve,
     fingerprint::{exact, exact_of},
 };
 
@@ -50,11 +53,42 @@ pub(crate) fn encode<S: State>(
 /// Writes the JSON form of an update behind what is written already.
 fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Result<(), Unstorable> {
     let begin = written.len();
-    let doubtful = checked::write(update, Mode::Update, written).map_err(of_channel)?;
+    let panics = |error| {
+        let path = panicking(state, update).into_iter().collect();
+        Err(Unstorable { path, error })
+    };
+    let doubtful = match unpanicked("Serialize", || Ok(checked::write(update, Mode::Update, written))) {
+        Ok(doubtful) => doubtful.map_err(of_channel)?,
+        Err(panic) => return panics(panic),
+    };
     if doubtful || cfg!(debug_assertions) {
-        survives(state, update, &written[begin..]).map_err(of_channel)?;
+        match unpanicked("Deserialize", || Ok(survives(state, update, &written[begin..]))) {
+            Ok(survives) => survives.map_err(of_channel)?,
+            Err(panic) => return panics(panic),
+        }
     }
     Ok(())
+}
+
+/// The first channel whose write panics when it is written by itself.
+fn panicking<S: State>(state: &S, update: &S::Update) -> Option<String> {
+    let written = state.written(update);
+    let panics = |position: usize| {
+        let mut alone = update.clone();
+        state.restrict(&mut alone, ChannelSet::from_iter([position]));
+        let write = || Ok(checked::write(&alone, Mode::Update, &mut Vec::new()).is_ok());
+        unpanicked("Serialize", write).is_err()
+    };
+    let found = written.iter().find(|position| panics(*position))?;
+    Some(state.channels()[found].name.to_string())
+}
+
+/// Does what a user's `Serialize` or `Deserialize` has a part in; that of a panic is an error like any other.
+pub(crate) fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> serde_json::Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let panicked = Panicked::from_payload(&*panic);
+        Err(serde_json::Error::custom(format!("its `{of}` {panicked}")))
+    })
 }
 
 /// The same with a path that begins with the channel. Of an update that goes on with others it says first in which of them it is.
@@ -152,11 +186,9 @@ pub(crate) fn check<S: State>(
 /// The full value of every channel, and their versions.
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     let channel = |(position, channel): (usize, &Channel)| {
-        let json = encode_channel(state, position).map_err(|source| RunError::EncodeChannel {
-            channel: channel.name.clone(),
-            step,
-            source,
-        })?;
+        let json = unpanicked("Serialize", || encode_channel(state, position));
+        let json =
+            json.map_err(|source| RunError::EncodeChannel { channel: channel.name.clone(), step, source })?;
         Ok(ChannelValue { channel: channel.name.to_string(), json })
     };
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);

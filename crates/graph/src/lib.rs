@@ -19,11 +19,14 @@ mod call;
 mod clock;
 mod command;
 mod cx;
+mod flat_drop;
 mod inbox;
 mod interrupt;
 mod node;
 mod once;
 mod origin;
+mod own_task;
+mod owner;
 mod packed;
 mod retries;
 mod route;
@@ -62,6 +65,7 @@ mod subgraph;
 mod task;
 mod threads;
 mod timeout;
+mod timers;
 mod update;
 mod view;
 
@@ -99,6 +103,7 @@ pub use memory::MemoryCheckpointer;
 pub use namespace::{Namespace, Segment};
 pub use node::{NodeOptions, NodeOutput, Routes};
 pub use node_error::{Fatal, NodeError, Panicked};
+pub use owner::GraphId;
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
 pub use replay::{At, Divergence, Replay, ReplayError, Replayed};
 pub use retries::Retries;
@@ -112,6 +117,7 @@ pub use superstep_engine::{
 };
 pub use superstep_macros::{Input, Route, State, View};
 pub use timeout::{TimedOut, TimeoutKind};
+pub use timers::NoTimers;
 pub use update::AsNode;
 pub use view::View;
 

@@ -6,6 +6,7 @@ use superstep_engine::{ChannelSet, NodeName};
 
 use crate::{
     ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State, TaskRecord, ThreadId,
+    compiled::Inner,
     evolve::{Kept, Reader, Unfit},
 };
 
@@ -105,21 +106,24 @@ fn bytes(channels: &[ChannelValue]) -> usize {
     channels.iter().map(|value| value.json.len()).sum()
 }
 
-/// Loads the checkpoint `at`, or the head. `None` if there is no such thread. `initial` is the state with which a thread
-/// begins, `given` are the channels that are about to be written.
+/// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if there is no such thread. `given` are the channels
+/// that are about to be written.
 ///
 /// # Errors
 /// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, [`RunError::MissingChannel`] if neither
-/// the thread nor `given` has a channel that is required, and those of [`restore`].
+/// the thread nor `given` has a channel that is required, [`RunError::OtherGraph`], and those of [`restore`].
 pub(crate) async fn load<S: State>(
-    initial: &S,
+    graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     at: Option<CheckpointId>,
     given: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match (checkpointer.load(thread, at).await?, at) {
-        (Some(loaded), _) => restore(Reader::new(initial.clone()), thread, loaded, given).map(Some),
+        (Some(loaded), _) => {
+            graph.owns(thread, &loaded.meta)?;
+            restore(Reader::new(graph.initial.clone()), thread, loaded, given).map(Some)
+        }
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
     }
@@ -130,11 +134,13 @@ pub(crate) async fn load<S: State>(
 /// # Errors
 /// See [`load`].
 pub(crate) async fn load_seeded<S: State>(
+    graph: &Inner<S>,
     seed: &S,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
 ) -> Result<Option<Restored<S>>, RunError> {
     let Some(loaded) = checkpointer.load(thread, None).await? else { return Ok(None) };
+    graph.owns(thread, &loaded.meta)?;
     let mut reader = Reader::new(seed.clone());
     reader.present = (0..seed.channels().len()).collect();
     reader.made = Some(Made::default());
@@ -224,7 +230,7 @@ fn restore<S: State>(
         // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
         let folded = !updates.is_empty();
         if folded {
-            reader.begin_superstep();
+            reader.begin_superstep().map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         let mut bytes = 0;
         for json in updates {

@@ -45,6 +45,8 @@ use crate::{
 pub struct MemoryCheckpointer {
     /// By root.
     families: DashMap<ThreadId, Family>,
+    /// How many threads of a name were deleted.
+    deleted: DashMap<ThreadId, u64>,
     leased: Arc<Leased>,
 }
 
@@ -80,6 +82,12 @@ impl Checkpointer for MemoryCheckpointer {
             None => Err(conflict(&task.thread, Some(task.checkpoint))),
         };
         Box::pin(ready(recorded))
+    }
+
+    /// Counted, so that equal runs have equal histories.
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        let nonce = self.deleted.get(thread).map(|deleted| deleted.to_string());
+        Box::pin(ready(Ok(nonce)))
     }
 
     fn commit(
@@ -132,7 +140,9 @@ impl Checkpointer for MemoryCheckpointer {
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         if !thread.is_child() {
-            self.families.remove(thread);
+            if self.families.remove(thread).is_some() {
+                *self.deleted.entry(thread.clone()).or_default() += 1;
+            }
         } else if let Some(mut family) = self.change(thread) {
             family.children.retain(|child, _| child != thread && !child.is_under(thread));
         }

@@ -1,9 +1,9 @@
 //! What finished tasks wrote that their superstep will not take, found before it is over.
 
-use superstep_engine::{ChannelSet, NodeName, START, Topology};
+use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
 
 use crate::{
-    CheckpointMeta, RunError, State, TaskRecord,
+    RunError, State, TaskRecord,
     error::chain,
     load::RestoredTask,
     state::{FoldError, fold},
@@ -15,17 +15,17 @@ use crate::{
 /// Only who looks at the tasks from outside needs this. A run that goes on finds it by itself.
 pub(crate) fn set_back_refused<S: State>(
     topology: &Topology,
-    meta: &CheckpointMeta,
+    control: &Control,
     state: &S,
     tasks: &mut [RestoredTask<S>],
 ) {
     // An input that is refused is not stored.
-    let is_input = meta.control.next.first().is_some_and(|node| node.as_str() == START);
+    let is_input = control.next.first().is_some_and(|node| node.as_str() == START);
     if is_input || tasks.iter().all(|task| task.update.is_none()) {
         return;
     }
-    let step = meta.control.step + 1;
-    let name = |task: &RestoredTask<S>| written_by(topology, meta, task);
+    let step = control.step + 1;
+    let name = |task: &RestoredTask<S>| written_by(topology, control, task);
     for (channel, writers) in clashes(state, tasks) {
         let alone = |task: &usize| {
             tasks[*task].update.as_ref().is_some_and(|update| state.exclusive(update).contains(channel))
@@ -46,12 +46,12 @@ pub(crate) fn set_back_refused<S: State>(
 }
 
 /// The node of a task, or the error handler that had it over.
-fn written_by<S: State>(topology: &Topology, meta: &CheckpointMeta, task: &RestoredTask<S>) -> NodeName {
+fn written_by<S: State>(topology: &Topology, control: &Control, task: &RestoredTask<S>) -> NodeName {
     let handler = match &task.record {
         TaskRecord::Finished { failure: Some(failure), .. } => failure.handler(topology),
         _ => None,
     };
-    let planned = || meta.control.next.get(task.slot as usize).cloned();
+    let planned = || control.next.get(task.slot as usize).cloned();
     handler.map(|handler| topology.name(handler).clone()).or_else(planned).unwrap_or_else(|| "?".into())
 }
 

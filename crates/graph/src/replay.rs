@@ -25,6 +25,7 @@ use crate::{
     error::names,
     evolve::Reader,
     history::asked_as,
+    owner::Mark,
     run::{self, Along, Given},
 };
 
@@ -249,6 +250,7 @@ impl<S: State> Replay<S> {
         if let Some(checkpoint) = self.from.filter(|from| all.iter().all(|meta| meta.id != *from)) {
             return Err(RunError::UnknownCheckpoint { thread, checkpoint }.into());
         }
+        all.iter().try_for_each(|meta| self.graph.inner().owns(&self.thread, meta))?;
         let mut wanted = Some(self.to.unwrap_or(head));
         let mut branch: Vec<CheckpointMeta> = Vec::new();
         for meta in all {
@@ -320,20 +322,25 @@ impl<S: State> Replay<S> {
         self.check_finished(&*stored, head).await?;
         let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
         let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
+        let mark = Mark::of(&meta);
+        let mut metadata = asked_as(&all, at);
+        mark.put(&mut metadata);
         // Its supersteps are counted like those of the thread, so that ids are the same.
         let fork = Commit {
             parent: Some(at),
             source: Source::Fork,
             control: meta.control,
             created_ms: SystemClock.now_ms(),
-            metadata: asked_as(&all, at),
+            metadata,
             applied: Vec::new(),
             snapshot: None,
             records,
         };
         let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
         let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
-        self.stand_at(&*stored, head, asked_as(&all, head)).await?;
+        let mut metadata = asked_as(&all, head);
+        mark.put(&mut metadata);
+        self.stand_at(&*stored, head, metadata).await?;
         ran?;
         if let Some(node) = script.refused() {
             return Err(ReplayError::Own { thread: self.thread.clone(), node });

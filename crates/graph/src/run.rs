@@ -28,7 +28,7 @@ use std::{
     future::{Future as _, poll_fn},
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     task::Poll,
@@ -37,10 +37,7 @@ use std::{
 use superstep_engine::{
     Breakpoints, ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
-use tokio::{
-    sync::oneshot,
-    time::{Sleep, sleep},
-};
+use tokio::{sync::oneshot, time::Sleep};
 
 use crate::{
     CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, RunConfig, RunError, State,
@@ -61,6 +58,7 @@ use crate::{
     tape::Tape,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
     timeout::Pulse,
+    timers,
 };
 
 /// What a run is given to begin with.
@@ -222,6 +220,7 @@ impl<S: State> Driver<S> {
             background: Background::default(),
             desk: Desk::default(),
             settling: Settling::default(),
+            nonce: OnceLock::new(),
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(since_ms),
             standing,
@@ -283,13 +282,14 @@ impl<S: State> Driver<S> {
         self.stage();
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         self.release();
-        let dropped = tasks.stop().await;
+        let (mut dropped, over) = tasks.stop().await;
         self.cx.ledger.close();
         self.cx.settling.close();
         self.cx.background.finish().await;
         self.last_step = run.task(0).step;
         match ended {
             Ok(status) => {
+                dropped.extend(self.keep_over(over).await?);
                 self.record_stop(&run, &[], "", &dropped).await?;
                 self.flush().await?;
                 Ok(status)
@@ -300,6 +300,7 @@ impl<S: State> Driver<S> {
             }) => Err(error),
             Err(refused) => {
                 self.refused_along(&refused);
+                dropped.extend(self.keep_over(over).await?);
                 let Refused { error, blamed } = refused;
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
@@ -308,7 +309,10 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn outcome(self, status: Status, config: &RunConfig) -> Outcome<S> {
+    fn outcome(mut self, status: Status, config: &RunConfig) -> Outcome<S> {
+        if matches!(status, Status::Interrupted | Status::Cancelled) {
+            self.fold_early();
+        }
         let checkpoint = self.hold.as_ref().and_then(Hold::at);
         let interrupts = self.waiting.into_values().flatten().map(|asking| asking.interrupt).collect();
         let drained = config.drain.requested().filter(|_| status == Status::Drained).map(str::to_owned);
@@ -332,7 +336,7 @@ impl<S: State> Driver<S> {
                         if self.failure.is_some() {
                             self.record_failed_attempt(task).await?;
                         }
-                        tasks.push(task);
+                        tasks.push(task).map_err(RunError::from)?;
                     }
                     Output::Commit(plan) => {
                         self.note_targets(run);
@@ -376,7 +380,7 @@ impl<S: State> Driver<S> {
                 self.give_way().await;
             }
             if let (Some(limit), None) = (config.step_timeout, &too_long) {
-                too_long = Some(Box::pin(sleep(limit)));
+                too_long = Some(Box::pin(timers::sleep(limit).map_err(RunError::from)?));
             }
             let mut end = None;
             let woken = poll_fn(|context| {

@@ -175,11 +175,23 @@ pub struct FoldError {
 /// Depends on its arguments only.
 pub fn reduce<S: State>(state: &S, updates: impl IntoIterator<Item = S::Update>) -> Result<S, FoldError> {
     let mut next = state.clone();
-    next.clear_ephemeral();
+    clear_ephemeral(&mut next)?;
     for update in updates {
         fold(&mut next, update)?;
     }
     Ok(next)
+}
+
+/// Takes back what only one superstep was to see; a `Default` that panics refuses.
+pub(crate) fn clear_ephemeral<S: State>(state: &mut S) -> Result<(), FoldError> {
+    catch_unwind(AssertUnwindSafe(|| state.clear_ephemeral())).map_err(|panic| {
+        let mut ephemeral = state.channels().iter().filter(|channel| channel.ephemeral);
+        let channel = match (ephemeral.next(), ephemeral.next()) {
+            (Some(only), None) => only.name.clone(),
+            _ => "(one of several)".into(),
+        };
+        FoldError { channel, source: Box::new(Panicked::from_payload(&*panic)) }
+    })
 }
 
 /// Folds one update; a reducer that panics refuses the write.

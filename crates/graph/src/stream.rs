@@ -9,14 +9,15 @@
 //!
 //! Start at [`RunStream`].
 
-mod background;
 mod buffer;
 mod events;
 mod messages;
+mod patience;
 mod streaming;
 
 pub(crate) use events::{Below, Events, NodeEvents};
 pub use messages::MessageKind;
+pub(crate) use patience::Patience;
 pub use streaming::{StreamMode, Streaming};
 
 use std::{
@@ -30,11 +31,8 @@ use std::{
 use futures::{FutureExt as _, Stream, future::BoxFuture};
 use tokio::task::coop::consume_budget;
 
-use self::{
-    background::Background,
-    buffer::{Buffer, End},
-};
-use crate::{Event, Outcome, RunError, State};
+use self::buffer::{Buffer, End};
+use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 
 /// The events of a run, and at its end the outcome.
 ///
@@ -42,7 +40,9 @@ use crate::{Event, Outcome, RunError, State};
 /// whoever polled: it goes on whether or not its events are taken. Those that nobody took yet wait in a buffer of
 /// [`Streaming::buffer`] events; once it is full the oldest is dropped for each new one, and [`Event::Lagged`] stands in
 /// its place and says how many are missing. Questions, discarded tasks and the outcome are never dropped. While its buffer
-/// is more than half full the run lets the consumer go first, so a consumer that takes what there is loses nothing.
+/// is more than half full the run waits for the consumer, for as long as that takes something now and then: so only a consumer
+/// that takes nothing for a second, or a node that tells more than half a buffer without once waiting for anything, loses
+/// events.
 ///
 /// Dropping this cancels the run at once and leaves the thread resumable. Should the run be in the middle of a step on another
 /// processor, the drop waits for it, a second at the most; then the run ends by itself after that step.
@@ -83,7 +83,7 @@ pub struct RunStream<S: State> {
     /// The run until it begins.
     waiting: Option<BoxFuture<'static, ()>>,
     /// The run from then on; it ends with this.
-    _begun: Option<Background>,
+    _begun: Option<OwnTask>,
 }
 
 impl<S: State> RunStream<S> {
@@ -123,7 +123,7 @@ impl<S: State> RunStream<S> {
 
     fn begin(&mut self) {
         if let Some(run) = self.waiting.take() {
-            self._begun = Some(Background::spawn(run));
+            self._begun = Some(OwnTask::spawn(run));
         }
     }
 }

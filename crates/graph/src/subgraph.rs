@@ -111,11 +111,8 @@ async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + 
 impl<T: State> Found<T> {
     async fn load(&self, checkpointer: &Arc<dyn Checkpointer>) -> Result<Option<Restored<T>>, RunError> {
         match &self.seed {
-            Some(seed) => load_seeded(seed, checkpointer, &self.thread).await,
-            None => {
-                let initial = &self.graph.inner().initial;
-                load(initial, checkpointer, &self.thread, None, ChannelSet::EMPTY).await
-            }
+            Some(seed) => load_seeded(self.graph.inner(), seed, checkpointer, &self.thread).await,
+            None => load(self.graph.inner(), checkpointer, &self.thread, None, ChannelSet::EMPTY).await,
         }
     }
 }

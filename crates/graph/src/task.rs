@@ -14,12 +14,12 @@ use futures::{future::BoxFuture, task::AtomicWaker};
 use superstep_engine::{NodeIndex, Task, TaskId};
 use tokio::{
     task::{AbortHandle, JoinSet},
-    time::{Sleep, sleep},
+    time::Sleep,
 };
 
 use crate::{
-    Cx, NodeError, Panicked, State, cache::Lookup, command::Written, cx::RunCx, interrupt::Asked,
-    node::CompiledNode, timeout::Deadlines,
+    Cx, NoTimers, NodeError, Panicked, State, cache::Lookup, command::Written, cx::RunCx, interrupt::Asked,
+    node::CompiledNode, stream::Patience, timeout::Deadlines, timers,
 };
 
 /// How an attempt of a task ended.
@@ -40,8 +40,8 @@ pub(crate) struct RunTask<S: State> {
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
     deadlines: Option<Deadlines>,
     lookup: Lookup,
-    /// Whether it let the consumer of its events go first since the node was polled.
-    gave_way: bool,
+    /// How long it lets the consumer of its events go first.
+    patience: Option<Patience>,
     /// Rung by what the node says at the desk, also from a future that runs beside it; `None` if it is over.
     bell: Option<Arc<AtomicWaker>>,
 }
@@ -49,29 +49,28 @@ pub(crate) struct RunTask<S: State> {
 impl<S: State> RunTask<S> {
     /// Calls the node. What it does before it first waits, an async function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
-        let deadlines = Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone()));
+        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone())) {
+            Ok(deadlines) => deadlines,
+            Err(error) => return Self::over(task, Err(NodeError::new(error).fatal()), lookup),
+        };
         let bell = Some(cx.bell.clone());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, lookup, gave_way: false, bell }
+        Self { task, node, deadlines, lookup, patience: None, bell }
     }
 
     /// A task that is over without having run its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Box::pin(future::ready(result));
-        Self { task, node, deadlines: None, lookup, gave_way: false, bell: None }
+        Self { task, node, deadlines: None, lookup, patience: None, bell: None }
     }
 
     /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
     /// to.
     fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
         let task = self.task;
-        self.gave_way = !self.gave_way && run.is_crowded();
-        if self.gave_way {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        ready!(run.poll_room(context, &mut self.patience));
         if let Some(bell) = &self.bell {
             bell.register(context.waker());
         }
@@ -169,12 +168,13 @@ impl<S: State> Tasks<S> {
     }
 
     /// Takes a task to run, once its delay is over. Until then it is not begun, and no other waits for it.
-    pub(crate) fn push(&mut self, task: Task) {
+    pub(crate) fn push(&mut self, task: Task) -> Result<(), NoTimers> {
         if task.delay.is_zero() {
             self.waiting.push_back(task);
         } else {
-            self.resting.push((task, Box::pin(sleep(task.delay))));
+            self.resting.push((task, Box::pin(timers::sleep(task.delay)?)));
         }
+        Ok(())
     }
 
     /// Those that are not over.
@@ -292,15 +292,22 @@ impl<S: State> Tasks<S> {
         self.dropped.extend(rested.map(|(task, _)| task));
     }
 
-    /// Drops every task and returns those that were not over.
-    pub(crate) async fn stop(&mut self) -> Vec<Task> {
-        self.spawned.shutdown().await;
+    /// Drops every task and returns those that were not over, and how the others ended that nobody has heard of yet.
+    pub(crate) async fn stop(&mut self) -> (Vec<Task>, Vec<TaskEnd<S>>) {
+        let mut over = Vec::new();
+        self.spawned.abort_all();
+        while let Some(joined) = self.spawned.join_next().await {
+            over.extend(joined);
+        }
         let mut dropped = std::mem::take(&mut self.dropped);
         dropped.extend(self.inline.take().map(|alone| alone.task));
         dropped.extend(self.running.drain(..).map(|(task, _)| task));
         dropped.extend(self.resting.drain(..).map(|(task, _)| task));
         dropped.extend(self.waiting.drain(..));
         dropped.extend(self.limits.values_mut().flat_map(|limit| limit.held.drain(..)));
-        dropped
+        over.retain(|end: &TaskEnd<S>| dropped.iter().any(|task| task.id == end.task.id));
+        dropped.retain(|task| over.iter().all(|end| task.id != end.task.id));
+        over.sort_by_key(|end| end.task.id.slot);
+        (dropped, over)
     }
 }

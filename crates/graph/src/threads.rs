@@ -71,7 +71,7 @@ impl<S: State> CompiledGraph<S> {
                 metadata.insert(meta.id, remembered);
             }
             if let Some(restored) =
-                load(&self.inner.initial, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
+                load(&self.inner, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
             {
                 let Restored { state, kept, .. } = restored;
                 let channels = snapshot(&state, meta.control.step)?;

@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
+
+use crate::{NoTimers, timers::sleep_until};
 
 /// An attempt of a task that took longer than its node may: the cause of a [`NodeError`](crate::NodeError), which another
 /// attempt may mend.
@@ -81,16 +83,19 @@ pub(crate) struct Deadlines {
 
 impl Deadlines {
     /// For an attempt that begins now; `None` if there is nothing to wait for.
-    pub(crate) fn begin(run: Option<Duration>, idle: Option<(Duration, Arc<Pulse>)>) -> Option<Self> {
+    pub(crate) fn begin(
+        run: Option<Duration>,
+        idle: Option<(Duration, Arc<Pulse>)>,
+    ) -> Result<Option<Self>, NoTimers> {
         if run.is_none() && idle.is_none() {
-            return None;
+            return Ok(None);
         }
         let begun = Instant::now();
-        let sleep = Box::pin(sleep_until(begun));
+        let sleep = Box::pin(sleep_until(begun)?);
         let mut deadlines = Self { begun, run, idle, sleep };
-        let first = deadlines.next()?;
+        let Some(first) = deadlines.next() else { return Ok(None) };
         deadlines.sleep.as_mut().reset(first);
-        Some(deadlines)
+        Ok(Some(deadlines))
     }
 
     /// Waits for the first limit that is not kept.

@@ -84,17 +84,22 @@ pub(crate) async fn update_states<S: State>(
     };
     let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
     let mut restored = match seed {
-        Some(seed) => load_seeded(seed, checkpointer, thread).await?,
-        None => load(&graph.initial, checkpointer, thread, config.checkpoint, given).await?,
+        Some(seed) => load_seeded(graph, seed, checkpointer, thread).await?,
+        None => load(graph, checkpointer, thread, config.checkpoint, given).await?,
     };
     if restored.is_none() {
         require(&graph.initial, given, None)?;
     }
     let head = restored.as_ref().map(|it| it.head);
+    let mark = graph.mark(match &restored {
+        Some(restored) => restored.meta.nonce().map(str::to_owned),
+        None if thread.is_child() => None,
+        None => checkpointer.nonce(thread).await?,
+    });
     // Whoever names the head means its tasks, and leaves them to no other branch.
     let live = restored.as_ref().is_none_or(|it| it.meta.id == it.head);
     if let Some(Restored { meta, state, tasks, .. }) = restored.as_mut().filter(|_| live) {
-        set_back_refused(&graph.topology, meta, state, tasks);
+        set_back_refused(&graph.topology, &meta.control, state, tasks);
     }
     let mut last_run = match &restored {
         Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
@@ -112,7 +117,8 @@ pub(crate) async fn update_states<S: State>(
         last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
         change.add(graph, named)?;
         let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
-        let (commit, next) = change.into_commit(graph, (parent, id), config);
+        let (mut commit, next) = change.into_commit(graph, (parent, id), config);
+        mark.put(&mut commit.metadata);
         commits.push(commit);
         change = next;
         parent = Some(id);
@@ -129,8 +135,10 @@ pub(crate) async fn fork<S: State>(
     config: &RunConfig,
 ) -> Result<CheckpointId, RunError> {
     let _lease = checkpointer.lease(thread).await?;
-    let restored = load(&graph.initial, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
+    let restored = load(graph, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
     let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
+    let mut metadata = config.metadata.clone();
+    graph.mark(restored.meta.nonce().map(str::to_owned)).put(&mut metadata);
     let mut control = restored.meta.control;
     // Its tasks run afresh; only an input is no task that could run again.
     let is_input = |slot: u32| control.next.get(slot as usize).is_some_and(|node| node.as_str() == START);
@@ -142,7 +150,7 @@ pub(crate) async fn fork<S: State>(
         source: Source::Fork,
         control,
         created_ms: config.clock.now_ms(),
-        metadata: config.metadata.clone(),
+        metadata,
         applied: Vec::new(),
         snapshot: None,
         records,

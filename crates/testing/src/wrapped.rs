@@ -62,6 +62,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().record(task, record)
     }
 
+    /// See [`Checkpointer::nonce`].
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        self.store().nonce(thread)
+    }
+
     /// See [`Checkpointer::commit`].
     fn commit(
         &self,
@@ -146,6 +151,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.0.record(task, record)
+    }
+
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        self.0.nonce(thread)
     }
 
     fn commit(

@@ -188,7 +188,7 @@ on_every_store! {
     }
 
     async fn every_checkpoint_of_a_long_thread_is_the_state_that_the_run_saw(backend: Backend) {
-        let mut graph = StateGraph::<Plain>::new("long");
+        let mut graph = StateGraph::<Plain>::new("line");
         let a = graph.add_node("a", async |state: Plain, _: Cx| say(&state.x.to_string()).x(state.x + 1));
         graph.add_edge(START, a);
         graph.add_edge(a, a);

@@ -237,9 +237,12 @@ async fn stored_threads_that_do_not_fit() {
     let without_b = line(&["a"]).with_checkpointer(store.clone());
     book.add("a node is gone", &failed(without_b.resume(t()).await));
     let changed = one(|_: Changed| Ok(Changed::update())).with_checkpointer(store.clone());
+    book.add("another graph's", &failed(changed.resume(t()).await));
+    changed.adopt_thread(&"t".into()).await.unwrap();
     book.add("an update does not fit", &failed(changed.resume(t()).await));
     let first = changed.get_state(&"t".into(), Some(CheckpointId(1))).await;
     book.add("a record does not fit", &failed(first));
+    graph.adopt_thread(&"t".into()).await.unwrap();
 
     let lease = store.lease(&"t".into()).await.unwrap();
     book.add("a busy thread", &failed(graph.resume(t()).await));

@@ -82,7 +82,7 @@ on_every_store! {
 
     async fn c26_a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
         let stuck = Stuck::default();
-        let mut graph = StateGraph::<Plain>::new("g");
+        let mut graph = StateGraph::<Plain>::new("line");
         let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());

@@ -382,6 +382,7 @@ async fn a_thread_of_the_plain_state_is_one_of_the_state_that_flattens_it() {
             RunConfig { snapshot_every, ..RunConfig::thread(format!("t{}", snapshot_every.is_some())) };
         let id = thread.thread.clone().unwrap();
         plain.invoke(Talk::update().log(["hi".to_owned()]), thread.clone()).await.unwrap();
+        support.adopt_thread(&id).await.unwrap();
         // What the thread lacks, it says; what it has, is there.
         let missing = support.get_state(&id, None).await.unwrap_err().to_string();
         assert!(missing.contains("`payer`"), "{missing}");
@@ -389,10 +390,12 @@ async fn a_thread_of_the_plain_state_is_one_of_the_state_that_flattens_it() {
         assert_eq!(end.state.talk.log, ["hi", "plain", "a", "3 about tea"].map(str::to_owned));
         assert_eq!((end.state.talk.worked, end.state.bill.cents), (4, 6));
         // And back: what the plain state does not know is named, and kept.
+        plain.adopt_thread(&id).await.unwrap();
         let back = plain.get_state(&id, None).await.unwrap();
         assert_eq!(back.values.log.len(), 4);
         assert_eq!(back.unknown, ["cents", "notes", "open", "payer", "topic"]);
         plain.invoke(Talk::update().log(["again".to_owned()]), thread).await.unwrap();
+        support.adopt_thread(&id).await.unwrap();
         let now = support.get_state(&id, None).await.unwrap().values;
         assert_eq!((now.bill.cents, now.topic.as_str(), now.talk.log.len()), (6, "tea", 6));
         let history = support.get_state_history(&id, History::default()).await;

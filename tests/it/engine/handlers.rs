@@ -246,7 +246,7 @@ on_every_store! {
         assert_eq!((asked.status, asked.interrupts[0].id.as_str()), (Status::Interrupted, "h:1.0:really"));
         assert_eq!(head(&graph()).await.tasks[0].interrupts, asked.interrupts);
         let asked = graph().resume_with(Command::update(say("U")).goto("b"), t()).await.unwrap();
-        assert_eq!((asked.interrupts[0].id.as_str(), asked.state.said().as_str()), ("h:1.0:really", "U"));
+        assert_eq!((asked.interrupts[0].id.as_str(), asked.state.said().as_str()), ("h:1.0:really", "U b"));
         let answers = Answers::new().answer("h:1.0:really", "yes");
         let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("U yes b", "a"));

@@ -20,7 +20,7 @@ fn is_panic(error: &(dyn std::error::Error + 'static), message: &str) -> bool {
 
 /// `a`, which panics at once or after a while, alone or with a sibling.
 fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
-    let mut graph = StateGraph::<Plain>::new("g");
+    let mut graph = StateGraph::<Plain>::new("line");
     let a = graph.add_node("a", move |_: Plain, _: Cx| {
         assert!(later, "at once");
         async move {

@@ -57,7 +57,7 @@ on_every_store! {
 
     async fn f5_a_consumer_that_leaves_stops_the_run_and_a_resume_finishes_it(backend: Backend) {
         let stuck = Stuck::default();
-        let mut graph = StateGraph::<Plain>::new("g");
+        let mut graph = StateGraph::<Plain>::new("line");
         let a = sayer(&mut graph, "a");
         let b = graph.add_node_with("b", stuck, async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
         graph.add_edge(START, a);

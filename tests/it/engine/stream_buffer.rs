@@ -109,6 +109,52 @@ async fn a_consumer_that_listens_hears_each_event_of_a_wide_superstep() {
     }
 }
 
+/// As many words from one node, one at a time.
+fn talking(words: u64) -> CompiledGraph<Count> {
+    let mut graph = StateGraph::<Count>::new("talking");
+    let talk = graph.add_node("talk", move |_: Count, cx: Cx| async move {
+        for word in 0..words {
+            cx.emit("n", word);
+            tokio::task::yield_now().await;
+        }
+    });
+    graph.add_edge(START, talk);
+    graph.compile().unwrap()
+}
+
+/// What a consumer that takes whatever there is hears on another thread than that of the run, of which nothing may be lost.
+#[test]
+fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_buffer_is() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        for buffer in [2, 16, 256] {
+            let streaming = |modes: &[StreamMode]| Streaming { buffer, subgraphs: true, ..modes.into() };
+            let talk = talking(20_000).stream(
+                Count::update(),
+                RunConfig::default(),
+                streaming(&[StreamMode::Custom]),
+            );
+            let numbers: Vec<_> = talk.map(|event| number(&event)).collect().await;
+            assert!(numbers.into_iter().eq(0..20_000), "a node that talks, buffer {buffer}");
+
+            let turns = counting(5_000, 1, Arc::default());
+            let turns =
+                turns.stream(Count::update(), long(RunConfig::default()), streaming(&[StreamMode::Custom]));
+            let numbers: Vec<_> = turns.map(|event| number(&event)).collect().await;
+            assert!(numbers.into_iter().eq(0..5_000), "many supersteps, buffer {buffer}");
+
+            let mut outer = StateGraph::<Count>::new("outer");
+            let inner = outer.add_subgraph("inner", &talking(5_000));
+            outer.add_edge(START, inner);
+            let outer = outer.compile().unwrap();
+            let heard = outer.stream(Count::update(), RunConfig::default(), streaming(&[StreamMode::Custom]));
+            let heard: Vec<_> = heard.collect().await;
+            assert!(heard.iter().all(|event| matches!(event, Event::Subgraph { .. })), "buffer {buffer}");
+            assert_eq!(heard.len(), 5_000, "a subgraph, buffer {buffer}");
+        }
+    });
+}
+
 on_every_store! {
     async fn questions_and_discards_are_never_lost(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
@@ -179,7 +225,7 @@ on_every_store! {
 
     async fn f5_a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
         let stuck = Stuck::default();
-        let mut graph = StateGraph::<Plain>::new("g");
+        let mut graph = StateGraph::<Plain>::new("line");
         let a = crate::support::sayer(&mut graph, "a");
         let b = graph.add_node_with("b", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
         graph.add_edge(START, a);

@@ -50,6 +50,8 @@ impl TopologyBuilder {
                 ProblemKind::ReservedName(node.name.clone())
             } else if text.is_empty() || text.contains(['|', ':']) || text.contains(char::is_control) {
                 ProblemKind::BadName(node.name.clone())
+            } else if is_pattern(text) {
+                ProblemKind::PatternName(node.name.clone())
             } else if let Some(&place) = first.get(&node.name) {
                 ProblemKind::DuplicateNode(node.name.clone(), place)
             } else {
@@ -246,4 +248,9 @@ impl TopologyBuilder {
             Endpoint::Node(declared) => self.nodes[declared].name.as_str(),
         }
     }
+}
+
+/// Whether a name means something else where nodes are named, in breakpoints and on the way to subgraphs.
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '[', ']', '/', '\\']) || name.starts_with('$') || name == "." || name == ".."
 }

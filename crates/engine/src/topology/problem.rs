@@ -29,6 +29,12 @@ pub enum ProblemKind {
     /// A name that cannot stand in checkpoints and drawings.
     #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
     BadName(NodeName),
+    /// A name that means something else where nodes are named.
+    #[error(
+        "SS018: node name `{0}` reads as a pattern or a path: `*` stands for every node, `/` leads into a subgraph, and names \
+         that begin with `$` are superstep's own; choose one without `*`, `?`, `[`, `]`, `/`, `\\`, and no `$` in front"
+    )]
+    PatternName(NodeName),
     /// No edge leaves [`START`](crate::START).
     #[error(
         "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
@@ -177,6 +183,7 @@ impl ProblemKind {
             Self::DuplicateNode(..)
             | Self::ReservedName(_)
             | Self::BadName(_)
+            | Self::PatternName(_)
             | Self::NoStart
             | Self::ForeignNode(_)
             | Self::OutOfEnd

@@ -43,6 +43,12 @@ impl Checkpointer for Shadow {
         async { Ok(()) }.boxed()
     }
 
+    /// That of the thread it goes along.
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        let nonce = self.0.place(thread).1.and_then(|next| next.nonce().map(str::to_owned));
+        async { Ok(nonce) }.boxed()
+    }
+
     fn commit(
         &self,
         thread: &ThreadId,

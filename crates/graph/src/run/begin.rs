@@ -58,18 +58,22 @@ impl<S: State> Driver<S> {
         };
         let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
-        let restored = load(&self.graph.initial, &checkpointer, &thread, config.checkpoint, given).await?;
-        let mut hold = Hold::new(checkpointer, thread.clone(), lease, config.clock.clone());
+        let restored = load(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
+        let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
+        let mut hold = Hold::new(checkpointer, thread.clone(), lease, clock, mark);
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
-            self.hold = Some(hold);
             let input = input.ok_or(RunError::EmptyThread { thread })?;
             require(&self.state, given, None)?;
+            hold.begin_thread().await?;
+            self.hold = Some(hold);
+            self.show_nonce();
             return self.accept_and_store(input, None, config).await;
         };
         hold.stand_at(head, &meta, since_snapshot, kept);
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
+        self.show_nonce();
         // Whoever names the head and has something for its tasks leaves them to no other branch.
         let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
             .then(|| RunConfig { checkpoint: None, ..config.clone() });

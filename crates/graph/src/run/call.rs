@@ -7,7 +7,8 @@ use superstep_engine::Control;
 
 use super::{Begin, Driver, limits};
 use crate::{
-    Checkpointer, Event, History, RunConfig, RunError, Seen, Segment, Source, State, Status, ThreadId,
+    Checkpointer, Event, FoldError, History, Namespace, RunConfig, RunError, Seen, Source, State, Status,
+    ThreadId,
     call::Watch,
     checkpoint::own::TASK,
     compiled::Inner,
@@ -16,6 +17,7 @@ use crate::{
     interrupt::{Asking, Given, Resolved},
     load::{Made, Restored, load, load_seeded, require},
     origin::Origins,
+    state::clear_ephemeral,
     stream::{Below, Events},
 };
 
@@ -30,7 +32,7 @@ pub(crate) struct Call<T: State> {
     /// All that was answered so far.
     pub(crate) answers: Vec<Given>,
     /// Where its events go, and under which name.
-    pub(crate) events: Option<(Arc<dyn Below>, Segment)>,
+    pub(crate) events: Option<(Arc<dyn Below>, Namespace)>,
     /// Its place is its own, and none if it is kept nowhere.
     pub(crate) standing: Standing,
     /// Who is told how far it is.
@@ -82,7 +84,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
         Err(error) => return Called::Failed { error, fatal: true },
     };
     let mut driver: Driver<T> =
-        Driver::new(graph, standing, events.map(|(below, segment)| Events::inside(below, segment)));
+        Driver::new(graph, standing, events.map(|(below, namespace)| Events::inside(below, namespace)));
     let made = seed.is_some().then(Made::default);
     driver.inside = Some(Inside { answers, made, watch });
     let begin = match place {
@@ -110,11 +112,12 @@ impl<S: State> Driver<S> {
     ) -> Result<Begin, RunError> {
         let given = self.state.written(&input);
         let restored = match &seed {
-            Some(seed) => load_seeded(seed, &checkpointer, &thread).await?,
-            None => load(&self.state, &checkpointer, &thread, None, given).await?,
+            Some(seed) => load_seeded(&self.graph, seed, &checkpointer, &thread).await?,
+            None => load(&self.graph, &checkpointer, &thread, None, given).await?,
         };
         // Its root's lease is this run's.
-        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, config.clock.clone());
+        let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
+        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, clock, mark);
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
             self.hold = Some(hold);
@@ -212,15 +215,16 @@ impl<S: State> Driver<S> {
 }
 
 /// Takes back what only the superstep before was to see.
-pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) {
+pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
     let made = inside.and_then(|inside| inside.made.as_mut());
     // What is ephemeral in the state it began with, its first superstep is still to see.
     if !made.as_ref().is_some_and(|made| made.is_empty()) {
-        state.clear_ephemeral();
+        clear_ephemeral(state)?;
     }
     if let Some(made) = made {
         made.begin_superstep();
     }
+    Ok(())
 }
 
 /// Keeps what is about to be folded, if the caller wants it.

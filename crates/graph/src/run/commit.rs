@@ -69,6 +69,13 @@ impl<S: State> Driver<S> {
         stored.into_iter().for_each(|meta| self.tell_checkpoint(meta));
     }
 
+    /// Tells the tasks what tells their thread from those that had its name before.
+    pub(super) fn show_nonce(&self) {
+        if let Some(nonce) = self.hold.as_ref().and_then(Hold::nonce) {
+            self.cx.nonce.get_or_init(|| nonce.to_owned());
+        }
+    }
+
     /// Tells the tasks which checkpoint they belong to.
     pub(super) fn show_place(&self) {
         if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {

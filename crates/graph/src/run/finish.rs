@@ -95,7 +95,7 @@ impl<S: State> Driver<S> {
         }
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
-            begin_fold(&mut self.state, self.inside.as_mut());
+            begin_fold(&mut self.state, self.inside.as_mut()).map_err(refuse)?;
             note(self.inside.as_mut(), &update);
             fold(&mut self.state, update).map_err(refuse)?;
             (None, targets(compiled, &self.state, task.step, name)?)
@@ -115,7 +115,10 @@ impl<S: State> Driver<S> {
     /// Folds what the tasks of a superstep wrote, in the order of the plan, and keeps the items of the next one.
     pub(super) fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
-            begin_fold(&mut self.state, self.inside.as_mut());
+            let last = self.done.iter().flatten().next_back().expect("there is one");
+            let node = self.graph.topology.name(last.node).clone();
+            let refuse = |source| RunError::Fold { node, step: plan.step, source };
+            begin_fold(&mut self.state, self.inside.as_mut()).map_err(refuse)?;
         }
         for (task, done) in plan.order().zip(&mut self.done) {
             let Some(Done { node, update, .. }) = done else { continue };

@@ -6,7 +6,7 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 
 use super::{Begin, Driver, Refused};
 use crate::{
-    Answers, Interrupt, NodeError, Question, RunError, State, TaskRecord,
+    Answers, Event, Interrupt, NodeError, Question, RunError, State, TaskRecord,
     compiled::Inner,
     config,
     interrupt::{Asked, AskedTwice, Asking, Resolved},
@@ -119,7 +119,10 @@ impl<S: State> Driver<S> {
             if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
                 let still = asked.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.clone());
-                self.waiting.insert(slot, still.collect());
+                let still: Vec<_> = still.collect();
+                // Whoever listens to this run alone has to hear what it waits for.
+                still.iter().for_each(|asking| self.emit(Event::Interrupt(asking.interrupt.clone())));
+                self.waiting.insert(slot, still);
                 continue;
             }
             questions.retain(|question| !new.contains_key(&question.answer_key()));

@@ -30,7 +30,7 @@ impl<S: State> Driver<S> {
         fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
         let live = config.checkpoint.is_none();
         if live {
-            set_back_refused(&graph.topology, &meta, &self.state, &mut tasks);
+            set_back_refused(&graph.topology, &meta.control, &self.state, &mut tasks);
         }
         self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
         let also = self.destinations(command.goto)?;

@@ -3,10 +3,20 @@
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use serde_json::Value;
-use superstep_engine::{NodeIndex, Report, Run, Target, Task, TaskId};
+use superstep_engine::{Control, NodeIndex, Report, Run, Target, Task, TaskId};
 
-use super::Driver;
-use crate::{NodeFailure, RecordedTarget, RunError, State, TaskRecord, error::chain, once::Request};
+use super::{Done, Driver};
+use crate::{
+    NodeFailure, RecordedTarget, RunError, State, TaskRecord,
+    command::Written,
+    error::chain,
+    load::RestoredTask,
+    node::Targets,
+    once::Request,
+    reduce,
+    refused::set_back_refused,
+    task::{TaskEnd, TaskResult},
+};
 
 impl<S: State> Driver<S> {
     /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
@@ -67,6 +77,62 @@ impl<S: State> Driver<S> {
             }
         }
         Ok(())
+    }
+
+    /// Stores what tasks wrote that were over when the run was stopped, before anybody heard of it. Returns those that have
+    /// to run again.
+    pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
+        let mut again = Vec::new();
+        for TaskEnd { task, result } in over {
+            let kept = match result {
+                TaskResult::Finished(written, _) if self.along().is_none() => {
+                    self.keep_written(task, written)
+                }
+                _ => None,
+            };
+            let Some(report) = kept else {
+                again.push(task);
+                continue;
+            };
+            let record = self.record_of(task.id.slot, &report);
+            self.store_record(task.id.slot, record).await?;
+            self.mark_recorded(task.id.slot);
+        }
+        Ok(again)
+    }
+
+    /// Takes what a task wrote; `None` if it cannot be taken, which its next attempt will find.
+    fn keep_written(&mut self, task: Task, written: Written<S>) -> Option<Report> {
+        let Written { update, goto, went } = written;
+        let mut json = self.encode(&update, task.node, task.id.step).ok()?;
+        let gotos = match went {
+            Some(went) => went,
+            None if goto.is_empty() => Targets::default(),
+            None => self.graph.gotos(task.node, goto).ok()?,
+        };
+        self.note_learned(task, None, &mut json).ok()?;
+        self.tell_update(task, &update, false);
+        self.finish(task.id, task.node, update, json, gotos, false).ok()
+    }
+
+    /// Folds what tasks wrote whose superstep is not over, as [`get_state`](crate::CompiledGraph::get_state) does.
+    pub(super) fn fold_early(&mut self) {
+        let name = |done: &Option<Done<S>>| match done {
+            Some(done) => self.graph.topology.name(done.node).clone(),
+            None => "?".into(),
+        };
+        let control = Control::new(self.last_step - 1, self.done.iter().map(name).collect());
+        let done = (0..).zip(self.done.drain(..));
+        let finished = || TaskRecord::Finished { update: String::new(), targets: Vec::new(), failure: None };
+        let done = done.filter_map(|(slot, done)| {
+            Some(RestoredTask { slot, record: finished(), update: Some(done?.update?) })
+        });
+        let mut tasks: Vec<_> = done.collect();
+        set_back_refused(&self.graph.topology, &control, &self.state, &mut tasks);
+        let updates: Vec<_> = tasks.into_iter().filter_map(|task| task.update).collect();
+        if let (false, Ok(state)) = (updates.is_empty(), reduce(&self.state, updates)) {
+            self.state = state;
+        }
     }
 
     /// Stores that a task stopped where it stood.

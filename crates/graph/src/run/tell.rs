@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use superstep_engine::Task;
 
 use super::Driver;
-use crate::{CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, event::Channels};
+use crate::{
+    CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, event::Channels,
+    json::unpanicked,
+};
 
 impl<S: State> Driver<S> {
     pub(super) fn wants(&self, mode: StreamMode) -> bool {
@@ -33,10 +36,10 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Lets whoever listens take what was told.
+    /// Lets whoever listens take what was told; a run that is cancelled does not wait.
     pub(super) async fn give_way(&self) {
         if let Some(events) = &self.events {
-            events.give_way().await;
+            self.cx.cancel.run_until_cancelled(events.give_way()).await;
         }
     }
 
@@ -134,5 +137,6 @@ impl<S: State> Driver<S> {
 
 /// As JSON; a graph without a checkpointer may have values that have none.
 fn shown(value: impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_else(|error| format!("has no JSON form: {error}").into())
+    unpanicked("Serialize", || serde_json::to_value(value))
+        .unwrap_or_else(|error| format!("has no JSON form: {error}").into())
 }

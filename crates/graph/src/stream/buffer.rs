@@ -7,7 +7,10 @@ use std::{
     thread,
 };
 
-use crate::{Event, Outcome, RunError, State, stream::events::Sink};
+use crate::{
+    Event, Outcome, RunError, State,
+    stream::{events::Sink, patience::Patience},
+};
 
 /// How a run ended; an error is its panic.
 pub(super) type End<S> = thread::Result<Result<Outcome<S>, RunError>>;
@@ -31,6 +34,10 @@ struct Inner<S: State> {
     /// How many events the consumer took.
     taken: u64,
     consumer: Option<Waker>,
+    /// Those who wait until events are taken.
+    crowd: Vec<Waker>,
+    /// Whether the consumer was waited for in vain, and took nothing since.
+    stalled: bool,
     /// Whether events are still wanted.
     open: bool,
     over: bool,
@@ -47,6 +54,8 @@ impl<S: State> Buffer<S> {
             capacity: capacity.max(1),
             taken: 0,
             consumer: None,
+            crowd: Vec::new(),
+            stalled: false,
             open: true,
             over: false,
             end: None,
@@ -62,8 +71,10 @@ impl<S: State> Buffer<S> {
         let mut inner = self.lock();
         inner.open = false;
         let dropped = (std::mem::take(&mut inner.settled), std::mem::take(&mut inner.recent));
+        let crowd = std::mem::take(&mut inner.crowd);
         drop(inner);
         drop(dropped);
+        crowd.into_iter().for_each(Waker::wake);
     }
 
     /// Takes the end of the run; only the first counts.
@@ -84,7 +95,12 @@ impl<S: State> Buffer<S> {
     pub(super) fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Event<S>>> {
         let mut inner = self.lock();
         match inner.take() {
-            Some(event) => Poll::Ready(Some(event)),
+            Some(event) => {
+                let crowd = if inner.has_room() { std::mem::take(&mut inner.crowd) } else { Vec::new() };
+                drop(inner);
+                crowd.into_iter().for_each(Waker::wake);
+                Poll::Ready(Some(event))
+            }
             None if inner.over => Poll::Ready(None),
             None => inner.wait(context),
         }
@@ -120,9 +136,30 @@ impl<S: State> Sink<S> for Buffer<S> {
         drop(lost);
     }
 
-    fn crowd(&self) -> Option<u64> {
-        let inner = self.lock();
-        (inner.losable > inner.capacity / 2).then_some(inner.taken)
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        let mut inner = self.lock();
+        if !inner.open || inner.stalled || inner.losable <= inner.capacity / 2 {
+            *patience = None;
+            return Poll::Ready(());
+        }
+        if !inner.crowd.iter().any(|waker| waker.will_wake(context.waker())) {
+            inner.crowd.push(context.waker().clone());
+        }
+        let taken = inner.taken;
+        drop(inner);
+        if patience.as_ref().is_some_and(|patience| patience.taken != taken) {
+            *patience = None;
+        }
+        if patience.get_or_insert_with(|| Patience::begin(taken)).poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        *patience = None;
+        let mut inner = self.lock();
+        inner.stalled = inner.taken == taken;
+        drop(inner);
+        // Whoever else waits need not find out by themselves, and it goes on from where the consumer is.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn capacity(&self) -> usize {
@@ -138,7 +175,13 @@ impl<S: State> Inner<S> {
             Some(event)
         })?;
         self.taken += 1;
+        self.stalled = false;
         Some(event)
+    }
+
+    /// Whether so few wait that the run may go on: fewer than when it began to wait, so that it does not stop at each event.
+    fn has_room(&self) -> bool {
+        self.losable <= self.capacity * 3 / 8
     }
 
     /// Counts one more event that may be lost, and takes out the oldest such if there are too many.

@@ -1,13 +1,19 @@
 //! The sending side: nothing is built for a mode that nobody asked for.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
 
 use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeName};
-use tokio::task::yield_now;
 
-use super::messages::{Said, Sent};
-use crate::{Channel, Event, Namespace, RunError, Segment, State, StreamMode, Streaming};
+use super::{
+    messages::{Said, Sent},
+    patience::Patience,
+};
+use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming, json::unpanicked};
 
 /// Where events go.
 pub(crate) trait Sink<S: State>: Send + Sync {
@@ -17,8 +23,8 @@ pub(crate) trait Sink<S: State>: Send + Sync {
     /// Does not wait, whoever listens.
     fn send(&self, event: Event<S>);
 
-    /// How many events were taken so far, if so many wait to be taken that their consumer should go first.
-    fn crowd(&self) -> Option<u64>;
+    /// Ready if more events may come; else so many wait to be taken that their consumer should go first.
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
 
     /// How many events may wait.
     fn capacity(&self) -> usize;
@@ -28,34 +34,34 @@ pub(crate) trait Sink<S: State>: Send + Sync {
 pub(crate) trait NodeEvents: Send + Sync {
     fn wants(&self, mode: StreamMode) -> bool;
 
-    /// Whether the consumer should go first.
-    fn is_crowded(&self) -> bool;
+    /// See [`Sink::poll_room`].
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value);
 
     fn message(&self, said: Said<'_>);
 
-    /// Where the events of graphs go that nodes call, if anyone wants them.
-    fn below(&self) -> Option<Arc<dyn Below>>;
+    /// Where the events of graphs go that nodes call, if anyone wants them, and how their namespaces begin there.
+    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)>;
 }
 
-/// Takes the events of a graph that a task called, whatever the state of the caller is.
+/// Takes the events of graphs that tasks called, however deep, whatever the state of the outermost graph is.
 pub(crate) trait Below: Send + Sync {
     fn modes(&self) -> Arc<[StreamMode]>;
 
     fn is_open(&self) -> bool;
 
-    fn crowd(&self) -> Option<u64>;
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
 
     fn capacity(&self) -> usize;
 
     fn tell(&self, namespace: Namespace, event: Value);
 }
 
-/// The sink of a graph that a task called: it ends in that of its caller.
+/// The sink of a graph that a task called: it ends in that of the outermost graph.
 struct Inside {
     below: Arc<dyn Below>,
-    segment: Segment,
+    namespace: Namespace,
 }
 
 impl<T: State> Sink<T> for Inside {
@@ -64,21 +70,14 @@ impl<T: State> Sink<T> for Inside {
     }
 
     fn send(&self, event: Event<T>) {
-        let mut namespace = Namespace(vec![self.segment.clone()]);
-        let event = match event {
-            Event::Subgraph { namespace: further, event } => {
-                namespace.0.extend(further.0);
-                event
-            }
-            // A graph that is not kept may have values that have no JSON form.
-            event => serde_json::to_value(&event)
-                .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}"))),
-        };
-        self.below.tell(namespace, event);
+        // A graph that is not kept may have values that have no JSON form.
+        let event = unpanicked("Serialize", || serde_json::to_value(&event))
+            .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}")));
+        self.below.tell(self.namespace.clone(), event);
     }
 
-    fn crowd(&self) -> Option<u64> {
-        self.below.crowd()
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.below.poll_room(context, patience)
     }
 
     fn capacity(&self) -> usize {
@@ -95,8 +94,8 @@ impl<S: State> Below for Events<S> {
         self.sink.is_open()
     }
 
-    fn crowd(&self) -> Option<u64> {
-        self.sink.crowd()
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.sink.poll_room(context, patience)
     }
 
     fn capacity(&self) -> usize {
@@ -111,6 +110,8 @@ impl<S: State> Below for Events<S> {
 /// The events of a run on their way to whoever streams it. Cheap to clone.
 pub(crate) struct Events<S: State> {
     sink: Arc<dyn Sink<S>>,
+    /// Where those of called graphs go, if a task called this one.
+    below: Option<(Arc<dyn Below>, Namespace)>,
     modes: Arc<[StreamMode]>,
     /// The channels that were asked for; `None` for all.
     keys: Option<Arc<[String]>>,
@@ -123,9 +124,9 @@ pub(crate) struct Events<S: State> {
 
 impl<S: State> Clone for Events<S> {
     fn clone(&self) -> Self {
-        let Self { sink, modes, keys, subgraphs, sent, staged } = self;
-        let (sink, modes, keys) = (sink.clone(), modes.clone(), keys.clone());
-        Self { sink, modes, keys, subgraphs: *subgraphs, sent: sent.clone(), staged: staged.clone() }
+        let Self { sink, below, modes, keys, subgraphs, sent, staged } = self;
+        let (sink, below, modes, keys) = (sink.clone(), below.clone(), modes.clone(), keys.clone());
+        Self { sink, below, modes, keys, subgraphs: *subgraphs, sent: sent.clone(), staged: staged.clone() }
     }
 }
 
@@ -133,13 +134,15 @@ impl<S: State> Events<S> {
     pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
         let Streaming { modes, output_keys, subgraphs, .. } = streaming;
         let keys = output_keys.map(Into::into);
-        Self { sink, modes: modes.into(), keys, subgraphs, sent: Arc::default(), staged: Arc::default() }
+        let (sent, staged) = (Arc::default(), Arc::default());
+        Self { sink, below: None, modes: modes.into(), keys, subgraphs, sent, staged }
     }
 
     /// Those of a graph that a task called.
-    pub(crate) fn inside(below: Arc<dyn Below>, segment: Segment) -> Self {
-        let (modes, sink) = (below.modes(), Arc::new(Inside { below, segment }));
-        Self { sink, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
+    pub(crate) fn inside(below: Arc<dyn Below>, namespace: Namespace) -> Self {
+        let sink = Arc::new(Inside { below: below.clone(), namespace: namespace.clone() });
+        let (modes, below) = (below.modes(), Some((below, namespace)));
+        Self { sink, below, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
     }
 
     /// # Errors
@@ -218,13 +221,8 @@ impl<S: State> Events<S> {
 
     /// Lets the consumer take what waits for it, for as long as it does take something.
     pub(crate) async fn give_way(&self) {
-        let mut before = None;
-        while let Some(taken) = self.sink.crowd() {
-            if before.replace(taken) == Some(taken) {
-                break;
-            }
-            yield_now().await;
-        }
+        let mut patience = None;
+        poll_fn(|context| self.sink.poll_room(context, &mut patience)).await;
     }
 
     /// How many tasks may begin before the consumer has to be thought of: each tells two events at the most.
@@ -238,8 +236,8 @@ impl<S: State> NodeEvents for Events<S> {
         self.wants(mode)
     }
 
-    fn is_crowded(&self) -> bool {
-        self.sink.crowd().is_some()
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.sink.poll_room(context, patience)
     }
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value) {
@@ -256,7 +254,11 @@ impl<S: State> NodeEvents for Events<S> {
         self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
     }
 
-    fn below(&self) -> Option<Arc<dyn Below>> {
-        (self.subgraphs && self.sink.is_open()).then(|| Arc::new(self.clone()) as Arc<dyn Below>)
+    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)> {
+        let wanted = self.subgraphs && self.sink.is_open();
+        wanted.then(|| match &self.below {
+            Some(below) => below.clone(),
+            None => (Arc::new(self.clone()) as Arc<dyn Below>, Namespace::default()),
+        })
     }
 }

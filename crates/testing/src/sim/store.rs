@@ -57,6 +57,11 @@ impl Wrapper for CrashingCheckpointer {
         })
     }
 
+    /// None, so that nothing of a run depends on chance: no simulated thread is deleted and begun again.
+    fn nonce(&self, _: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn commit(
         &self,
         thread: &ThreadId,

@@ -13,6 +13,8 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::task::AbortHandle;
 
+use crate::flat_drop::drop_flat;
+
 /// How long a drop waits for the step in whose middle the future is. A node that computes for longer, or that waits for
 /// whoever drops it, must not hold up its owner for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -21,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// Aborting a task leaves it to the runtime when the future is dropped. But what the future holds, the lease of its thread
 /// above all, has to be free when the owner goes on; so the future lies where the owner can take it out.
-pub(super) struct Background {
+pub(crate) struct OwnTask {
     slot: Arc<Slot>,
     task: AbortHandle,
 }
@@ -43,17 +45,17 @@ enum Place {
     Gone,
 }
 
-impl Background {
+impl OwnTask {
     /// # Panics
     /// Outside a tokio runtime.
-    pub(super) fn spawn(future: BoxFuture<'static, ()>) -> Self {
+    pub(crate) fn spawn(future: BoxFuture<'static, ()>) -> Self {
         let slot = Arc::new(Slot { place: Mutex::new(Place::Here(future)), gone: Condvar::new() });
         let task = tokio::spawn(Poller(slot.clone())).abort_handle();
         Self { slot, task }
     }
 }
 
-impl Drop for Background {
+impl Drop for OwnTask {
     fn drop(&mut self) {
         self.slot.drop_future();
         self.task.abort();
@@ -104,7 +106,7 @@ impl Slot {
             return;
         }
         drop(place);
-        drop(future);
+        drop_flat(future);
         *self.lock() = Place::Gone;
         self.gone.notify_all();
     }
@@ -115,7 +117,7 @@ impl Slot {
         match mem::replace(&mut *place, Place::Gone) {
             Place::Here(future) => {
                 drop(place);
-                drop(future);
+                drop_flat(future);
             }
             Place::Polled(by) => {
                 *place = Place::Unwanted;

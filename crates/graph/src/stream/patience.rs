@@ -1,0 +1,57 @@
+//! How long a run waits for whoever takes its events.
+//!
+//! Start at [`Patience`].
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    time::Sleep,
+};
+
+use crate::timers;
+
+/// For this long a consumer on another thread may take nothing before it counts as one that does not read.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// So often it is let go first where it may have to share the thread with the run.
+const TURNS: u32 = 1_000;
+
+/// A wait for the next event to be taken.
+pub(crate) struct Patience {
+    /// How many events were taken when it began.
+    pub(super) taken: u64,
+    until: Until,
+}
+
+enum Until {
+    Over(Pin<Box<Sleep>>),
+    /// So many turns are left.
+    Turns(u32),
+}
+
+impl Patience {
+    pub(super) fn begin(taken: u64) -> Self {
+        let handle = Handle::try_current();
+        let is_shared = handle.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let sleep = if is_shared { None } else { timers::sleep(LIMIT).ok() };
+        Self { taken, until: sleep.map_or(Until::Turns(TURNS), |sleep| Until::Over(Box::pin(sleep))) }
+    }
+
+    /// Ready when it is at its end.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.until {
+            Until::Over(sleep) => sleep.as_mut().poll(context),
+            Until::Turns(0) => Poll::Ready(()),
+            Until::Turns(left) => {
+                *left -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}

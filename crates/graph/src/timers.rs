@@ -1,0 +1,37 @@
+//! Timers, which a runtime may have been built without.
+//!
+//! Start at [`sleep`].
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    time::Duration,
+};
+
+use tokio::time::{self, Instant, Sleep};
+
+/// Something that takes time, on a runtime that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with `enable_time`, or with \
+     `enable_all`"
+)]
+pub struct NoTimers;
+
+/// A sleep that begins now.
+///
+/// # Errors
+/// [`NoTimers`].
+pub(crate) fn sleep(duration: Duration) -> Result<Sleep, NoTimers> {
+    // Nothing but this tells.
+    catch_unwind(AssertUnwindSafe(|| time::sleep(duration))).map_err(|_| NoTimers)
+}
+
+/// The same until a moment.
+pub(crate) fn sleep_until(moment: Instant) -> Result<Sleep, NoTimers> {
+    catch_unwind(AssertUnwindSafe(|| time::sleep_until(moment))).map_err(|_| NoTimers)
+}
+
+/// The same for a node, which it ends: as a panic that nobody hears but whoever runs the node.
+pub(crate) fn sleep_in_node(duration: Duration) -> Sleep {
+    sleep(duration).unwrap_or_else(|error| resume_unwind(Box::new(error.to_string())))
+}

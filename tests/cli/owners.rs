@@ -1,0 +1,78 @@
+//! Threads of graphs that are none of the program's.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use superstep::{
+    CompiledGraph, END, Log, RunConfig, START, State, StateGraph, checkpoint::SqliteCheckpointer,
+};
+
+use crate::support::Place;
+
+#[derive(State, Clone, Debug, Default)]
+struct Order {
+    #[channel(append)]
+    items: Log<String>,
+}
+
+/// A place whose agent has the thread `mine`, beside the thread `order` of a graph of somebody's own.
+async fn with_an_order() -> (Place, CompiledGraph<Order>) {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "mine"]).await.ok();
+    let mut graph = StateGraph::<Order>::new("orders");
+    graph.version("3");
+    let node = graph.add_node("buy", async |_: Order, _| Order::update().items(["tea".to_owned()]));
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    let store = Arc::new(SqliteCheckpointer::open(place.database()).unwrap());
+    let graph = graph.compile().unwrap().with_checkpointer(store);
+    graph.invoke(Order::update(), RunConfig::thread("order")).await.unwrap();
+    (place, graph)
+}
+
+#[tokio::test]
+async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_is() {
+    let (place, graph) = with_an_order().await;
+    let refused = "SS176: thread `order` belongs to graph `orders`, version `3`, and this is graph `react`";
+    for args in [
+        &["run", "what now", "--thread", "order"][..],
+        &["run", "what now", "--thread", "order", "--discard"],
+        &["run", "what now", "--thread", "order", "--from", "1"],
+        &["resume", "order"],
+        &["steer", "order", "hello"],
+        &["state", "order"],
+        &["state", "order", "--at", "1"],
+        &["history", "order"],
+        &["draw", "--thread", "order"],
+        &["replay", "order"],
+        &["prune", "order", "--yes", "--keep-last", "1"],
+    ] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(5), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(refused), "{args:?}: {ran:?}");
+    }
+    let order = graph.get_state(&"order".into(), None).await.unwrap();
+    assert_eq!(order.checkpoint.unwrap().id.0, 2, "nothing was added");
+
+    let listed = place.run(&["threads"]).await.ok().stdout;
+    assert!(listed.contains("belongs to graph `orders`, version `3`"), "{listed}");
+    let lines = place.run(&["threads", "--json"]).await.ok().lines();
+    assert_eq!(lines[0]["graph"], json!({"name": "orders", "version": "3"}));
+    assert_eq!((&lines[1]["thread"], &lines[1]["graph"]), (&json!("mine"), &json!({"name": "react"})));
+    // What knows of no graph works with any.
+    place.run(&["copy", "order", "more"]).await.ok();
+    place.run(&["delete", "more", "--yes"]).await.ok();
+}
+
+#[tokio::test]
+async fn an_adopted_thread_is_the_agents() {
+    let (place, graph) = with_an_order().await;
+    let unknown = place.run(&["adopt", "nobody"]).await;
+    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+    let told = place.run(&["adopt", "order"]).await.ok().stdout;
+    assert_eq!(told, "thread `order` belongs to the agent now\n");
+    assert!(graph.get_state(&"order".into(), None).await.is_err());
+    place.run(&["run", "-q", "1 + 1", "--thread", "order"]).await.ok();
+    let told = place.run(&["adopt", "order", "--json"]).await.ok().lines();
+    assert_eq!(told, [json!({"thread": "order", "graph": "react"})]);
+}

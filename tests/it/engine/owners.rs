@@ -1,0 +1,279 @@
+//! A thread knows the graph that began it, and is told from others that had its name.
+
+use std::sync::{Arc, Mutex};
+
+use superstep::{
+    CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History, Keep,
+    Persistence, Replay, RunConfig, RunError, START, Source, State, StateGraph, ThreadId,
+};
+
+use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t};
+
+/// `START → a → b → END`, which stops before `b`.
+fn named(name: &str, version: Option<&str>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::new(name);
+    if let Some(version) = version {
+        graph.version(version);
+    }
+    let a = graph.add_node("a", async |_: Plain, _| say("a"));
+    let b = graph.add_node("b", async |_: Plain, _| say("b"));
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, END);
+    graph.compile().unwrap()
+}
+
+/// What another graph says to each way of using the thread `t`.
+async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
+    let thread = ThreadId::from("t");
+    vec![
+        failed(graph.invoke(say("x"), t()).await),
+        failed(graph.resume(t()).await),
+        failed(graph.resume_with(Command::update(say("x")), t()).await),
+        failed(graph.stream(say("x"), t(), []).outcome().await),
+        failed(graph.get_state(&thread, None).await),
+        failed(graph.get_state(&thread, Some(CheckpointId(1))).await),
+        failed(graph.get_history(&thread, History::default()).await),
+        failed(graph.get_state_history(&thread, History::default()).await),
+        failed(graph.drawing_of(&thread, None).await),
+        failed(graph.update_state(t(), say("x"), "a").await),
+        failed(graph.fork(t()).await),
+        failed(graph.post(1, t()).await),
+        failed(graph.prune_thread(&thread, Keep::Last(1)).await),
+        failed(Replay::of(graph, "t").run().await.map_err(|error| match error {
+            superstep::ReplayError::Run(error) => error,
+            other => panic!("{other}"),
+        })),
+    ]
+}
+
+on_every_store! {
+    async fn a_thread_is_used_by_the_graph_that_began_it_and_by_no_other(backend: Backend) {
+        let (ours, other) = (backend.keep(named("ours", Some("2"))), backend.keep(named("other", None)));
+        ours.invoke(say("in"), t()).await.unwrap();
+        let before = ours.get_history(&"t".into(), History::default()).await.unwrap();
+        for error in every_use(&other).await {
+            assert_eq!(
+                error.to_string(),
+                "SS176: thread `t` belongs to graph `ours`, version `2`, and this is graph `other`; use that graph, or another \
+                 thread, or make the thread this graph's with `adopt_thread`"
+            );
+        }
+        assert_eq!(ours.get_history(&"t".into(), History::default()).await.unwrap(), before);
+        // What knows of no graph does not ask for one.
+        other.copy_thread(&"t".into(), &"copy".into()).await.unwrap();
+        assert!(failed(other.get_state(&"copy".into(), None).await).to_string().starts_with("SS176"));
+        other.delete_thread(&"copy".into()).await.unwrap();
+    }
+
+    async fn an_adopted_thread_is_the_other_graphs_with_all_of_its_checkpoints(backend: Backend) {
+        let (old, new) = (backend.keep(named("old", None)), backend.keep(named("new", Some("1"))));
+        let config = RunConfig { metadata: [("who".to_owned(), "ada".into())].into_iter().collect(), ..t() };
+        old.invoke(say("1"), config).await.unwrap();
+        assert_eq!(
+            failed(new.adopt_thread(&"nobody".into()).await).to_string(),
+            "SS110: thread `nobody` has nothing to go on from; give it an input first"
+        );
+        new.adopt_thread(&"t".into()).await.unwrap();
+        assert_eq!(new.invoke(say("2"), t()).await.unwrap().state.said(), "1 a b 2 a b");
+        let history = new.get_state_history(&"t".into(), History::default()).await.unwrap();
+        assert_eq!(history.len(), 8);
+        assert!(history.iter().all(|snapshot| snapshot.graph.as_ref().unwrap().to_string() == "`new`, version `1`"));
+        assert_eq!(history[7].checkpoint.as_ref().unwrap().metadata["who"], "ada", "the rest is as it was");
+        for error in every_use(&old).await {
+            assert!(error.to_string().starts_with("SS176: thread `t` belongs to graph `new`, version `1`"), "{error}");
+        }
+    }
+
+    async fn another_version_of_a_graph_goes_on_and_says_so(backend: Backend) {
+        let versions = [None, Some("1"), Some("2"), Some("1")];
+        for version in versions {
+            let graph = backend.keep(named("g", version));
+            assert_eq!(graph.version(), version);
+            graph.invoke(say("in"), t()).await.unwrap();
+            let graph = head(&graph).await.graph.unwrap();
+            assert_eq!((graph.name.as_str(), graph.version.as_deref()), ("g", version));
+        }
+    }
+
+    async fn a_thread_of_an_older_program_is_whoevers_goes_on_with_it(backend: Backend) {
+        let store = backend.open();
+        let old = Commit {
+            parent: None,
+            source: Source::Update,
+            control: Control::new(0, vec!["b".into()]),
+            created_ms: 0,
+            metadata: Default::default(),
+            applied: Vec::new(),
+            snapshot: None,
+            records: Vec::new(),
+        };
+        store.commit(&"t".into(), None, old).await.unwrap();
+        for name in ["one", "other"] {
+            let snapshot = head(&named(name, None).with_checkpointer(store.clone())).await;
+            assert_eq!((names(&snapshot.next), snapshot.graph), ("b".to_owned(), None));
+        }
+        named("one", None).with_checkpointer(store.clone()).resume(t()).await.unwrap();
+        let other = named("other", None).with_checkpointer(store);
+        assert!(failed(other.resume(t()).await).to_string().starts_with("SS176: thread `t` belongs to graph `one`, "));
+    }
+
+    async fn every_kind_of_checkpoint_says_whose_it_is(backend: Backend) {
+        let store = backend.open();
+        let graph = named("g", Some("7")).with_checkpointer(store.clone());
+        graph.update_state(t(), say("0"), "a").await.unwrap();
+        graph.resume_with(Command::update(say("1")), t()).await.unwrap();
+        graph.invoke(say("2"), t()).await.unwrap();
+        graph.fork(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
+        graph.resume(t()).await.unwrap();
+        graph.resume(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
+        graph.prune_thread(&"t".into(), Keep::Last(4)).await.unwrap();
+        let exit = RunConfig { durability: superstep::Durability::Exit, ..t() };
+        graph.invoke(say("3"), exit).await.unwrap();
+        let owner = |meta: &CheckpointMeta| meta.graph().map(|graph| graph.to_string());
+        let raw = store.history(&"t".into(), History::default()).await.unwrap();
+        assert!(raw.len() >= 5);
+        assert!(raw.iter().all(|meta| owner(meta).as_deref() == Some("`g`, version `7`")), "{raw:?}");
+        // It is the driver's own, and not among what a caller remembers.
+        let shown = graph.get_history(&"t".into(), History::default()).await.unwrap();
+        assert!(shown.iter().all(|meta| meta.metadata.is_empty()), "{shown:?}");
+    }
+
+    async fn a_subgraph_is_not_gone_on_with_by_another_graph(backend: Backend) {
+        let inner = |name: &str, persistence| {
+            let mut graph = StateGraph::<Plain>::new(name);
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+                let _: bool = cx.interrupt("ok", "?").await;
+                say("answered")
+            });
+            graph.add_edge(START, ask);
+            graph.add_edge(ask, END);
+            graph.compile().unwrap().with_persistence(persistence)
+        };
+        let outer = |inner: CompiledGraph<Plain>| {
+            let mut graph = StateGraph::<Plain>::new("outer");
+            let sub = graph.add_node_with("sub", inner, async |inner, _: Plain, cx: Cx| {
+                let ended = cx.call("", &inner, say("in")).await?;
+                Ok::<_, superstep::NodeError>(say(&ended.said()))
+            });
+            graph.add_edge(START, sub);
+            graph.add_edge(sub, END);
+            graph.compile().unwrap()
+        };
+        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+            let thread = format!("t{nth}");
+            let before = backend.keep(outer(inner("before", persistence)));
+            before.invoke(Plain::update(), RunConfig::thread(thread.as_str())).await.unwrap();
+            let after = backend.keep(outer(inner("after", persistence)));
+            let error = failed(after.resume(RunConfig::thread(thread.as_str())).await);
+            let error = superstep::chain(&error);
+            assert!(error.contains(&format!("SS176: thread `{thread}/sub")), "{error}");
+            assert!(error.contains("belongs to graph `before`, and this is graph `after`"), "{error}");
+        }
+    }
+
+    async fn keys_of_a_thread_that_is_begun_again_are_new_even_if_no_time_went_by(backend: Backend) {
+        let keys = Arc::new(Mutex::new(Vec::new()));
+        let told = keys.clone();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let inner = {
+            let mut inner = StateGraph::<Plain>::new("inner");
+            let told = keys.clone();
+            let node = inner.add_node("node", move |_: Plain, cx: Cx| {
+                told.lock().unwrap().push(cx.key());
+                async {}
+            });
+            inner.add_edge(START, node);
+            inner.compile().unwrap()
+        };
+        let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+            told.lock().unwrap().push(cx.key());
+            async {}
+        });
+        let sub = graph.add_subgraph("sub", &inner);
+        graph.add_edge(START, a);
+        graph.add_edge(a, sub);
+        let graph = backend.keep(graph.compile().unwrap());
+        let config = || RunConfig { clock: Arc::new(Still), ..t() };
+        let taken = || std::mem::take(&mut *keys.lock().unwrap());
+
+        let mut seen: Vec<String> = Vec::new();
+        for life in 0..4 {
+            // Begun by an input, or from outside.
+            if life % 2 == 0 {
+                graph.invoke(say("in"), config()).await.unwrap();
+            } else {
+                graph.update_state(config(), say("in"), START_NAME).await.unwrap();
+                graph.resume(config()).await.unwrap();
+            }
+            let ran = taken();
+            assert_eq!(ran.len(), 2, "{ran:?}");
+            assert!(ran.iter().all(|key| !seen.contains(key)), "{ran:?} is among {seen:?}");
+            // A replay has the keys that there were.
+            Replay::of(&graph, "t").run().await.unwrap().assert_same();
+            let replayed = taken();
+            assert!(replayed.is_empty() || replayed == ran, "{replayed:?} {ran:?}");
+            // A fork is on the same thread.
+            graph.resume(RunConfig { checkpoint: Some(CheckpointId(1)), ..config() }).await.unwrap();
+            seen.extend(ran);
+            let forked = taken();
+            assert!(forked.iter().all(|key| !seen.contains(key)), "{forked:?} is among {seen:?}");
+            seen.extend(forked);
+            graph.delete_thread(&"t".into()).await.unwrap();
+        }
+    }
+}
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now_ms(&self) -> i64 {
+        1_000
+    }
+}
+
+const START_NAME: &str = "__start__";
+
+#[tokio::test]
+async fn equal_runs_in_memory_have_equal_histories() {
+    let mut histories = Vec::new();
+    for _ in 0..2 {
+        let backend = Backend::memory();
+        let graph = backend.keep(named("g", None));
+        let config = || RunConfig { clock: Arc::new(Still), ..t() };
+        for _ in 0..2 {
+            graph.delete_thread(&"t".into()).await.unwrap();
+            graph.invoke(say("in"), config()).await.unwrap();
+        }
+        let history = backend.open().history(&"t".into(), History::default()).await.unwrap();
+        histories.push(history.into_iter().map(|meta| (meta.metadata, meta.control)).collect::<Vec<_>>());
+    }
+    assert_eq!(histories[0], histories[1]);
+    assert_eq!(histories[0][0].0["$nonce"], "1", "it was begun a second time");
+}
+
+#[test]
+fn names_that_read_as_patterns_or_paths_are_refused() {
+    for name in ["*", "a/b", "a*", "[ab]", "what?", "..", "$inbox", r"a\b"] {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let node = graph.add_node(name, async |_, _| ());
+        graph.add_edge(START, node);
+        let error = graph.compile().unwrap_err();
+        let text = error.problems[0].kind.to_string();
+        assert_eq!(
+            text,
+            format!(
+                "SS018: node name `{name}` reads as a pattern or a path: `*` stands for every node, `/` leads into a subgraph, \
+                 and names that begin with `$` are superstep's own; choose one without `*`, `?`, `[`, `]`, `/`, `\\`, and no \
+                 `$` in front"
+            )
+        );
+    }
+    for name in ["a.b", "a-b", "a b", "a!", "näh", "a$"] {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let node = graph.add_node(name, async |_, _| ());
+        graph.add_edge(START, node);
+        graph.compile().unwrap();
+    }
+}

@@ -1,0 +1,251 @@
+//! What a run leaves that stopped in the middle of a superstep, and what stops it that is not its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, future::BoxFuture};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use superstep::{
+    Answers, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy,
+    RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
+};
+use tokio::runtime::Builder;
+
+use crate::support::{Calls, Plain, PlainUpdate, failed, head, on_every_store, say, t};
+
+type First = fn(Cx) -> BoxFuture<'static, Result<PlainUpdate, NodeError>>;
+
+/// `b`, `c` and `d` beside `a`, which does something else; all of them are over, or wait, before the run looks at one.
+fn beside(calls: &Calls, first: First) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("beside");
+    for name in ["a", "b", "c", "d"] {
+        let calls = calls.clone();
+        let node = graph.add_node(name, move |_: Plain, cx: Cx| {
+            let calls = calls.clone();
+            async move {
+                calls.add(&cx);
+                if name == "a" { first(cx).await } else { Ok(say(name)) }
+            }
+        });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+    }
+    graph.compile().unwrap()
+}
+
+on_every_store! {
+    async fn what_was_over_when_a_sibling_failed_does_not_run_again(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(beside(&calls, |_| Box::pin(async { Err(NodeError::new(std::fmt::Error).fatal()) })));
+        failed(graph.invoke(say("in"), t()).await);
+        let stopped = head(&graph).await;
+        assert_eq!((stopped.values.said().as_str(), calls.all().as_str()), ("in b c d", "a b c d"));
+        let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
+    }
+
+    async fn what_was_over_when_a_run_was_cancelled_does_not_run_again(backend: Backend) {
+        let calls = Calls::default();
+        let graph = backend.keep(beside(&calls, |cx| {
+            cx.cancel().cancel();
+            Box::pin(std::future::pending())
+        }));
+        let stopped = graph.invoke(say("in"), t()).await.unwrap();
+        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Cancelled, "in b c d"));
+        assert_eq!(head(&graph).await.values.said(), "in b c d");
+        let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
+        let end = graph.resume(t()).await.unwrap();
+        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
+    }
+
+    async fn the_state_of_a_run_that_waits_is_that_of_its_thread(backend: Backend) {
+        let calls = Calls::default();
+        let ask: First = |cx| Box::pin(async move {
+            let _: bool = cx.interrupt("ok", "?").await;
+            Ok(say("a"))
+        });
+        let graph = backend.keep(beside(&calls, ask));
+        let waits = graph.invoke(say("in"), t()).await.unwrap();
+        assert_eq!((waits.status, waits.state.said().as_str()), (Status::Interrupted, "in b c d"));
+        assert_eq!(waits.state, head(&graph).await.values);
+        // A run that only looks finds the same.
+        let waits = graph.resume(t()).await.unwrap();
+        assert_eq!(waits.state, head(&graph).await.values);
+        let config = RunConfig { answers: Answers::new().answer("ok", true), ..t() };
+        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a b c d");
+    }
+
+    async fn a_run_with_one_of_two_answers_tells_of_the_question_that_still_waits(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        for name in ["a", "b", "c"] {
+            let node = graph.add_node(name, move |_: Plain, cx: Cx| async move {
+                let _: bool = cx.interrupt(name, format!("{name}?")).await;
+                say(name)
+            });
+            graph.add_edge(START, node);
+            graph.add_edge(node, END);
+        }
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.invoke(say("in"), t()).await.unwrap();
+        let config = RunConfig { answers: Answers::new().answer("b", true), ..t() };
+        let mut stream = graph.stream_resume(config, [StreamMode::Updates]);
+        let mut told = Vec::new();
+        while let Some(event) = stream.next().await {
+            told.push(match event {
+                Event::Interrupt(asked) => format!("{} asks {}", asked.key, asked.question),
+                Event::Update { node, .. } => format!("{node} is done"),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(told, [r#"a asks "a?""#, r#"c asks "c?""#, "b is done"]);
+        let waits = stream.outcome().await.unwrap();
+        let keys: Vec<_> = waits.interrupts.iter().map(|asked| asked.key.as_str()).collect();
+        assert_eq!((keys, waits.state.said().as_str()), (vec!["a", "c"], "in b"));
+    }
+}
+
+#[test]
+fn what_takes_time_on_a_runtime_without_timers_is_an_error() {
+    const SAYS: &str = "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with \
+                        `enable_time`, or with `enable_all`";
+    let one = |options: NodeOptions, node: First| {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let node = graph.add_node("a", move |_: Plain, cx: Cx| node(cx));
+        graph.configure(node, options);
+        graph.add_edge(START, node);
+        graph.compile().unwrap()
+    };
+    let fine: First = |_| Box::pin(async { Ok(say("a")) });
+    let fails: First = |_| {
+        Box::pin(async { Err(NodeError::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset))) })
+    };
+    let sleeps: First = |cx| {
+        Box::pin(async move {
+            cx.sleep(Duration::from_secs(1)).await;
+            Ok(say("slept"))
+        })
+    };
+    let timeout = Some(Duration::from_secs(60));
+    let quick = NodeOptions::default;
+    let step = RunConfig { step_timeout: timeout, ..RunConfig::default() };
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        for (graph, config, text) in [
+            (one(quick(), fine), step, SAYS.to_owned()),
+            (
+                one(NodeOptions { timeout, ..quick() }, fine),
+                RunConfig::default(),
+                format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
+            ),
+            (
+                one(NodeOptions { idle_timeout: timeout, ..quick() }, fine),
+                RunConfig::default(),
+                format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
+            ),
+            (
+                one(NodeOptions { retry: RetryPolicy::default().into(), ..quick() }, fails),
+                RunConfig::default(),
+                SAYS.to_owned(),
+            ),
+            (
+                one(quick(), sleeps),
+                RunConfig::default(),
+                format!("SS101: superstep 1: node `a` failed after 1 attempt: panicked: {SAYS}"),
+            ),
+        ] {
+            assert_eq!(chain(&failed(graph.invoke(say("in"), config).await)), text);
+        }
+        let end = one(quick(), fine).invoke(say("in"), RunConfig::default()).await.unwrap();
+        assert_eq!(end.state.said(), "in a");
+    });
+}
+
+static READS: AtomicBool = AtomicBool::new(false);
+static BEGINS: AtomicBool = AtomicBool::new(false);
+
+/// What a user's type may do.
+#[derive(Clone, Debug, PartialEq)]
+enum Bomb {
+    Calm,
+    Written,
+}
+
+impl Default for Bomb {
+    fn default() -> Self {
+        assert!(!BEGINS.load(Ordering::SeqCst), "no default today");
+        Self::Calm
+    }
+}
+
+impl Serialize for Bomb {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        assert!(*self == Self::Calm, "it cannot be written");
+        serializer.serialize_str("calm")
+    }
+}
+
+impl<'de> Deserialize<'de> for Bomb {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        assert!(!READS.load(Ordering::SeqCst), "it cannot be read");
+        String::deserialize(deserializer).map(|_| Self::Calm)
+    }
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Fragile {
+    bomb: Option<Bomb>,
+    #[channel(ephemeral)]
+    brief: Bomb,
+    n: i64,
+}
+
+#[tokio::test]
+async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_the_channel() {
+    let writes = |update: FragileUpdate| {
+        let mut graph = StateGraph::<Fragile>::new("fragile");
+        let node = graph.add_node("a", move |_: Fragile, _| {
+            let update = update.clone();
+            async move { update }
+        });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+        graph.compile().unwrap()
+    };
+    let store = Arc::new(MemoryCheckpointer::new());
+    let written = writes(Fragile::update().bomb(Bomb::Written)).with_checkpointer(store.clone());
+    let error = failed(written.invoke(Fragile::update(), t()).await);
+    assert!(matches!(&error, RunError::Encode { .. }), "{error:?}");
+    assert_eq!(
+        chain(&error),
+        "SS106: superstep 1: what node `a` wrote to `bomb` has no JSON form and cannot be stored: its `Serialize` panicked: it \
+         cannot be written"
+    );
+    // Nothing is broken by it.
+    let calm = writes(Fragile::update().bomb(Bomb::Calm).n(1)).with_checkpointer(store);
+    assert_eq!(calm.resume(t()).await.unwrap().state.n, 1);
+
+    READS.store(true, Ordering::SeqCst);
+    for error in
+        [failed(calm.get_state(&"t".into(), None).await), failed(calm.invoke(Fragile::update(), t()).await)]
+    {
+        assert_eq!(
+            chain(&error),
+            "SS115: thread `t`, checkpoint 3: what is stored of an update does not fit the state: its `Deserialize` panicked: it \
+             cannot be read"
+        );
+    }
+    READS.store(false, Ordering::SeqCst);
+
+    BEGINS.store(true, Ordering::SeqCst);
+    let error = failed(calm.invoke(Fragile::update(), t()).await);
+    BEGINS.store(false, Ordering::SeqCst);
+    let text = chain(&error);
+    assert!(text.ends_with("channel `brief` refused a write: panicked: no default today"), "{text}");
+    assert_eq!(calm.get_state(&"t".into(), None).await.unwrap().values.n, 1);
+}
