@@ -120,7 +120,7 @@ impl<'b> Ways<'b> {
         for (position, edge) in builder.edges.iter().enumerate() {
             let when = match (&edge.kind, router_of.get(&position)) {
                 (EdgeKind::Plain, _) => When::Always,
-                (EdgeKind::FanOut, _) => When::Items,
+                (EdgeKind::FanOut | EdgeKind::Sends, _) => When::Items,
                 (EdgeKind::Route(_), Some(router)) => When::Router(*router),
                 _ => When::Goto,
             };

@@ -101,6 +101,19 @@ impl Topology {
     }
 }
 
+impl TopologyNode {
+    /// The workers that it has sent all their items, or none: not those to which it sends itself, if it went another way.
+    fn fanned_out(&self, targets: &[Target]) -> impl Iterator<Item = NodeIndex> {
+        let goes = |target: &Target| match *target {
+            Target::Node(to) => self.gotos.iter().any(|(_, goto)| *goto == Some(to)),
+            Target::End => self.gotos.iter().any(|(_, goto)| goto.is_none()),
+            Target::Send(_) => false,
+        };
+        let went = !self.gotos.is_empty() && targets.iter().any(goes);
+        self.fan_outs.iter().copied().filter(move |worker| !went || !self.sends.contains(worker))
+    }
+}
+
 /// What was reached and does not run yet.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -132,6 +145,27 @@ impl Waiting {
         }
         if let Ok(source) = topology.joins[position].sources.binary_search(&node) {
             self.arrived[position][source] = true;
+        }
+    }
+
+    /// Notes that these workers, which have nothing to run, have reached the joins that wait for them; and so have the
+    /// workers that they would have sent items to, and the nodes that nothing else would have led to.
+    fn pass_by(
+        &mut self,
+        topology: &Topology,
+        mut left: Vec<NodeIndex>,
+        to_run: &[NodeIndex],
+        reached: &mut Vec<usize>,
+    ) {
+        let mut passed = BTreeSet::new();
+        while let Some(node) = left.pop() {
+            if !passed.insert(node) {
+                continue;
+            }
+            let TopologyNode { joins, fan_outs, only_way_to, .. } = &topology.nodes[node.position()];
+            joins.iter().for_each(|&join| self.arrive(topology, join, node));
+            reached.extend_from_slice(joins);
+            left.extend(fan_outs.iter().chain(only_way_to).filter(|node| !to_run.contains(node)));
         }
     }
 
@@ -205,15 +239,22 @@ fn plan_with<'a>(
         Target::Node(_) | Target::End => None,
     };
     let busy: BTreeSet<_> = still.tasks.iter().filter_map(has_items).collect();
-    let mut reached = Vec::new();
+    let (mut reached, mut empty) = (Vec::new(), Vec::new());
     for (node, targets) in finished {
         let TopologyNode { edges, joins, .. } = &topology.nodes[node.position()];
+        empty.extend(topology.nodes[node.position()].fanned_out(targets));
         next.extend_from_slice(edges);
         if !busy.contains(&node) {
             joins.iter().for_each(|&join| waiting.arrive(topology, join, node));
             reached.extend_from_slice(joins);
         }
         lead(targets, next);
+    }
+    // A worker that got no item is done with all of its items.
+    if !empty.is_empty() {
+        let to_run: Vec<_> = sent.iter().chain(&*next).copied().collect();
+        empty.retain(|worker| !to_run.contains(worker));
+        waiting.pass_by(topology, empty, &to_run, &mut reached);
     }
     // Not before all have arrived: the tasks of one worker reach a join together, once.
     reached.sort_unstable();

@@ -92,8 +92,17 @@ pub enum EdgeKind {
     Route(String),
     /// When the node itself goes this way.
     Goto(String),
-    /// Once for each item that is sent.
+    /// Once for each item that is taken from the state.
     FanOut,
+    /// Once for each item that the node itself sends.
+    Sends,
+}
+
+impl EdgeKind {
+    /// Whether the tasks that it leads to take an item.
+    pub(crate) fn has_items(&self) -> bool {
+        matches!(self, Self::FanOut | Self::Sends)
+    }
 }
 
 /// Collects what a graph is made of, then checks all of it at once.
@@ -150,6 +159,10 @@ pub(crate) struct TopologyNode {
     pub(crate) gotos: Vec<(String, Option<NodeIndex>)>,
     /// The workers it can send items to.
     pub(crate) fan_outs: Vec<NodeIndex>,
+    /// Those of them to which only the node itself sends, and not a function of the state.
+    pub(crate) sends: Vec<NodeIndex>,
+    /// The nodes that a plain edge of it leads to, and that nothing else leads to.
+    pub(crate) only_way_to: Vec<NodeIndex>,
     /// The joins that wait for it.
     pub(crate) joins: Vec<usize>,
     pub(crate) deferred: bool,

@@ -2,7 +2,7 @@
 
 use superstep::{
     Answers, Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunConfig, RunError,
-    START, State, StateGraph, Status,
+    START, State, StateGraph, Status, WorkerRef,
 };
 
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
@@ -124,6 +124,133 @@ on_every_store! {
         graph.update_state(on_it, say("by hand"), "c").await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "a b");
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in by hand a b c d");
+    }
+}
+
+#[derive(Route, Clone, Copy)]
+enum Way {
+    Other,
+}
+
+/// `START → (a, split)`; `j` after what `wire` says. Everything says its name.
+async fn said(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> String {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let [a, split, j] = ["a", "split", "j"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, a);
+    graph.add_edge(START, split);
+    wire(&mut graph, a, split, j);
+    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap().state.said()
+}
+
+fn worker(graph: &mut StateGraph<Plain>, name: &str) -> WorkerRef<i64> {
+    graph.add_worker(name, async |item: i64, _: Plain, _: Cx| say(&item.to_string()))
+}
+
+const NONE: [i64; 0] = [];
+
+#[tokio::test]
+async fn a_worker_that_got_no_item_has_reached_its_joins() {
+    let beside = said(|graph, a, split, j| {
+        let w = worker(graph, "w");
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_join([a, w.into()], j);
+    });
+    assert_eq!(beside.await, "a split j");
+    let alone = said(|graph, _, split, j| {
+        let w = worker(graph, "w");
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_join([w], j);
+    });
+    assert_eq!(alone.await, "a split j");
+    let from_the_start = said(|graph, a, _, j| {
+        let w = worker(graph, "w");
+        graph.add_fan_out(START, |_| NONE, w);
+        graph.add_join([a, w.into()], j);
+    });
+    assert_eq!(from_the_start.await, "a split j");
+    // Without a join nothing waits for it.
+    let edge = said(|graph, _, split, j| {
+        let w = worker(graph, "w");
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_edge(w, j);
+    });
+    assert_eq!(edge.await, "a split");
+}
+
+#[tokio::test]
+async fn what_workers_without_items_would_have_led_to_has_reached_its_joins_too() {
+    // The worker's own workers.
+    let nested = said(|graph, _, split, j| {
+        let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
+        graph.add_fan_out(split, |_| NONE, outer);
+        graph.add_fan_out(outer, |_| [1], inner);
+        graph.add_join([outer, inner], j);
+    });
+    assert_eq!(nested.await, "a split j");
+    // Workers that were there, and theirs were not.
+    let inner_only = said(|graph, _, split, j| {
+        let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
+        graph.add_fan_out(split, |_| [1, 2], outer);
+        graph.add_fan_out(outer, |_| NONE, inner);
+        graph.add_join([outer, inner], j);
+    });
+    assert_eq!(inner_only.await, "a split 1 2 j");
+    // Nodes behind them, unless something else leads there.
+    let behind = said(|graph, a, split, j| {
+        let (w, next) = (worker(graph, "w"), sayer(graph, "next"));
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_edge(w, next);
+        graph.add_join([a, next], j);
+    });
+    assert_eq!(behind.await, "a split j");
+    let reached_otherwise = said(|graph, a, split, j| {
+        let (w, next) = (worker(graph, "w"), sayer(graph, "next"));
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_edge(w, next);
+        graph.add_edge(a, next);
+        graph.add_join([a, next], j);
+    });
+    assert_eq!(reached_otherwise.await, "a split next j");
+}
+
+#[tokio::test]
+async fn a_join_waits_for_workers_that_somebody_else_sent_items() {
+    let two_splits = said(|graph, a, split, j| {
+        let w = worker(graph, "w");
+        graph.add_fan_out(split, |_| NONE, w);
+        graph.add_fan_out(a, |_| [7], w);
+        graph.add_join([w], j);
+    });
+    assert_eq!(two_splits.await, "a split 7 j");
+    let mixed = said(|graph, _, split, j| {
+        let (one, other) = (worker(graph, "one"), worker(graph, "other"));
+        graph.add_fan_out(split, |_| NONE, one);
+        graph.add_fan_out(split, |_| [7, 8], other);
+        graph.add_join([one, other], j);
+    });
+    assert_eq!(mixed.await, "a split 7 8 j");
+}
+
+/// A routing node that sends nothing has sent all its items, and one that goes elsewhere does not send.
+#[tokio::test]
+async fn a_routing_node_that_sends_nothing_and_goes_nowhere_else_has_fanned_out() {
+    for (goes, wanted) in [(false, "split j"), (true, "split other")] {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let [other, j] = ["other", "j"].map(|name| sayer(&mut graph, name));
+        let w = worker(&mut graph, "w");
+        let split = graph.add_routing_node("split", move |_: Plain, _: Cx| async move {
+            let command = Command::<Plain, Way>::update(say("split"));
+            if goes { command.goto(Way::Other) } else { command.send(w, 1) }
+        });
+        let empty = graph.add_worker("empty", async |_: i64, _: Plain, _: Cx| {});
+        graph.add_edge(START, split);
+        graph.add_routes(split, move |Way::Other| other);
+        graph.add_sends(split, w);
+        graph.add_sends(split, empty);
+        graph.add_join([empty], j);
+        let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+        let said: Vec<_> = end.state.log.iter().filter(|word| *word != "1").map(String::as_str).collect();
+        assert_eq!(said.join(" "), wanted);
     }
 }
 

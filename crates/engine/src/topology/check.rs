@@ -161,7 +161,7 @@ impl TopologyBuilder {
             }
             if let Endpoint::Node(to) = edge.to
                 && self.nodes[to].worker
-                && edge.kind != EdgeKind::FanOut
+                && !edge.kind.has_items()
             {
                 blame(ProblemKind::WorkerWithoutItem(self.nodes[to].name.clone()));
             }
@@ -215,6 +215,7 @@ impl TopologyBuilder {
 
     fn join_problems(&self, join: &JoinSpec) -> Option<Problem> {
         let foreign = |end: &&Endpoint| **end == Endpoint::Foreign;
+        let takes_item = |end: &Endpoint| matches!(end, Endpoint::Node(node) if self.nodes[*node].worker);
         let mut sources = join.sources.clone();
         sources.sort();
         sources.dedup();
@@ -224,7 +225,7 @@ impl TopologyBuilder {
             ProblemKind::OutOfEnd
         } else if join.to == Endpoint::Start {
             ProblemKind::IntoStart
-        } else if join.to == Endpoint::End || sources.len() < 2 {
+        } else if join.to == Endpoint::End || (sources.len() < 2 && !sources.iter().any(takes_item)) {
             ProblemKind::LonelyJoin(self.show(join.to).to_owned())
         } else if let Endpoint::Node(to) = join.to
             && self.nodes[to].worker

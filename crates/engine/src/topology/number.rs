@@ -31,6 +31,8 @@ impl TopologyBuilder {
                     routes: Vec::new(),
                     gotos: Vec::new(),
                     fan_outs: Vec::new(),
+                    sends: Vec::new(),
+                    only_way_to: Vec::new(),
                     joins: Vec::new(),
                     deferred: spec.is_some_and(|node| node.deferred),
                     worker: spec.is_some_and(|node| node.worker),
@@ -57,6 +59,7 @@ impl TopologyBuilder {
                 (EdgeKind::Route(route), to) => node.routes.push((route, to)),
                 (EdgeKind::Goto(route), to) => node.gotos.push((route, to)),
                 (EdgeKind::FanOut, to) => node.fan_outs.extend(to),
+                (EdgeKind::Sends, to) => node.sends.extend(to),
                 (EdgeKind::Plain, None) => node.ends = true,
                 (EdgeKind::Plain, Some(to)) if node.edges.contains(&to) => {}
                 (EdgeKind::Plain, Some(to)) => node.edges.push(to),
@@ -75,8 +78,28 @@ impl TopologyBuilder {
             }
             joins.push(Join { name, sources, to });
         }
+        for node in &mut nodes {
+            node.sends.retain(|worker| !node.fan_outs.contains(worker));
+            node.fan_outs.extend(&node.sends);
+        }
+        let ways_in = ways_in(&nodes, &joins);
+        for node in &mut nodes {
+            node.only_way_to = node.edges.iter().copied().filter(|to| ways_in[to.position()] == 1).collect();
+        }
         let start = index[index.len() - 1];
         index.pop();
         Topology { nodes, joins, start, declared: index }
     }
+}
+
+/// How many ways lead to each node.
+fn ways_in(nodes: &[TopologyNode], joins: &[Join]) -> Vec<usize> {
+    let mut ways = vec![0; nodes.len()];
+    for node in nodes {
+        let chosen = node.routes.iter().chain(&node.gotos).filter_map(|(_, to)| to.as_ref());
+        let all = node.edges.iter().chain(&node.fan_outs).chain(chosen).chain(&node.handler);
+        all.for_each(|to| ways[to.position()] += 1);
+    }
+    joins.iter().for_each(|join| ways[join.to.position()] += 1);
+    ways
 }

@@ -51,7 +51,7 @@ pub enum ProblemKind {
     /// An edge enters [`START`](crate::START).
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
-    /// A join of less than two nodes.
+    /// A join of less than two nodes, of which none is a worker.
     #[error("SS010: a join to `{0}` waits for less than two nodes; use `add_edge`, or add its other sources")]
     LonelyJoin(String),
     /// A plain edge or a route leads to a worker.

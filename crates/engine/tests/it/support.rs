@@ -23,6 +23,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
         let kind = match arrow {
             "->" => EdgeKind::Plain,
             "=>" => EdgeKind::FanOut,
+            "+=>" => EdgeKind::Sends,
             goto if goto.starts_with('+') => EdgeKind::Goto(goto.trim_matches(['+', '>']).to_owned()),
             route => EdgeKind::Route(route.trim_matches(['-', '>']).to_owned()),
         };
@@ -35,7 +36,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                     let mut node = NodeSpec {
                         name: name.into(),
                         on_cancel: OnCancel::Drop,
-                        worker: arrow == "=>",
+                        worker: arrow.ends_with("=>"),
                         routing: false,
                         handles: None,
                         deferred: false,

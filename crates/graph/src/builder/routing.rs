@@ -94,6 +94,6 @@ impl<S: State> StateGraph<S> {
     #[track_caller]
     pub fn add_sends<R, I>(&mut self, node: RoutingRef<R>, worker: WorkerRef<I>) {
         let (from, to) = (self.endpoint(node.node), self.endpoint(worker.into()));
-        self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::Sends, place: Location::caller() });
     }
 }
