@@ -168,7 +168,11 @@ impl Reader<'_> {
         }
         let Some(meta) = self.meta(id)? else {
             return match at.filter(|_| !self.row.is_whole() && id < head) {
-                Some(_) => Ok(None),
+                Some(_) => {
+                    // It was pruned, if no more are missing than were.
+                    self.history(&History::default())?;
+                    Ok(None)
+                }
                 None => Err(error::missing(self.place, self.thread, id, "its row")),
             };
         };
