@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let asked = boss.process_message("What is in the cellar?", RunConfig::thread("t")).await?;
     let interrupt = &asked.interrupts[0];
     println!("{} asks: {}", interrupt.id, interrupt.question["question"]);
-    assert_eq!(interrupt.id, "tools:4.0:archivist.0/tools:4.0:call_1");
+    assert!(interrupt.id.starts_with("tools:4.0:archivist.0/tools:4.0:call_1~"));
 
     let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
     let reply = boss.resume(RunConfig { answers, ..RunConfig::thread("t") }).await?;

@@ -53,7 +53,14 @@ async fn forge(db: &Path, lies: u32) {
         once.insert("foreign.c1".to_owned(), "false".to_owned());
     }
     let record = match tells(7) {
-        true => TaskRecord::Interrupted { questions: Vec::new(), answers, attempts: 0, error: None, once },
+        true => TaskRecord::Interrupted {
+            questions: Vec::new(),
+            answers,
+            asked: Default::default(),
+            attempts: 0,
+            error: None,
+            once,
+        },
         false => TaskRecord::Started { attempts: 0, once },
     };
     let Value::Object(metadata) = metadata else { unreachable!("it is written so above") };

@@ -11,8 +11,8 @@ use std::{
 use futures::StreamExt;
 use serde_json::Value;
 use superstep::{
-    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, History, Log, MemoryCheckpointer, NodeRef,
-    RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
+    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, History, Interrupt, Log, MemoryCheckpointer,
+    NodeRef, RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
 };
 use tokio::sync::Notify;
 
@@ -52,6 +52,17 @@ pub(crate) fn line(names: &[&'static str]) -> CompiledGraph<Plain> {
     }
     graph.add_edge(last, END);
     graph.compile().unwrap()
+}
+
+/// The places of questions: their ids without the hash of what is asked.
+pub(crate) fn places(asked: &[Interrupt]) -> Vec<&str> {
+    asked.iter().map(|asked| asked.id.rsplit_once('~').expect("an id has a hash").0).collect()
+}
+
+/// The id of the question at a place.
+pub(crate) fn id_at(asked: &[Interrupt], place: &str) -> String {
+    let at = places(asked).into_iter().position(|other| other == place);
+    asked[at.unwrap_or_else(|| panic!("{place}: {:?}", places(asked)))].id.clone()
 }
 
 /// Remembers which nodes ran, in the order in which they began.

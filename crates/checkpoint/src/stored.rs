@@ -148,6 +148,8 @@ struct Record<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answers: Option<Cow<'a, BTreeMap<String, String>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Cow<'a, BTreeMap<String, Question>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     once: Option<Cow<'a, BTreeMap<String, String>>>,
     /// What the node's error handler is told, of which the rest is then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +190,7 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
         End::Interrupted => TaskRecord::Interrupted {
             questions: record.questions.ok_or_else(|| lacks("questions"))?.into_owned(),
             answers: record.answers.ok_or_else(|| lacks("answers"))?.into_owned(),
+            asked: record.asked.map(Cow::into_owned).unwrap_or_default(),
             attempts: record.attempts.unwrap_or_default(),
             error: record.error.map(Cow::into_owned),
             once,
@@ -213,6 +216,7 @@ pub(crate) fn record_text(
         error: None,
         questions: None,
         answers: None,
+        asked: None,
         once: record.once().filter(|once| !once.is_empty()).map(Cow::Borrowed),
         failure: None,
     };
@@ -239,10 +243,11 @@ pub(crate) fn record_text(
             error: Some(Cow::Borrowed(error)),
             ..nothing
         },
-        TaskRecord::Interrupted { questions, answers, attempts, error, .. } => Record {
+        TaskRecord::Interrupted { questions, answers, asked, attempts, error, .. } => Record {
             end: End::Interrupted,
             questions: Some(Cow::Borrowed(questions)),
             answers: Some(Cow::Borrowed(answers)),
+            asked: (!asked.is_empty()).then_some(Cow::Borrowed(asked)),
             attempts: (*attempts > 0).then_some(*attempts),
             error: error.as_deref().map(Cow::Borrowed),
             ..nothing

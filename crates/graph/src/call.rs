@@ -28,7 +28,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
     OnUnfinished, Question, Route, RunConfig, RunError, Segment, State, Update,
-    checkpoint::own::{SEEDED, TASK},
+    checkpoint::own::{BOUND, SEEDED, TASK},
     cx::Standing,
     interrupt::{Asked, Within},
     origin::Origin,
@@ -347,7 +347,11 @@ impl Cx {
             return self.astray(astray).await;
         }
         let kept = call.standing.place.is_some();
-        let called = called(call).await;
+        let own = call.own.and(call.standing.namespace.0.last().cloned());
+        let (called, at) = called(call).await;
+        if let (Some(segment), Some(at)) = (own, at) {
+            self.run.memories.leave(&segment, at);
+        }
         drop(at_work);
         match called {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
@@ -381,10 +385,10 @@ impl Cx {
                         node: asking.interrupt.node.clone(),
                     };
                     let id = &within.id;
-                    let error = refused.take_if(|(bad, _)| bad == id).map(|(_, error)| error);
+                    let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
                     let question = Question::within(asking.interrupt, within);
-                    match error {
-                        Some(error) => Asked::BadAnswer { question, error },
+                    match why {
+                        Some(why) => Asked::Refused { question, why },
                         None => Asked::Question(question),
                     }
                 });
@@ -420,11 +424,15 @@ impl Cx {
         if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
             return Err(CallError::Breakpoint { node: task.node });
         }
+        let own = own.then(|| run.memories.find(&segment));
         let (along, above) = self.recorded_of(&segment, key, thread.is_none());
         let mut metadata = Map::new();
         metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
         if seed.is_some() {
             metadata.insert(SEEDED.to_owned(), Value::Bool(true));
+        }
+        if own.is_some() {
+            metadata.insert(BOUND.to_owned(), Value::Bool(true));
         }
         // What is not kept would only begin anew.
         let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
@@ -492,7 +500,7 @@ impl Cx {
     /// Goes to where a graph was called, in a replay; or says why it cannot.
     async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
         let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
-        if call.own && along.script.is_any_live() {
+        if call.own.is_some() && along.script.is_any_live() {
             along.script.refuse(self.node());
             return Ok(Some(Astray::Unknown));
         }
@@ -525,7 +533,7 @@ impl Cx {
 }
 
 /// Runs a called graph: each second level as a task of its own, so that the stack does not grow with the depth.
-async fn called<T: State>(call: Call<T>) -> Called<T> {
+async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     const LEVELS: usize = 2;
     // Graphs in graphs in graphs would otherwise be one ever larger future.
     let depth = call.standing.namespace.0.len();

@@ -269,6 +269,11 @@ pub(crate) mod own {
     pub(crate) const STATE: &str = "$state";
     /// Of an update from outside: where the tasks began that it left to be run, see [`Origins`](crate::origin::Origins).
     pub(crate) const ORIGINS: &str = "$origins";
+    /// Of any checkpoint of a thread whose tasks called subgraphs that live on over them: at which of their checkpoints the
+    /// next tasks find them, see [`Memories`](crate::memories::Memories).
+    pub(crate) const MEMORIES: &str = "$memories";
+    /// Of such a subgraph's input: that the checkpoints of its caller say where it is found.
+    pub(crate) const BOUND: &str = "$bound";
     /// Of a command from outside: whether it wrote anything, which nobody made.
     pub(crate) const OUTSIDE: &str = "$outside";
     /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
@@ -286,6 +291,8 @@ impl CheckpointMeta {
             own::SEEDED,
             own::STATE,
             own::ORIGINS,
+            own::MEMORIES,
+            own::BOUND,
             own::OUTSIDE,
             own::GRAPH,
             own::VERSION,
@@ -389,6 +396,10 @@ pub enum TaskRecord {
         questions: Vec<Question>,
         /// The answers so far, by key, as JSON.
         answers: BTreeMap<String, String>,
+        /// The questions that they answer, by the same keys. An answer without one was stored by an older program, and is
+        /// for whatever is asked under its key.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        asked: BTreeMap<String, Question>,
         /// How often it failed since, as in `Failed`.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,

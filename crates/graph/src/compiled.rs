@@ -441,7 +441,7 @@ impl<S: State> Restored<S> {
             }
             task.result = record.update;
             let (asks, questions) = record.record.questions(&task.node, topology);
-            let origin = origins.get(record.slot).task();
+            let origin = origins.get(record.slot);
             let ask = |asked: &Question| asked.clone().into_interrupt(origin, asks.clone());
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();

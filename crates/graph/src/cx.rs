@@ -25,8 +25,9 @@ use crate::{
     call::{Calls, mix},
     durability::Settling,
     fingerprint,
-    interrupt::{Asked, Desk},
+    interrupt::{Asked, Desk, Refusal},
     json,
+    memories::Memories,
     once::Ledger,
     origin::Origin,
     run::{Above, Along},
@@ -71,6 +72,7 @@ pub(crate) struct RunCx {
     pub(crate) context: Value,
     pub(crate) standing: Standing,
     pub(crate) calls: Calls,
+    pub(crate) memories: Memories,
     pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
     pub(crate) settling: Settling,
@@ -302,8 +304,10 @@ impl Cx {
     /// Until then the node is dropped here and the run ends with [`Status::Interrupted`](crate::Status::Interrupted).
     /// When the answer is there the node runs again from its beginning, and this returns at once. `key` tells apart the
     /// questions of one task: two different ones under one key at the same time fail it. An answer of another type than `A` is
-    /// refused, and the question still waits; nothing in the node sees it. The answer is kept with the update, for a
-    /// [`Replay`](crate::Replay), unless the run does not record. A question that cannot be stored as JSON fails the task.
+    /// refused, and the question still waits; nothing in the node sees it. So is an answer to another question: what is asked
+    /// has to be the same when the node runs again, so take it from the state, and times and random numbers from
+    /// [`once`](Self::once). The answer is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
+    /// A question that cannot be stored as JSON fails the task.
     pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, None).await
     }
@@ -314,13 +318,22 @@ impl Cx {
         self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
     }
 
-    /// Whether the question under this key is answered, so that [`interrupt`](Self::interrupt) would return.
+    /// Whether there is an answer under this key, with which [`interrupt`](Self::interrupt) returns if it is asked the same as
+    /// when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
         let recorded = match self.run.tape.given(self.task) {
             Given::Recorded(recorded) | Given::Live(recorded) => recorded.answers.contains_key(key),
             Given::Nothing | Given::Unknown => false,
         };
-        recorded || self.run.desk.answer(self.task, key).is_some()
+        recorded || self.run.desk.answers_of(self.task).contains_key(key)
+    }
+
+    /// The question that was asked when the answer under this key was given, if there is one that can be read as a `Q`.
+    ///
+    /// For a question with a part that may read otherwise when the node runs again although nothing that matters has
+    /// changed: take that part from here.
+    pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
+        serde_json::from_str(&self.run.desk.answered(self.task, key)?).ok()
     }
 
     /// Waits until the checkpoint is stored that has this task to run: what is named after that is to be found again after
@@ -356,29 +369,31 @@ impl Cx {
             Ok(written) => written,
             Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,
         };
-        let mut answer = self.run.desk.answer(self.task, key);
+        let mut answer = self.run.desk.answer(self.task, key, &question);
         match self.run.tape.given(self.task) {
             Given::Nothing => {}
             Given::Unknown => return self.astray(Astray::Unknown).await,
             Given::Recorded(recorded) | Given::Live(recorded) => match recorded.answers.get(key) {
-                Some((asked, recorded)) if *asked == print => answer = Some(recorded.clone()),
+                Some((asked, recorded)) if *asked == print => answer = Ok(Some(recorded.clone())),
                 _ => {
                     let question = serde_json::from_str(&question).expect("it was just written");
                     return self.astray(Astray::Question { key: key.to_owned(), question }).await;
                 }
             },
         }
-        let question = Question { key: key.to_owned(), question, schema, within: None };
-        let asked = match answer.clone().map(serde_json::from_value) {
-            Some(Ok(read)) => {
-                let answer = answer.unwrap_or_default();
-                self.run.tape.learn(self.task, |learned| {
-                    learned.answers.insert(key.to_owned(), (print, answer));
-                });
-                return read;
-            }
-            Some(Err(error)) => Asked::BadAnswer { question, error },
-            None => Asked::Question(question),
+        let question = Question { key: key.to_owned(), question, schema, within: None, replaces: None };
+        let asked = match answer {
+            Ok(Some(answer)) => match A::deserialize(&answer) {
+                Ok(read) => {
+                    self.run.tape.learn(self.task, |learned| {
+                        learned.answers.insert(key.to_owned(), (print, answer));
+                    });
+                    return read;
+                }
+                Err(error) => Asked::Refused { question, why: Refusal::BadType(error) },
+            },
+            Ok(None) => Asked::Question(question),
+            Err(why) => Asked::Refused { question, why },
         };
         self.say_at_desk([asked]);
         // An interrupt is an outcome, not an error: there is nothing that the node could catch.

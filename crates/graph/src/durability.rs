@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::{future::BoxFuture, task::AtomicWaker};
+use serde_json::{Map, Value};
 use superstep_engine::Control;
 use tokio::sync::oneshot;
 
@@ -128,6 +129,7 @@ pub(crate) struct HeldSuperstep {
     pub(crate) width: u32,
     pub(crate) control: Control,
     pub(crate) created_ms: i64,
+    pub(crate) metadata: Map<String, Value>,
     pub(crate) applied: Vec<AppliedTask>,
 }
 

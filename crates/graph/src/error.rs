@@ -6,7 +6,9 @@ use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
 use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
 
-use crate::{CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId};
+use crate::{
+    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, interrupt::ChangedQuestion,
+};
 
 /// A graph that cannot be compiled. Has all its problems at once.
 #[derive(Debug)]
@@ -309,6 +311,9 @@ pub enum RunError {
         #[source]
         source: serde_json::Error,
     },
+    /// An answer to another question than the one that the node asks now, which waits.
+    #[error(transparent)]
+    ChangedQuestion(Box<ChangedQuestion>),
     /// A node asked someone outside, and the graph has nowhere to wait for the answer.
     #[error(
         "SS121: superstep {step}: node `{node}` asked `{key}`, but the graph has no checkpointer to wait in; add one with \
@@ -334,6 +339,23 @@ pub enum RunError {
         thread: ThreadId,
         /// The nodes, by name.
         nodes: Vec<NodeName>,
+    },
+    /// An update in the name of a node that has more tasks which have not ended than there are updates for them.
+    #[error(
+        "SS198: thread `{thread}`: {} tasks of node `{node}` have not ended, and {updates} of the updates are in its name, so \
+         it is not clear which of them stay ({}); give one update for each, name another node, or none",
+        .tasks.len(),
+        .tasks.join(", ")
+    )]
+    UnclearUpdate {
+        /// The thread.
+        thread: ThreadId,
+        /// The node.
+        node: NodeName,
+        /// How many updates there are for it.
+        updates: usize,
+        /// Its tasks that have not ended: the superstep and the slot, and the ids of the questions with which they wait.
+        tasks: Vec<String>,
     },
     /// A bulk update of nothing.
     #[error(

@@ -13,6 +13,7 @@ use superstep_engine::Control;
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
     RunError, Source, TaskKey, TaskRecord, ThreadId,
+    checkpoint::own::MEMORIES,
     durability::{Held, HeldSuperstep, Queue, Write, Writes},
     evolve::Kept,
     load::SinceSnapshot,
@@ -134,6 +135,11 @@ impl Hold {
         self.mark.nonce = at.nonce().map(str::to_owned);
     }
 
+    /// Begins at no checkpoint of a thread that has some, on a branch of its own.
+    pub(crate) fn stand_before(&mut self, head: CheckpointId) {
+        self.head = Some(head);
+    }
+
     /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns those that are stored now,
     /// if they are to be described.
     pub(crate) async fn commit(
@@ -149,7 +155,9 @@ impl Hold {
         let tasks = width(&control);
         self.kept.commit(source, &applied, &records);
         if let Writes::Held(held) = &mut self.writes {
-            held.put(HeldSuperstep { parent, width: self.width, control, created_ms, applied });
+            // What else there is, is about that superstep alone.
+            let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
+            held.put(HeldSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
             (self.at, self.width) = (Some((after, created_ms)), tasks);
             return Ok(Vec::new());
         }
@@ -242,7 +250,8 @@ impl Hold {
             }
             Writes::Held(held) => std::mem::take(held),
         };
-        let Some(HeldSuperstep { parent, control, created_ms, applied, .. }) = held.superstep else {
+        let Some(HeldSuperstep { parent, control, created_ms, mut metadata, applied, .. }) = held.superstep
+        else {
             let checkpoint = self.at().expect("tasks run only after the input is committed");
             for (slot, record) in held.records {
                 let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
@@ -252,7 +261,7 @@ impl Hold {
         };
         let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();
         self.since_snapshot = SinceSnapshot::taken(&channels);
-        let (source, mut metadata) = (Source::Loop, Map::new());
+        let source = Source::Loop;
         self.mark.put(&mut metadata);
         let (snapshot, records) = (Some(channels), held.records.into_iter().collect());
         let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };

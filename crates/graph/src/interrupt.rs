@@ -16,12 +16,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeName, TaskId};
 
-use crate::{NodeError, RunError, json, namespace::SEPARATOR, tape::Astray};
+use crate::{NodeError, RunError, TaskRecord, json, namespace::SEPARATOR, origin::Origin, tape::Astray};
+
+mod id;
+
+pub use id::ChangedQuestion;
+use id::{is_other, marked};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
-    /// Names the question among all that were ever asked on this branch of the thread; the same when it is asked again.
+    /// Names this question, with its content, among all that are ever asked on the thread. The same when it is asked again;
+    /// another one on another branch, and once the node asks something else under the key.
     pub id: String,
     /// The node that asks.
     pub node: NodeName,
@@ -69,7 +75,8 @@ impl Answers {
     /// Finds the question of each answer: its task's slot and its key.
     ///
     /// # Errors
-    /// [`RunError::UnknownInterrupt`] and [`RunError::AmbiguousAnswer`]; no answer is taken then.
+    /// [`RunError::UnknownInterrupt`], [`RunError::ChangedQuestion`] and [`RunError::AmbiguousAnswer`]; no answer is taken
+    /// then.
     pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
         let mut resolved = Resolved::new();
         for (name, value) in &self.0 {
@@ -79,8 +86,13 @@ impl Answers {
                 asked.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
             };
             let named: Vec<_> = named.collect();
-            let (slot, Asking { key, interrupt }) = match named[..] {
+            let (slot, Asking { key, interrupt, question, .. }) = match named[..] {
                 [] => {
+                    if let Some((_, asking)) =
+                        waiting.iter().find(|(_, asking)| is_other(name, &asking.interrupt.id))
+                    {
+                        return Err(asking.is_changed(name));
+                    }
                     let waiting = ids(waiting.iter().collect());
                     return Err(RunError::UnknownInterrupt { name: name.clone(), waiting });
                 }
@@ -89,7 +101,8 @@ impl Answers {
             };
             json::check_depth(value)
                 .map_err(|source| RunError::Unstorable { what: format!("the answer `{name}`"), source })?;
-            if resolved.entry(*slot).or_default().insert(key.clone(), value.clone()).is_some() {
+            let answered = Answered { answer: value.clone(), question: Some(question.clone()) };
+            if resolved.entry(*slot).or_default().insert(key.clone(), answered).is_some() {
                 return Err(RunError::AmbiguousAnswer {
                     name: interrupt.key.clone(),
                     meant: vec![interrupt.id.clone()],
@@ -101,7 +114,25 @@ impl Answers {
 }
 
 /// Answers by slot and [`Asking::key`].
-pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Value>>;
+pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Answered>>;
+
+/// An answer, and the question that it is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) answer: Value,
+    /// `None` if a program stored the answer that did not store this: it is for whatever is asked under its key.
+    pub(crate) question: Option<Question>,
+}
+
+impl Answered {
+    /// Whether it is for this question, whatever the order of the entries of its maps.
+    fn is_for(&self, question: &str) -> bool {
+        let asked = |json: &str| serde_json::from_str::<Value>(json).ok();
+        self.question
+            .as_ref()
+            .is_none_or(|before| before.question == question || asked(&before.question) == asked(question))
+    }
+}
 
 /// A question as it is stored with its task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +147,18 @@ pub struct Question {
     /// Who asks it, if the task does so for a graph that it called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
+    /// What was asked under this key before something changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Replaced>,
+}
+
+/// A question that the node does not ask any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The id of its interrupt.
+    pub id: String,
+    /// What was asked, as JSON.
+    pub question: String,
 }
 
 /// Where in a called graph a question comes from.
@@ -142,7 +185,7 @@ impl Question {
     pub(crate) fn within(asked: Interrupt, within: Within) -> Self {
         let Interrupt { key, question, schema, .. } = asked;
         let schema = schema.map(|schema| schema.to_string());
-        Self { key, question: question.to_string(), schema, within: Some(within) }
+        Self { key, question: question.to_string(), schema, within: Some(within), replaces: None }
     }
 
     /// The call that asks it; `None` if the task itself does.
@@ -160,26 +203,35 @@ impl Question {
         }
     }
 
-    /// The question as it is shown: of a task that began in this superstep and slot.
-    pub(crate) fn into_asking(self, task: TaskId, node: NodeName) -> Asking {
-        let answer_key = self.answer_key();
-        let Self { key, question, schema, within } = self;
-        let read = |json: String| serde_json::from_str(&json).unwrap_or(Value::String(json));
-        let (question, schema) = (read(question), schema.map(read));
-        let TaskId { step, slot } = task;
-        let (id, node) = match within {
-            None => (format!("{node}:{step}.{slot}:{key}"), node),
-            Some(Within { call, id, node: asks, .. }) => {
-                let colon = if call.is_empty() { "" } else { ":" };
-                (format!("{node}:{step}.{slot}{colon}{call}/{id}"), asks)
-            }
-        };
-        Asking { key: answer_key, interrupt: Interrupt { id, node, key, question, schema } }
+    /// The question as it is shown: of a task that began there.
+    pub(crate) fn into_asking(self, began: Origin, node: NodeName) -> Asking {
+        let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
+        let question = read(&self.question);
+        let id = marked(&self, &question, began, &node);
+        let node = self.within.as_ref().map_or(node, |within| within.node.clone());
+        let (key, schema) = (self.key.clone(), self.schema.as_ref().map(read));
+        let interrupt = Interrupt { id, node, key, question, schema };
+        Asking { key: self.answer_key(), interrupt, question: self }
     }
 
     /// The question as it is shown.
-    pub(crate) fn into_interrupt(self, task: TaskId, node: NodeName) -> Interrupt {
-        self.into_asking(task, node).interrupt
+    pub(crate) fn into_interrupt(self, began: Origin, node: NodeName) -> Interrupt {
+        self.into_asking(began, node).interrupt
+    }
+
+    /// The question as it is stored with its answer.
+    fn answered(&self) -> Self {
+        Self { schema: None, replaces: None, ..self.clone() }
+    }
+
+    /// Notes what the task asked under the same key before, if that is something else.
+    pub(crate) fn replacing(&mut self, before: &Self, began: Origin, node: &NodeName) {
+        self.replaces = if before.question == self.question {
+            before.replaces.clone()
+        } else {
+            let id = before.clone().into_interrupt(began, node.clone()).id;
+            Some(Replaced { id, question: before.question.clone() })
+        };
     }
 }
 
@@ -193,6 +245,21 @@ fn called(call: &str) -> String {
 pub(crate) struct Asking {
     pub(crate) key: String,
     pub(crate) interrupt: Interrupt,
+    pub(crate) question: Question,
+}
+
+impl Asking {
+    /// The error for an answer to `name`, which was the id of another question of the same task and key.
+    fn is_changed(&self, name: &str) -> RunError {
+        let replaced = self.question.replaces.as_ref().filter(|replaced| replaced.id == name);
+        RunError::ChangedQuestion(Box::new(ChangedQuestion {
+            name: name.to_owned(),
+            node: self.interrupt.node.clone(),
+            answered: replaced.map(|replaced| replaced.question.clone()),
+            asks: self.question.question.clone(),
+            id: self.interrupt.id.clone(),
+        }))
+    }
 }
 
 /// An answer for a task of a called graph.
@@ -200,15 +267,39 @@ pub(crate) struct Given {
     pub(crate) step: i64,
     pub(crate) slot: u32,
     pub(crate) key: String,
-    pub(crate) value: Value,
+    pub(crate) answered: Answered,
 }
 
 impl Given {
     /// Reads what [`Question::answer_key`] wrote for a call.
-    fn parse(key: &str, value: &Value) -> Option<Self> {
+    fn parse(key: &str, answered: &Answered) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
         let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some(Self { step, slot, key: parts.next()?.to_owned(), value: value.clone() })
+        Some(Self { step, slot, key: parts.next()?.to_owned(), answered: answered.clone() })
+    }
+}
+
+impl TaskRecord {
+    /// The record of a task that asks, or that has answers.
+    pub(crate) fn asks(
+        questions: Vec<Question>,
+        answered: &BTreeMap<String, Answered>,
+        attempts: u32,
+        error: Option<String>,
+        once: BTreeMap<String, String>,
+    ) -> Self {
+        let answer = |(key, answered): (&String, &Answered)| (key.clone(), answered.answer.to_string());
+        let asked = |(key, answered): (&String, &Answered)| {
+            Some((key.clone(), answered.question.as_ref()?.answered()))
+        };
+        Self::Interrupted {
+            questions,
+            answers: answered.iter().map(answer).collect(),
+            asked: answered.iter().filter_map(asked).collect(),
+            attempts,
+            error,
+            once,
+        }
     }
 }
 
@@ -231,8 +322,8 @@ struct Papers {
 pub(crate) enum Asked {
     /// A question without an answer.
     Question(Question),
-    /// An answer that is not of the type the node wants.
-    BadAnswer { question: Question, error: serde_json::Error },
+    /// The same, with an answer that cannot be taken.
+    Refused { question: Question, why: Refusal },
     /// Nothing: it leaves the graph, with this command for the caller.
     Left(Box<dyn Any + Send + Sync>),
     /// Nothing: a graph that it called came to a breakpoint.
@@ -245,6 +336,15 @@ pub(crate) enum Asked {
     Unstorable(NodeError),
     /// Nothing: a replay cannot go on with it.
     Astray(Astray),
+}
+
+/// Why an answer cannot be taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is not of the type that the node wants.
+    BadType(serde_json::Error),
+    /// It is for another question.
+    Changed,
 }
 
 /// Two questions of one task that one answer would be for.
@@ -282,14 +382,14 @@ impl AskedTwice {
 impl Asked {
     fn question(&self) -> Option<&Question> {
         match self {
-            Self::Question(question) | Self::BadAnswer { question, .. } => Some(question),
+            Self::Question(question) | Self::Refused { question, .. } => Some(question),
             _ => None,
         }
     }
 }
 
 impl Papers {
-    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Value>> {
+    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Answered>> {
         self.answers.get(&task.step)?.get(&task.slot)
     }
 }
@@ -305,19 +405,32 @@ impl Desk {
 
     /// Adds an answer for a superstep that is still to come.
     pub(crate) fn put_answer(&self, given: Given) {
-        let Given { step, slot, key, value } = given;
-        self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, value);
+        let Given { step, slot, key, answered } = given;
+        self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
     }
 
-    pub(crate) fn answer(&self, task: TaskId, key: &str) -> Option<Value> {
-        self.papers().of(task)?.get(key).cloned()
+    /// The answer to this question of a task, if there is one under the key.
+    ///
+    /// # Errors
+    /// [`Refusal::Changed`] if the answer under the key is for another question.
+    pub(crate) fn answer(&self, task: TaskId, key: &str, question: &str) -> Result<Option<Value>, Refusal> {
+        match self.papers().of(task).and_then(|answers| answers.get(key)) {
+            None => Ok(None),
+            Some(answered) if answered.is_for(question) => Ok(Some(answered.answer.clone())),
+            Some(_) => Err(Refusal::Changed),
+        }
+    }
+
+    /// What was asked when the answer under this key was given, as JSON.
+    pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<String> {
+        Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
     }
 
     /// The answers of a task that are for a graph which it calls.
     pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<Given> {
         let (papers, called) = (self.papers(), called(call));
         let answers = papers.of(task).into_iter().flatten();
-        answers.filter_map(|(key, value)| Given::parse(key.strip_prefix(&called)?, value)).collect()
+        answers.filter_map(|(key, answered)| Given::parse(key.strip_prefix(&called)?, answered)).collect()
     }
 
     /// Drops those of them that are for supersteps before `step`, which the called graph keeps itself.
@@ -333,10 +446,9 @@ impl Desk {
         });
     }
 
-    /// The answers of a task, as they are stored.
-    pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, String> {
-        let papers = self.papers();
-        papers.of(task).into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
+    /// The answers of a task.
+    pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, Answered> {
+        self.papers().of(task).cloned().unwrap_or_default()
     }
 
     /// Forgets the answers of a task: what runs in its place now asks questions of its own.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep_engine::TaskId;
 
 use crate::{CheckpointId, CheckpointMeta, checkpoint::own::ORIGINS};
 
@@ -19,12 +18,6 @@ pub(crate) struct Origin {
     /// The superstep and the slot that it had there.
     pub(crate) step: i64,
     pub(crate) slot: u32,
-}
-
-impl Origin {
-    pub(crate) fn task(self) -> TaskId {
-        TaskId { step: self.step, slot: self.slot }
-    }
 }
 
 /// Those of the tasks that began at an earlier checkpoint, by slot.

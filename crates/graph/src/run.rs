@@ -51,7 +51,8 @@ use crate::{
     durability::Settling,
     error::chain,
     hold::{Hold, NewCheckpoint},
-    interrupt::{Asking, Desk},
+    interrupt::{Asking, Desk, Question},
+    memories::Memories,
     once::{Ledger, Request},
     origin::Carried,
     stream::{Events, NodeEvents},
@@ -154,7 +155,9 @@ struct Driver<S: State> {
     waiting: BTreeMap<u32, Vec<Asking>>,
     /// The command with which a node left the graph.
     left: Option<Box<dyn Any + Send + Sync>>,
-    /// The interrupt whose answer was of the wrong type.
+    /// The questions with which tasks of this superstep waited when the run began, by slot.
+    asked: BTreeMap<u32, Vec<Question>>,
+    /// The interrupt whose answer could not be taken.
     refused: Option<String>,
     /// Whether the last failure can be mended by no other attempt.
     fatal: bool,
@@ -225,6 +228,7 @@ impl<S: State> Driver<S> {
             since_ms: AtomicI64::new(since_ms),
             standing,
             calls: Calls::default(),
+            memories: Memories::default(),
             tape,
         };
         let state = graph.initial.clone();
@@ -244,6 +248,7 @@ impl<S: State> Driver<S> {
             failures: BTreeMap::new(),
             waiting: BTreeMap::new(),
             left: None,
+            asked: BTreeMap::new(),
             refused: None,
             fatal: false,
             last_step: 0,

@@ -11,11 +11,12 @@ use futures::future::BoxFuture;
 use superstep_engine::ChannelSet;
 
 use crate::{
-    AsNode, CheckpointId, Checkpointer, CompiledGraph, History, Persistence, RunConfig, RunError, Segment,
-    Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, History, Persistence, RunConfig,
+    RunError, Segment, Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
     checkpoint::own::SEEDED,
     compiled::Inner,
     load::{Restored, load, load_seeded},
+    memories::{self, Place},
     origin::Origins,
     update::update_states,
 };
@@ -24,8 +25,20 @@ use crate::{
 struct Found<T: State> {
     graph: CompiledGraph<T>,
     thread: ThreadId,
+    /// Where on the thread it is.
+    at: At,
     /// The state of its caller, if it works on that.
     seed: Option<T>,
+}
+
+/// Where on its thread a subgraph is.
+#[derive(Clone, Copy)]
+pub(crate) enum At {
+    Head,
+    /// Where the checkpoint of its caller finds it.
+    Checkpoint(CheckpointId),
+    /// Nowhere: nothing has called it yet on that branch of its caller.
+    Nowhere,
 }
 
 /// What is left of the way down.
@@ -43,7 +56,7 @@ pub(crate) trait Subgraph<S: State>: Send + Sync {
     fn find(
         &self,
         state: S,
-        thread: ThreadId,
+        thread: (ThreadId, At),
         down: Down,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>>;
 }
@@ -62,10 +75,11 @@ impl<S: State> Subgraph<S> for Same<S> {
     fn find(
         &self,
         state: S,
-        thread: ThreadId,
+        thread: (ThreadId, At),
         down: Down,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
-        Box::pin(find(Found { graph: self.0.clone(), thread, seed: Some(state) }, down))
+        let (thread, at) = thread;
+        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
     }
 }
 
@@ -77,10 +91,11 @@ impl<S: State, T: State> Subgraph<S> for Mapped<T> {
     fn find(
         &self,
         _: S,
-        thread: ThreadId,
+        thread: (ThreadId, At),
         down: Down,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
-        Box::pin(find(Found { graph: self.0.clone(), thread, seed: None }, down))
+        let (thread, at) = thread;
+        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: None }, down))
     }
 }
 
@@ -105,14 +120,41 @@ async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + 
         }
     };
     let segment = Segment { node: inner.topology.name(node).clone(), task, key: String::new() };
-    subgraph.find(state, from.thread.child(&segment), down).await
+    let thread = from.thread.child(&segment);
+    let at = match task {
+        Some(_) => At::Head,
+        None => memory_at(&*down.checkpointer, &thread, &segment, &meta).await?,
+    };
+    subgraph.find(state, (thread, at), down).await
+}
+
+/// Where a subgraph that lives on over its tasks is, as a checkpoint of its caller finds it.
+async fn memory_at(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    segment: &Segment,
+    meta: &CheckpointMeta,
+) -> Result<At, RunError> {
+    let last = memories::last_input(checkpointer, thread).await?;
+    let (called, origins) = (last.as_ref().and_then(memories::caller), Origins::of(meta));
+    if (0u32..).zip(&meta.control.next).any(|(slot, _)| called == Some(origins.caller(slot))) {
+        return Ok(At::Head);
+    }
+    let Some(head) = memories::head(checkpointer, thread).await? else { return Ok(At::Head) };
+    let at = memories::found(checkpointer, thread, head.id, Place::of(meta, segment)).await?;
+    Ok(at.map_or(At::Nowhere, At::Checkpoint))
 }
 
 impl<T: State> Found<T> {
     async fn load(&self, checkpointer: &Arc<dyn Checkpointer>) -> Result<Option<Restored<T>>, RunError> {
+        let at = match self.at {
+            At::Head => None,
+            At::Checkpoint(at) => Some(at),
+            At::Nowhere => return Ok(None),
+        };
         match &self.seed {
             Some(seed) => load_seeded(self.graph.inner(), seed, checkpointer, &self.thread).await,
-            None => load(self.graph.inner(), checkpointer, &self.thread, None, ChannelSet::EMPTY).await,
+            None => load(self.graph.inner(), checkpointer, &self.thread, at, ChannelSet::EMPTY).await,
         }
     }
 }
@@ -156,8 +198,13 @@ impl<S: State> CompiledGraph<S> {
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
         let supersteps = vec![vec![(update, as_node.into())]];
         let lease = checkpointer.lease(thread).await?;
-        let Found { graph, thread, seed } = self.find_subgraph::<T>(thread, path).await?;
-        let config = RunConfig { checkpoint: None, ..config.clone() };
+        let Found { graph, thread, at, seed } = self.find_subgraph::<T>(thread, path).await?;
+        let checkpoint = match at {
+            At::Head => None,
+            At::Checkpoint(at) => Some(at),
+            At::Nowhere => return Err(self.no_subgraph(path, "nothing of it is stored yet")),
+        };
+        let config = RunConfig { checkpoint, ..config.clone() };
         let inner: &Inner<T> = graph.inner();
         let id = update_states(inner, checkpointer, &thread, &config, supersteps, seed.as_ref()).await?;
         forget_questions(&**checkpointer, thread).await?;
@@ -186,7 +233,7 @@ impl<S: State> CompiledGraph<S> {
         }
         let checkpointer = self.checkpointer()?.clone();
         let path_down: Vec<String> = path.iter().map(|&node| node.to_owned()).collect();
-        let root = Found { graph: self.clone(), thread: thread.clone(), seed: None };
+        let root = Found { graph: self.clone(), thread: thread.clone(), at: At::Head, seed: None };
         let found = find(root, Down { checkpointer, path: path_down.into_iter() }).await?;
         let found = found.downcast::<Found<T>>();
         found.map(|found| *found).map_err(|_| self.no_subgraph(path, "its state is of another type"))

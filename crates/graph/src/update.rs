@@ -7,12 +7,13 @@ use std::sync::Arc;
 use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
 
 use crate::{
-    AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, RunConfig, RunError, Source, State,
-    TaskRecord, ThreadId,
+    AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, Question, RunConfig, RunError, Source,
+    State, TaskRecord, ThreadId,
     checkpoint::own::OUTSIDE,
     compiled::Inner,
     json,
     load::{Restored, RestoredTask, load, load_seeded, require},
+    memories::{Bound, bound, left_by, with_memories},
     node::Targets,
     origin::{Carried, Origins, with_origins},
     refused::set_back_refused,
@@ -24,10 +25,12 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AsNode {
     /// The node that ran last: whose updates made the state of the checkpoint, or, at the head, who has finished since.
-    /// On a thread without checkpoints it is an input.
+    /// On a thread without checkpoints it is an input. All tasks that have not ended stay to be run, those of this node
+    /// too, and so do their questions.
     #[default]
     LastRun,
-    /// The node with this name.
+    /// The node with this name. The update stands for the task of it that has not ended, if there is one, which runs no
+    /// more; the tasks of other nodes stay.
     Named(String),
     /// An input: what follows the start runs next. Also by the name `__start__`.
     Input,
@@ -105,6 +108,14 @@ pub(crate) async fn update_states<S: State>(
         Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
         None => vec![START.into()],
     };
+    let mut memories = Bound::new();
+    if let Some(Restored { meta, tasks, .. }) = &restored {
+        memories = bound(meta);
+        if live {
+            memories.extend(left_by(&**checkpointer, thread, meta, tasks).await?);
+        }
+    }
+    let config = RunConfig { metadata: with_memories(config.metadata.clone(), &memories), ..config.clone() };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
     let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
     let mut change = Change::after(graph, before, live)?;
@@ -115,9 +126,10 @@ pub(crate) async fn update_states<S: State>(
             named.push((update, find(graph, thread, node, &last_run)?));
         }
         last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
+        change.take_over(graph, thread, &named)?;
         change.add(graph, named)?;
         let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
-        let (mut commit, next) = change.into_commit(graph, (parent, id), config);
+        let (mut commit, next) = change.into_commit(graph, (parent, id), &config);
         mark.put(&mut commit.metadata);
         commits.push(commit);
         change = next;
@@ -137,7 +149,7 @@ pub(crate) async fn fork<S: State>(
     let _lease = checkpointer.lease(thread).await?;
     let restored = load(graph, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
     let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
-    let mut metadata = config.metadata.clone();
+    let mut metadata = with_memories(config.metadata.clone(), &bound(&restored.meta));
     graph.mark(restored.meta.nonce().map(str::to_owned)).put(&mut metadata);
     let mut control = restored.meta.control;
     // Its tasks run afresh; only an input is no task that could run again.
@@ -210,7 +222,10 @@ async fn last_run<S: State>(
 /// A node, the end, or nobody, whom nothing follows.
 #[derive(Clone, Copy)]
 enum As {
+    /// The update stands for tasks of the node that have not ended.
     Node(NodeIndex),
+    /// The update adds to what the node wrote. Tasks of it that have not ended stay to be run.
+    LastRun(NodeIndex),
     End,
     Nobody,
 }
@@ -218,7 +233,7 @@ enum As {
 impl As {
     fn name<S: State>(self, graph: &Inner<S>) -> NodeName {
         match self {
-            Self::Node(node) => graph.topology.name(node).clone(),
+            Self::Node(node) | Self::LastRun(node) => graph.topology.name(node).clone(),
             Self::End => END.into(),
             Self::Nobody => START.into(),
         }
@@ -231,6 +246,7 @@ fn find<S: State>(
     node: AsNode,
     last_run: &[NodeName],
 ) -> Result<As, RunError> {
+    let last = matches!(node, AsNode::LastRun);
     let name = match node {
         AsNode::Named(name) => name,
         AsNode::Input => START.to_owned(),
@@ -249,7 +265,8 @@ fn find<S: State>(
         return Ok(As::End);
     }
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
-    Ok(As::Node(graph.topology.find(&name).ok_or_else(unknown)?))
+    let node = graph.topology.find(&name).ok_or_else(unknown)?;
+    Ok(if last { As::LastRun(node) } else { As::Node(node) })
 }
 
 /// A superstep made by hand: what finished tasks wrote, then the updates.
@@ -332,6 +349,64 @@ impl<S: State> Change<S> {
         Ok(change)
     }
 
+    /// Takes the tasks for done that the updates stand for: those of the nodes that they name.
+    fn take_over(
+        &mut self,
+        graph: &Inner<S>,
+        thread: &ThreadId,
+        updates: &[(S::Update, As)],
+    ) -> Result<(), RunError> {
+        let named = |update: &(S::Update, As)| match update.1 {
+            As::Node(node) => Some(node),
+            As::LastRun(_) | As::End | As::Nobody => None,
+        };
+        let ends = updates.iter().any(|(_, node)| matches!(node, As::End));
+        for node in updates.iter().filter_map(named) {
+            let unfinished = self.unfinished(graph, node);
+            let updates = updates.iter().filter(|update| named(update) == Some(node)).count();
+            if unfinished.len() > updates && !ends {
+                let tasks = unfinished.iter().map(|slot| self.shown(graph, *slot)).collect();
+                let (thread, node) = (thread.clone(), graph.topology.name(node).clone());
+                return Err(RunError::UnclearUpdate { thread, node, updates, tasks });
+            }
+        }
+        let taken: Vec<_> =
+            updates.iter().filter_map(named).flat_map(|node| self.unfinished(graph, node)).collect();
+        self.done.extend(taken);
+        Ok(())
+    }
+
+    /// The tasks of a node that have not ended, and those that it has over as an error handler, by slot.
+    fn unfinished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
+        let name = graph.topology.name(node);
+        let handler = |task: &&RestoredTask<S>| match &task.record {
+            TaskRecord::Handled { failure, .. } => failure.handler(&graph.topology) == Some(node),
+            _ => false,
+        };
+        let next = self.before.iter().flat_map(|before| &before.next);
+        let own = (0..).zip(next).filter(|(_, next)| *next == name).map(|(slot, _)| slot);
+        let mut slots: Vec<u32> =
+            own.chain(self.pending.iter().filter(handler).map(|task| task.slot)).collect();
+        slots.retain(|slot| !self.done.contains(slot));
+        slots
+    }
+
+    /// A task that has not ended, for an error: its place, and the ids of what it asks.
+    fn shown(&self, graph: &Inner<S>, slot: u32) -> String {
+        let (next, origins) = (self.before.iter().flat_map(|before| &before.next), self.origins.as_ref());
+        let node = next.clone().nth(slot as usize);
+        let task = self.pending.iter().find(|task| task.slot == slot);
+        let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
+            let (asks, questions) = task.record.questions(node, &graph.topology);
+            let id = |asked: &Question| asked.clone().into_interrupt(origins.get(slot), asks.clone()).id;
+            questions.iter().map(id).collect::<Vec<_>>()
+        });
+        match ids.filter(|ids| !ids.is_empty()) {
+            Some(ids) => ids.iter().map(|id| format!("`{id}` waits")).collect::<Vec<_>>().join(", "),
+            None => format!("the task in slot {slot}"),
+        }
+    }
+
     /// Folds the updates in their order. Each node's routers see what it left behind, and nothing of the others.
     fn add(&mut self, graph: &Inner<S>, updates: Vec<(S::Update, As)>) -> Result<(), RunError> {
         // No task of the parent has this slot.
@@ -361,7 +436,7 @@ impl<S: State> Change<S> {
             let alone = alone.transpose().map_err(refused)?;
             self.fold(&name, update)?;
             self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
-            let As::Node(node) = node else {
+            let (As::Node(node) | As::LastRun(node)) = node else {
                 self.ends |= matches!(node, As::End);
                 continue;
             };
@@ -369,14 +444,6 @@ impl<S: State> Change<S> {
             let targets = run::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
             let led = graph.topology.check(node, &targets.ends);
             led.map_err(|error| RunError::Route { step: self.step, error })?;
-            let pending = self.before.iter().flat_map(|before| &before.next);
-            self.done
-                .extend((0..).zip(pending).filter(|(_, pending)| **pending == name).map(|(slot, _)| slot));
-            let has_over = |task: &&RestoredTask<S>| match &task.record {
-                TaskRecord::Handled { failure, .. } => failure.handler(&graph.topology) == Some(node),
-                _ => false,
-            };
-            self.done.extend(self.pending.iter().filter(has_over).map(|task| task.slot));
             self.finished.push((node, targets.ends));
             self.items.extend(targets.items);
         }

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Answers, Clock, Event, RunConfig, RunError, RunStream, StreamMode, TokioClock,
+    Answers, Clock, Event, RunConfig, RunError, RunStream, State, StreamMode, TokioClock,
     agent::{
-        Agent, AgentOutcome, Approval, ApprovalConfig, Budget, PermissionRule, Permit, ReactConfig, Reply,
-        ToolMode,
+        Agent, AgentOutcome, AgentState, Approval, ApprovalConfig, Budget, PermissionRule, Permit,
+        ReactConfig, Reply, ToolMode,
     },
     llm::Message,
 };
@@ -125,6 +125,23 @@ on_every_store! {
         let (agent, _) = program(&sending(), &kit, &backend, again);
         let reply = agent.process_message("once more", t()).await.unwrap();
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+    }
+
+    async fn g40_an_approval_is_for_the_call_that_was_shown(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", r#"{"to":"a"}"#), txt("ok")]);
+        let asked = agent.process_message("go", t()).await.unwrap().interrupts;
+        let mut message = head(agent.graph()).await.values.messages.last().unwrap().clone();
+        message.tool_calls[0].arguments = r#"{"to":"mallory"}"#.into();
+        agent.graph().update_state(t(), AgentState::update().messages([message]), None).await.unwrap();
+        let error = agent.resume(decided(&asked[0].id, Approval::Approve)).await.unwrap_err();
+        assert!(matches!(error, RunError::ChangedQuestion(_)), "{error}");
+        let shown = error.to_string();
+        assert!(shown.contains(r#""to":"a""#) && shown.contains(r#""to":"mallory""#), "{shown}");
+        let now = head(agent.graph()).await.tasks[0].interrupts.clone();
+        assert_eq!((kit.n("send"), &now[0].question["args"]), (0, &json!({ "to": "mallory" })));
+        agent.resume(decided(&now[0].id, Approval::Deny("no".into()))).await.unwrap();
+        assert_eq!(kit.n("send"), 0);
     }
 
     async fn g40_several_calls_are_decided_in_any_order(backend: Backend) {

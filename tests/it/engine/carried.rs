@@ -2,16 +2,12 @@
 
 use serde_json::json;
 use superstep::{
-    Answers, Command, Cx, END, Interrupt, Keep, Persistence, Replay, Route, RunConfig, RunError, START,
-    State, StateGraph, Status,
+    Answers, Command, Cx, END, Keep, Persistence, Replay, Route, RunConfig, RunError, START, State,
+    StateGraph, Status,
 };
 
 use super::subgraphs::{answer, asking, parent};
-use crate::support::{Calls, Plain, failed, head, names, on_every_store, say, sayer, t};
-
-fn ids(asked: &[Interrupt]) -> Vec<&str> {
-    asked.iter().map(|asked| asked.id.as_str()).collect()
-}
+use crate::support::{Calls, Plain, failed, head, id_at, names, on_every_store, places, say, sayer, t};
 
 #[derive(Route, Clone, Copy)]
 enum Then {
@@ -76,7 +72,7 @@ on_every_store! {
         // What it asked before, it asks no more until it runs again.
         let unasked = failed(make().resume(answer("q", "R")).await);
         assert!(matches!(unasked, RunError::UnknownInterrupt { .. }), "{unasked}");
-        assert_eq!(ids(&make().resume(t()).await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!(places(&make().resume(t()).await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
         let end = make().resume(answer("q", "R")).await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
     }
@@ -117,12 +113,12 @@ on_every_store! {
             });
             backend.keep(graph.compile().unwrap())
         };
-        make().invoke(Plain::update(), t()).await.unwrap();
-        let second = make().resume(answer("ask:1.0:ok", "one")).await.unwrap();
-        assert_eq!(ids(&second.interrupts), ["ask:2.0:ok"]);
-        let stale = failed(make().resume(answer("ask:1.0:ok", "one")).await);
+        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let second = make().resume(answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one")).await.unwrap();
+        assert_eq!(places(&second.interrupts), ["ask:2.0:ok"]);
+        let stale = failed(make().resume(answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one")).await);
         assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
-        assert_eq!(make().resume(answer("ask:2.0:ok", "two")).await.unwrap().state.said(), "one two");
+        assert_eq!(make().resume(answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two")).await.unwrap().state.said(), "one two");
     }
 
     /// An update takes `a` along, and the tasks of the workers move up.
@@ -139,14 +135,14 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
+        assert_eq!(places(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
         make().update_state(t(), say("U"), None).await.unwrap();
         let moved = head(&make()).await;
         let waiting: Vec<_> = moved.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
         assert_eq!(waiting, asked.interrupts);
-        let half = make().resume(answer("w:1.1:approve", "yes")).await.unwrap();
+        let half = make().resume(answer(&id_at(&asked.interrupts, "w:1.1:approve"), "yes")).await.unwrap();
         assert_eq!(half.interrupts, asked.interrupts[1..]);
-        let end = make().resume(answer("w:1.2:approve", "no")).await.unwrap();
+        let end = make().resume(answer(&id_at(&asked.interrupts, "w:1.2:approve"), "no")).await.unwrap();
         assert_eq!(end.state.said(), "a U 10 yes 9999 no");
     }
 

@@ -13,8 +13,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, t, task,
-    text, told,
+    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, id_at, names, on_every_store, places, say,
+    sayer, t, task, text, told,
 };
 
 /// What handlers were told.
@@ -243,11 +243,11 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = graph().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!((asked.status, asked.interrupts[0].id.as_str()), (Status::Interrupted, "h:1.0:really"));
+        assert_eq!((asked.status, places(&asked.interrupts)), (Status::Interrupted, vec!["h:1.0:really"]));
         assert_eq!(head(&graph()).await.tasks[0].interrupts, asked.interrupts);
         let asked = graph().resume_with(Command::update(say("U")).goto("b"), t()).await.unwrap();
-        assert_eq!((asked.interrupts[0].id.as_str(), asked.state.said().as_str()), ("h:1.0:really", "U b"));
-        let answers = Answers::new().answer("h:1.0:really", "yes");
+        assert_eq!((places(&asked.interrupts), asked.state.said().as_str()), (vec!["h:1.0:really"], "U b"));
+        let answers = Answers::new().answer(id_at(&asked.interrupts, "h:1.0:really"), "yes");
         let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("U yes b", "a"));
         let error = failed(graph().resume_with(Command::new().goto("h"), t()).await);

@@ -1,5 +1,6 @@
 //! The scenarios of the engine, each under its number.
 
+mod bound;
 mod cache;
 mod cancel;
 mod carried;
@@ -12,6 +13,7 @@ mod crashes;
 mod drain;
 mod drawings;
 mod durability;
+mod edits;
 mod errors;
 mod failures;
 mod fan_out;
@@ -23,6 +25,7 @@ mod interrupts;
 mod joins;
 mod json_state;
 mod lints;
+mod memories;
 mod nesting;
 mod once;
 mod outside;

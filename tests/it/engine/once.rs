@@ -382,6 +382,7 @@ on_every_store! {
         let record = TaskRecord::Interrupted {
             questions: Vec::new(),
             answers: [("q".to_owned(), "{no".to_owned())].into(),
+            asked: Default::default(),
             attempts: 0,
             error: None,
             once: Default::default(),

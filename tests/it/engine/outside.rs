@@ -6,7 +6,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, entries, failed, h, head, line, line_of, names, on_every_store, say, sayer, t,
+    Calls, Plain, entries, failed, h, head, id_at, line, line_of, names, on_every_store, places, say, sayer,
+    t,
 };
 
 fn before(node: &str) -> RunConfig {
@@ -115,15 +116,14 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let first = graph().invoke(Plain::update(), t()).await.unwrap();
-        let ids: Vec<_> = first.interrupts.iter().map(|asked| asked.id.clone()).collect();
-        assert_eq!(ids, ["m:1.1:q", "n:1.2:q"]);
-        let answers = Answers::new().answer("n:1.2:q", "N");
+        assert_eq!(places(&first.interrupts), ["m:1.1:q", "n:1.2:q"]);
+        let answers = Answers::new().answer(id_at(&first.interrupts, "n:1.2:q"), "N");
         let second = graph().resume_with(Command::update(say("U")).goto("k"), RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((second.status, calls.all().as_str()), (Status::Interrupted, "m n n"));
         // What was done is folded first, and what follows it runs beside the rest.
         let now = head(&graph()).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("m", "b U a k N"));
-        assert_eq!(second.interrupts.iter().map(|asked| asked.id.as_str()).collect::<Vec<_>>(), ["m:1.1:q"]);
+        assert_eq!(second.interrupts, first.interrupts[..1]);
         let answers = Answers::new().answer("q", "M");
         let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));

@@ -7,11 +7,13 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, CompiledGraph, Cx, END, FailureKind, Interrupt, NodeError, NodeFailure, NodeOptions,
-    Persistence, Route, RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,
+    Answers, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, Persistence, Route,
+    RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,
 };
 
-use crate::support::{Backend, Calls, Plain, failed, head, line, names, on_every_store, say, t};
+use crate::support::{
+    Backend, Calls, Plain, failed, head, id_at, line, names, on_every_store, places, say, t,
+};
 
 #[derive(Route, Clone, Copy)]
 enum Loop {
@@ -35,10 +37,6 @@ impl Inner {
 
 pub(super) fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
-}
-
-fn ids(asked: &[Interrupt]) -> Vec<&str> {
-    asked.iter().map(|asked| asked.id.as_str()).collect()
 }
 
 /// Says its name and is counted.
@@ -86,7 +84,7 @@ on_every_store! {
         let make = || backend.keep(parent(&calls, &asking(&calls)));
         let asked = make().invoke(say("in"), t()).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "in p"));
-        assert_eq!(ids(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let [interrupt] = &asked.interrupts[..] else { panic!("one question") };
         assert_eq!((interrupt.node.as_str(), interrupt.key.as_str()), ("s2", "q"));
         assert_eq!(interrupt.question, json!("sub?"));
@@ -146,9 +144,9 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
-        let asked = make().resume(answer("node:1.0:k/s2:2.0:q", "R")).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["node:1.0:after"]);
+        assert_eq!(places(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
+        let asked = make().resume(answer(&id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R")).await.unwrap();
+        assert_eq!(places(&asked.interrupts), ["node:1.0:after"]);
         let end = make().resume(answer("after", "E")).await.unwrap();
         assert_eq!(end.state.said(), "begin s1 R E");
         assert_eq!(calls.all(), "node s1 s2 node s2 node");
@@ -186,7 +184,7 @@ on_every_store! {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::None)));
         let asked = make().invoke(say("in"), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let end = make().resume(answer("q", "R")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s1 s2");
@@ -228,9 +226,9 @@ on_every_store! {
             backend.keep(outer.compile().unwrap())
         };
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
+        assert_eq!(places(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
         assert_eq!(calls.all(), "o1 m1 i1 i2");
-        let end = make().resume(answer("mid:2.0/inner:2.0/i2:2.0:more", 5)).await.unwrap();
+        let end = make().resume(answer(&id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5)).await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, 6));
         assert_eq!(calls.all(), "o1 m1 i1 i2 i2 o2");
     }
@@ -246,7 +244,7 @@ on_every_store! {
                 error.to_string(),
                 "SS120: superstep 2: the answer to `q` is not what node `s2` asked for; answer it again"
             );
-            assert_eq!(ids(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
+            assert_eq!(places(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
             let stale = failed(make().resume(answer("s2:2.0:q", "R")).await);
             assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
             let end = make().resume(answer("q", "R")).await.unwrap();
@@ -277,7 +275,7 @@ on_every_store! {
             };
             let mut run = make().invoke(Plain::update(), t()).await.unwrap();
             for (step, answered) in (1..).zip(["abc", "x", "42"]) {
-                assert_eq!(ids(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
+                assert_eq!(places(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
                 // Without an answer it is asked again, and not answered with the one before.
                 let again = make().resume(t()).await.unwrap();
                 assert_eq!(again.interrupts, run.interrupts);
@@ -312,17 +310,23 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.0/b:1.1:b", "w:1.1/a:1.0:a", "w:1.1/b:1.1:b"]);
+        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.0/b:1.1:b", "w:1.1/a:1.0:a", "w:1.1/b:1.1:b"]);
         let ambiguous = failed(make().resume(answer("a", "?")).await);
         assert_eq!(
             ambiguous.to_string(),
-            "SS119: it is not clear which interrupt the answer `a` is for; answer once, by the id: `w:1.0/a:1.0:a`, `w:1.1/a:1.0:a`"
+            format!(
+                "SS119: it is not clear which interrupt the answer `a` is for; answer once, by the id: `{}`, `{}`",
+                id_at(&asked.interrupts, "w:1.0/a:1.0:a"),
+                id_at(&asked.interrupts, "w:1.1/a:1.0:a"),
+            )
         );
-        let both = Answers::new().answer("w:1.0/b:1.1:b", "0b").answer("w:1.1/a:1.0:a", "1a");
+        let both = Answers::new()
+            .answer(id_at(&asked.interrupts, "w:1.0/b:1.1:b"), "0b")
+            .answer(id_at(&asked.interrupts, "w:1.1/a:1.0:a"), "1a");
         let asked = make().resume(RunConfig { answers: both, ..t() }).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
-        let asked = make().resume(answer("w:1.1/b:1.1:b", "1b")).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["w:1.0/a:1.0:a"]);
+        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
+        let asked = make().resume(answer(&id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b")).await.unwrap();
+        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a"]);
         let end = make().resume(answer("a", "0a")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
         // Only who was answered ran again.
@@ -344,9 +348,9 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
-        let asked = make().resume(answer("node:1.0:right/s2:2.0:q", "R")).await.unwrap();
-        assert_eq!(ids(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
+        assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
+        let asked = make().resume(answer(&id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R")).await.unwrap();
+        assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
         let end = make().resume(answer("q", "L")).await.unwrap();
         assert_eq!(end.state.said(), "s1 L r s1 R");
         assert_eq!(calls.named("s1"), 2);

@@ -9,7 +9,7 @@ use superstep::{
 
 use super::subgraphs::{Inner, answer, asking, parent};
 use crate::support::{
-    Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, say, sayer, t,
+    Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, places, say, sayer, t,
 };
 
 /// An event as `(namespace) what node`.
@@ -77,7 +77,7 @@ on_every_store! {
         graph.invoke(say("in"), t()).await.unwrap();
         let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
         assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1", "s2"));
-        assert_eq!(sub.tasks[0].interrupts[0].id, "s2:2.0:q");
+        assert_eq!(places(&sub.tasks[0].interrupts), ["s2:2.0:q"]);
         let [child] = &head(&graph).await.tasks[0].subgraphs[..] else { panic!("one subgraph") };
         assert_eq!(child.to_string(), "t/sub:0@3");
         let refused = |path: &'static [&str]| {

@@ -5,7 +5,9 @@ use superstep::{
     RunConfig, RunError, START, Source, State, StateGraph, Status,
 };
 
-use crate::support::{Calls, Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+use crate::support::{
+    Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer, t,
+};
 
 fn before(node: &str) -> RunConfig {
     RunConfig { breakpoints: Breakpoints { before: vec![node.to_owned()], ..Breakpoints::default() }, ..t() }
@@ -166,15 +168,16 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let answer = |key: &str, answer: &str| RunConfig { answers: Answers::new().answer(key, answer), ..t() };
-        assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
-        assert_eq!(graph().resume(answer("p:1.0:one", "1")).await.unwrap().status, Status::Interrupted);
+        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        let one = id_at(&asked.interrupts, "p:1.0:one");
+        assert_eq!(graph().resume(answer(&one, "1")).await.unwrap().status, Status::Interrupted);
         graph().update_state(t(), say("U"), "a").await.unwrap();
         let updates = ["b", "c", "a"].map(|name| vec![(say(name), AsNode::from(name))]);
         graph().bulk_update_state(t(), updates.into()).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!(names(&found.next), "b c p");
-        let asked: Vec<_> = found.tasks.iter().flat_map(|task| &task.interrupts).map(|asked| asked.id.as_str()).collect();
-        assert_eq!(asked, ["p:1.0:two"]);
+        let asked: Vec<_> = found.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
+        assert_eq!(places(&asked), ["p:1.0:two"]);
         let end = graph().resume(answer("two", "2")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
         assert_eq!((calls.all().as_str(), paid.all().as_str()), ("p p p", "p"));
@@ -197,6 +200,63 @@ on_every_store! {
         graph().update_state(fork, say("U"), AsNode::Input).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("p", 0));
+    }
+
+    /// `w` is who ran last, and one of its items waits and another failed.
+    async fn an_update_without_a_name_keeps_the_tasks_of_the_node_that_ran_last(backend: Backend) {
+        for (nth, words) in [vec![vec!["U"]], vec![vec!["U", "V"]], vec![vec!["U"], vec!["V"]]].into_iter().enumerate() {
+            let graph = |broken: bool| {
+                let mut graph = StateGraph::<Plain>::new("g");
+                let w = graph.add_worker("w", move |item: i64, _: Plain, cx: Cx| async move {
+                    match item {
+                        0 => Ok(say(&cx.interrupt::<String>("q", ()).await)),
+                        1 if broken => Err(NodeError::new("it broke").fatal()),
+                        _ => Ok(say(&item.to_string())),
+                    }
+                });
+                let j = sayer(&mut graph, "j");
+                graph.add_fan_out(START, |_: &Plain| [0, 2, 1], w);
+                graph.add_join([w], j);
+                backend.keep(graph.compile().unwrap())
+            };
+            let t = || RunConfig::thread(nth.to_string());
+            failed(graph(true).invoke(Plain::update(), RunConfig { max_concurrency: Some(1), ..t() }).await);
+            let before = graph(true).get_state(&t().thread.unwrap(), None).await.unwrap();
+            assert_eq!((names(&before.next).as_str(), before.values.said().as_str()), ("w w", "2"));
+            let asked = before.tasks[0].interrupts.clone();
+            assert_eq!(asked.len(), 1);
+
+            let unnamed = |words: &Vec<&str>| words.iter().map(|word| (say(word), AsNode::LastRun)).collect();
+            graph(true).bulk_update_state(t(), words.iter().map(unnamed).collect()).await.unwrap();
+            let after = graph(true).get_state(&t().thread.unwrap(), None).await.unwrap();
+            assert_eq!((names(&after.next).as_str(), &after.tasks[0].interrupts), ("w w", &asked));
+            assert!(after.tasks[1].error.as_deref().is_some_and(|error| error.contains("it broke")));
+            let answers = Answers::new().answer(&asked[0].id, "0");
+            let end = graph(false).resume(RunConfig { answers, ..t() }).await.unwrap();
+            assert_eq!(end.state.said(), format!("2 {} 0 1 j", words.concat().join(" ")));
+        }
+    }
+
+    async fn an_update_in_the_name_of_a_node_with_several_tasks_has_to_be_for_all_of_them(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let w = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| say(&cx.interrupt::<String>("q", item).await));
+            graph.add_fan_out(START, |_: &Plain| [1, 2], w);
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = graph().invoke(Plain::update(), t()).await.unwrap().interrupts;
+        let error = failed(graph().update_state(t(), say("U"), "w").await).to_string();
+        let wanted = format!(
+            "SS198: thread `t`: 2 tasks of node `w` have not ended, and 1 of the updates are in its name, so it is not clear \
+             which of them stay (`{}` waits, `{}` waits); give one update for each, name another node, or none",
+            asked[0].id, asked[1].id
+        );
+        assert_eq!(error, wanted);
+        let waiting: Vec<_> = head(&graph()).await.tasks.into_iter().flat_map(|task| task.interrupts).collect();
+        assert_eq!(waiting, asked);
+        let both = vec![vec![(say("U"), "w".into()), (say("V"), "w".into())]];
+        graph().bulk_update_state(t(), both).await.unwrap();
+        assert_eq!(graph().resume(t()).await.unwrap().state.said(), "U V");
     }
 
     /// The update is the handler's, which finished last, and not the failed node's.
@@ -238,13 +298,13 @@ on_every_store! {
         };
         for by_hand in [false, true] {
             let t = || RunConfig::thread(format!("by hand: {by_hand}"));
-            assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
+            let asked = graph().invoke(Plain::update(), t()).await.unwrap();
             graph().update_state(t(), say("U"), "a").await.unwrap();
             let end = if by_hand {
                 graph().update_state(t(), say("mended"), "mend").await.unwrap();
                 graph().resume(t()).await.unwrap()
             } else {
-                let answers = Answers::new().answer("mend:1.0:q", "mended");
+                let answers = Answers::new().answer(id_at(&asked.interrupts, "mend:1.0:q"), "mended");
                 graph().resume(RunConfig { answers, ..t() }).await.unwrap()
             };
             assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U mended y"));

@@ -33,11 +33,17 @@ async fn threads(folder: &Folder) {
         let fork = Commit { source: Source::Fork, applied: Vec::new(), ..superstep(id(2), "0") };
         let control = Control::new(1, vec!["a".into(), "b".into()]);
         store.commit(&thread, id(3), Commit { control, ..fork }).await.unwrap();
-        let question =
-            Question { key: "pay".into(), question: r#"{"amount":20}"#.into(), schema: None, within: None };
+        let question = Question {
+            key: "pay".into(),
+            question: r#"{"amount":20}"#.into(),
+            schema: None,
+            within: None,
+            replaces: None,
+        };
         let asks = TaskRecord::Interrupted {
             questions: vec![question],
             answers: BTreeMap::from([("sure".into(), "true".into())]),
+            asked: Default::default(),
             attempts: 0,
             error: None,
             once: BTreeMap::new(),

@@ -38,6 +38,7 @@ fn records() -> Vec<TaskRecord> {
         question: r#"{"amount":3}"#.into(),
         schema: schema.map(str::to_owned),
         within,
+        replaces: None,
     };
     let within = Within {
         call: "child".into(),
@@ -57,6 +58,7 @@ fn records() -> Vec<TaskRecord> {
     let asks = TaskRecord::Interrupted {
         questions: vec![question("q", Some(r#"{"type":"boolean"}"#), None)],
         answers: strings(&[("p", "true")]),
+        asked: BTreeMap::new(),
         attempts: 0,
         error: None,
         once: once(),
@@ -80,6 +82,7 @@ fn records() -> Vec<TaskRecord> {
         TaskRecord::Interrupted {
             questions: vec![question("r", None, None), question("inner", None, Some(within))],
             answers: BTreeMap::new(),
+            asked: BTreeMap::new(),
             attempts: 2,
             error: Some("no".into()),
             once: once(),

@@ -16,6 +16,7 @@ use crate::{
     discard::left_behind,
     hold::{Hold, NewCheckpoint},
     load::{Restored, RestoredTask, load, require},
+    memories::{Bound, left_by},
     node::Targets,
     origin::Origins,
 };
@@ -60,7 +61,7 @@ impl<S: State> Driver<S> {
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
-        let mut hold = Hold::new(checkpointer, thread.clone(), lease, clock, mark);
+        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             let input = input.ok_or(RunError::EmptyThread { thread })?;
@@ -78,6 +79,11 @@ impl<S: State> Driver<S> {
         let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
             .then(|| RunConfig { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
+        let left = match config.checkpoint.is_none() && self.along().is_none() {
+            true => left_by(&*checkpointer, &thread, &meta, &tasks).await?,
+            false => Bound::new(),
+        };
+        self.cx.memories.stand_at(&meta, left);
         if let Some(command) = command {
             return self.follow(command, meta, tasks, config);
         }
@@ -214,11 +220,11 @@ impl<S: State> Driver<S> {
                     begin.records.failed.push((slot, attempts));
                     self.cx.ledger.restore(id, once);
                 }
-                (TaskRecord::Interrupted { questions, answers, attempts, once, .. }, _) => {
+                (TaskRecord::Interrupted { questions, answers, asked, attempts, once, .. }, _) => {
                     begin.records.failed.push((slot, attempts));
                     self.cx.ledger.restore(id, once);
                     let node = node.map_or(name, |node| self.graph.topology.name(node).clone());
-                    waiting.push(Waiting { slot, node, questions, answers });
+                    waiting.push(Waiting { slot, node, questions, answers, asked });
                 }
                 (TaskRecord::Cancelled { once }, _) => self.cx.ledger.restore(id, once),
                 (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}

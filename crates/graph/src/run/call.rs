@@ -2,20 +2,20 @@
 
 use std::{any::Any, sync::Arc};
 
-use serde_json::Value;
 use superstep_engine::Control;
 
 use super::{Begin, Driver, limits};
 use crate::{
-    Checkpointer, Event, FoldError, History, Namespace, RunConfig, RunError, Seen, Source, State, Status,
-    ThreadId,
+    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Namespace, RunConfig, RunError, Seen,
+    State, Status, ThreadId,
     call::Watch,
     checkpoint::own::TASK,
     compiled::Inner,
     cx::Standing,
     hold::Hold,
-    interrupt::{Asking, Given, Resolved},
-    load::{Made, Restored, load, load_seeded, require},
+    interrupt::{Answered, Asking, Given, Question, Refusal, Resolved},
+    load::{Made, Restored, RestoredTask, load, load_seeded, require},
+    memories::{self, Bound, Place, last_input, left_by},
     origin::Origins,
     state::clear_ephemeral,
     stream::{Below, Events},
@@ -24,8 +24,8 @@ use crate::{
 /// What a task of another graph wants to be run.
 pub(crate) struct Call<T: State> {
     pub(crate) graph: Arc<Inner<T>>,
-    /// Whether the thread lives on over the tasks that call.
-    pub(crate) own: bool,
+    /// If the thread lives on over the tasks that call: where it is found.
+    pub(crate) own: Option<Place>,
     pub(crate) input: T::Update,
     /// What its state is before the input.
     pub(crate) seed: Option<T>,
@@ -56,8 +56,8 @@ pub(crate) enum Called<T: State> {
         step: i64,
         /// By slot.
         asked: Vec<(u32, Asking)>,
-        /// The interrupt whose answer was of the wrong type.
-        refused: Option<(String, serde_json::Error)>,
+        /// The interrupt whose answer could not be taken, and why.
+        refused: Option<(String, Refusal)>,
     },
     /// It came to a breakpoint.
     Suspended,
@@ -75,13 +75,13 @@ pub(super) struct Inside<S: State> {
     watch: Option<Watch<S>>,
 }
 
-/// See [`Cx::call`](crate::Cx::call).
-pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
+/// See [`Cx::call`](crate::Cx::call). Returns the checkpoint at which the graph's thread stands, too.
+pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     let Call { graph, own, input, seed, answers, standing, events, watch } = call;
     let (config, place) = (standing.config.clone(), standing.place.clone());
     let limits = match limits(&graph, &config, standing.along.is_some()) {
         Ok(limits) => limits,
-        Err(error) => return Called::Failed { error, fatal: true },
+        Err(error) => return (Called::Failed { error, fatal: true }, None),
     };
     let mut driver: Driver<T> =
         Driver::new(graph, standing, events.map(|(below, namespace)| Events::inside(below, namespace)));
@@ -97,7 +97,8 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> Called<T> {
         Ok(begin) => driver.drive(begin, limits, &config).await,
         Err(error) => Err(error),
     };
-    driver.called(ended)
+    let at = driver.hold.as_ref().and_then(Hold::at);
+    (driver.called(ended), at)
 }
 
 impl<S: State> Driver<S> {
@@ -105,12 +106,15 @@ impl<S: State> Driver<S> {
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
-        own: bool,
+        own: Option<Place>,
         input: S::Update,
         seed: Option<S>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let given = self.state.written(&input);
+        if let Some(place) = own.filter(|_| self.along().is_none()) {
+            return self.begin_own(checkpointer, thread, place, input, config).await;
+        }
         let restored = match &seed {
             Some(seed) => load_seeded(&self.graph, seed, &checkpointer, &thread).await?,
             None => load(&self.graph, &checkpointer, &thread, None, given).await?,
@@ -130,18 +134,82 @@ impl<S: State> Driver<S> {
         hold.stand_at(head, &meta, since_snapshot, kept);
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
-        if own && (self.along().is_some() || !accepted(&*checkpointer, &thread, config).await?) {
-            if !meta.control.is_finished() {
-                self.emit(Event::Discarded { nodes: meta.control.next });
-            }
+        if own.is_some() {
             return self.accept_and_store(input, Some(meta.control.step), config).await;
         }
+        self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
         if let Some(inside) = &mut self.inside {
             inside.made = made;
         }
         self.show_state();
         self.origins = Origins::of(&meta).carried;
         self.go_on(meta.control, tasks, config)
+    }
+
+    /// Goes on with a graph that lives on over its tasks, if it was begun for this one; else it is given the input where the
+    /// caller's checkpoint finds it.
+    async fn begin_own(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        place: Place,
+        input: S::Update,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let given = self.state.written(&input);
+        let mut hold = Hold::new(
+            checkpointer.clone(),
+            thread.clone(),
+            None,
+            config.clock.clone(),
+            self.graph.mark(None),
+        );
+        hold.snapshot_every = config.snapshot_every;
+        let last = last_input(&*checkpointer, &thread).await?;
+        let goes_on = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
+        let mut at = None;
+        if !goes_on && let Some(head) = memories::head(&*checkpointer, &thread).await? {
+            at = memories::found(&*checkpointer, &thread, head.id, place).await?;
+            hold.stand_before(head.id);
+            if !head.control.is_finished() {
+                self.emit(Event::Discarded { nodes: head.control.next });
+            }
+        }
+        if !goes_on && at.is_none() {
+            self.hold = Some(hold);
+            require(&self.state, given, None)?;
+            return self.accept_and_store(input, None, config).await;
+        }
+        let restored = load(&self.graph, &checkpointer, &thread, at, given).await?;
+        let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
+        let Restored { meta, head, state, tasks, since_snapshot, kept, .. } = restored;
+        hold.stand_at(head, &meta, since_snapshot, kept);
+        (self.hold, self.state) = (Some(hold), state);
+        self.show_place();
+        if goes_on {
+            self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
+            self.show_state();
+            self.origins = Origins::of(&meta).carried;
+            return self.go_on(meta.control, tasks, config);
+        }
+        self.cx.memories.stand_at(&meta, Bound::new());
+        self.accept_and_store(input, Some(meta.control.step), config).await
+    }
+
+    /// Finds the graphs that live on over the tasks of this one.
+    async fn stand_at(
+        &self,
+        checkpointer: &dyn Checkpointer,
+        thread: &ThreadId,
+        meta: &CheckpointMeta,
+        tasks: &[RestoredTask<S>],
+    ) -> Result<(), RunError> {
+        let left = match self.along() {
+            None => left_by(checkpointer, thread, meta, tasks).await?,
+            Some(_) => Bound::new(),
+        };
+        self.cx.memories.stand_at(meta, left);
+        Ok(())
     }
 
     fn begin_nowhere(&mut self, input: S::Update, seed: Option<S>) -> Result<Begin, RunError> {
@@ -159,10 +227,13 @@ impl<S: State> Driver<S> {
     pub(super) fn given(&self, step: i64, asked: &[(u32, Asking)]) -> Option<Resolved> {
         let mut fresh = Resolved::new();
         for given in &self.inside.as_ref()?.answers {
-            let waits = |(slot, asking): &(u32, Asking)| *slot == given.slot && asking.key == given.key;
-            if given.step == step && asked.iter().any(waits) {
-                fresh.entry(given.slot).or_default().insert(given.key.clone(), given.value.clone());
-            }
+            let waits = |(slot, asking): &&(u32, Asking)| *slot == given.slot && asking.key == given.key;
+            let Some((_, asking)) = asked.iter().find(waits).filter(|_| given.step == step) else { continue };
+            // What the caller has shown; the task may wait for an answer to something else by now.
+            let shown = given.answered.question.as_ref().unwrap_or(&asking.question).question.clone();
+            let question = Some(Question { question: shown, ..asking.question.clone() });
+            let answered = Answered { answer: given.answered.answer.clone(), question };
+            fresh.entry(given.slot).or_default().insert(given.key.clone(), answered);
         }
         Some(fresh)
     }
@@ -200,7 +271,10 @@ impl<S: State> Driver<S> {
             Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
             Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, asked, refused: None },
             Err(RunError::BadAnswer { source, .. }) if self.refused.is_some() => {
-                Called::Asks { step, asked, refused: self.refused.map(|id| (id, source)) }
+                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::BadType(source))) }
+            }
+            Err(RunError::ChangedQuestion { .. }) if self.refused.is_some() => {
+                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::Changed)) }
             }
             Err(error) => {
                 let fatal = match &error {
@@ -232,16 +306,4 @@ pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update)
     if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
         made.push(update.clone());
     }
-}
-
-/// Whether the last input of a thread was accepted for this task.
-async fn accepted(
-    checkpointer: &dyn Checkpointer,
-    thread: &ThreadId,
-    config: &RunConfig,
-) -> Result<bool, RunError> {
-    let range = History { source: Some(Source::Input), limit: Some(1), ..History::default() };
-    let last = checkpointer.history(thread, range).await?;
-    let task = |metadata: &serde_json::Map<String, Value>| metadata.get(TASK).cloned();
-    Ok(last.first().and_then(|input| task(&input.metadata)) == task(&config.metadata))
 }

@@ -11,6 +11,7 @@ use crate::{
     checkpoint::own::STATE,
     hold::{Hold, NewCheckpoint},
     json::snapshot,
+    memories::with_memories,
 };
 
 impl<S: State> Driver<S> {
@@ -33,6 +34,7 @@ impl<S: State> Driver<S> {
 
     /// Stores a checkpoint and tells of it.
     pub(super) async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
+        let new = NewCheckpoint { metadata: with_memories(new.metadata, &self.cx.memories.commit()), ..new };
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);

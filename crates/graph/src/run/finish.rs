@@ -143,6 +143,9 @@ impl<S: State> Driver<S> {
         if !self.failures.is_empty() {
             self.failures.clear();
         }
+        if !self.asked.is_empty() {
+            self.asked.clear();
+        }
         if !self.origins.is_empty() {
             self.origins.clear();
         }

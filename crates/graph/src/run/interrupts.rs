@@ -6,10 +6,13 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 
 use super::{Begin, Driver, Refused};
 use crate::{
-    Answers, Event, Interrupt, NodeError, Question, RunError, State, TaskRecord,
+    Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
+    TaskRecord,
     compiled::Inner,
     config,
-    interrupt::{Asked, AskedTwice, Asking, Resolved},
+    hold::Hold,
+    interrupt::{Answered, Asked, AskedTwice, Asking, Refusal, Resolved},
+    origin::Origin,
 };
 
 /// A task as its record says it waits.
@@ -18,6 +21,8 @@ pub(super) struct Waiting {
     pub(super) node: NodeName,
     pub(super) questions: Vec<Question>,
     pub(super) answers: BTreeMap<String, String>,
+    /// The questions that those are for.
+    pub(super) asked: BTreeMap<String, Question>,
 }
 
 impl<S: State> Driver<S> {
@@ -34,6 +39,7 @@ impl<S: State> Driver<S> {
             return Ok(self.fail_task(run, task, error).await?);
         }
         let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
+        let before = self.asked.remove(&slot).unwrap_or_default();
         let node = self.graph.topology.name(task.node).clone();
         let asked = match AskedTwice::check(&node, asked) {
             Ok(asked) => asked,
@@ -43,13 +49,35 @@ impl<S: State> Driver<S> {
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for asked in asked {
             questions.push(match asked {
-                Asked::Question(question) => question,
-                Asked::BadAnswer { question, error: source } => {
-                    answers.remove(&question.answer_key());
+                Asked::Question(mut question) => {
+                    let key = question.answer_key();
+                    if let Some(before) = before.iter().find(|before| before.answer_key() == key) {
+                        question.replacing(before, began, &node);
+                    }
+                    question
+                }
+                Asked::Refused { mut question, why } => {
+                    let answered = answers.remove(&question.answer_key()).and_then(|it| it.question);
+                    if let Some(answered) = &answered {
+                        question.replacing(answered, began, &node);
+                    }
                     let Interrupt { id, node, key, .. } =
                         question.clone().into_interrupt(began, node.clone());
-                    (self.refused, refused) =
-                        (Some(id), Some(RunError::BadAnswer { node, step, key, source }));
+                    self.refused = Some(id.clone());
+                    refused = Some(match why {
+                        Refusal::BadType(source) => RunError::BadAnswer { node, step, key, source },
+                        Refusal::Changed => {
+                            let (asks, answered) =
+                                (question.question.clone(), answered.map(|it| it.question));
+                            RunError::ChangedQuestion(Box::new(ChangedQuestion {
+                                name: key,
+                                node,
+                                answered,
+                                asks,
+                                id,
+                            }))
+                        }
+                    });
                     question
                 }
                 Asked::Left(command) => {
@@ -83,7 +111,7 @@ impl<S: State> Driver<S> {
         }
         let attempts = task.attempt - 1;
         let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
-        let record = TaskRecord::Interrupted { questions: questions.clone(), answers, attempts, error, once };
+        let record = TaskRecord::asks(questions.clone(), &answers, attempts, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
         let ask = |question: Question| question.into_asking(began, node.clone());
         let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
@@ -114,7 +142,7 @@ impl<S: State> Driver<S> {
         let inside = self.given(step, &asked);
         let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
         let (answered, mut desk) = (!fresh.is_empty(), Resolved::new());
-        for Waiting { slot, node, mut questions, mut answers } in waiting {
+        for Waiting { slot, node, mut questions, answers, asked: mut to } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
@@ -125,26 +153,32 @@ impl<S: State> Driver<S> {
                 self.waiting.insert(slot, still);
                 continue;
             }
+            self.asked.insert(slot, questions.clone());
             questions.retain(|question| !new.contains_key(&question.answer_key()));
-            let known = answers.iter().map(|(key, json)| Ok((key.clone(), serde_json::from_str(json)?)));
+            let known = answers.into_iter().map(|(key, json)| {
+                let answered = Answered { answer: serde_json::from_str(&json)?, question: to.remove(&key) };
+                Ok((key, answered))
+            });
             let known: serde_json::Result<BTreeMap<_, _>> = known.collect();
             let mut known = known.map_err(|error| self.unreadable_answers(&node, error))?;
-            if !new.is_empty() {
-                answers.extend(new.iter().map(|(key, value)| (key.clone(), value.to_string())));
+            let is_new = !new.is_empty();
+            known.extend(new);
+            if is_new {
                 let once = self.cx.ledger.results(TaskId { step, slot });
-                let record = TaskRecord::Interrupted { questions, answers, attempts: 0, error: None, once };
+                let record = TaskRecord::asks(questions, &known, 0, None, once);
                 begin.answered.push((slot, record.handled(self.failure_of(slot))));
             }
-            known.extend(new);
             desk.insert(slot, known);
         }
         self.cx.desk.put_answers(step, desk);
         Ok(())
     }
 
-    /// The superstep and the slot in which a task began, after which its questions are named.
-    fn began(&self, task: TaskId) -> TaskId {
-        self.origins.get(&task.slot).map_or(task, |origin| origin.task())
+    /// Where a task began, after which its questions are named.
+    fn began(&self, task: TaskId) -> Origin {
+        let (checkpoint, since_ms) = self.hold.as_ref().and_then(Hold::place).unwrap_or((CheckpointId(0), 0));
+        let TaskId { step, slot } = task;
+        self.origins.get(&slot).copied().unwrap_or(Origin { checkpoint, since_ms, step, slot })
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {

@@ -51,10 +51,9 @@ impl<S: State> Driver<S> {
             let Some(given) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
-            for asked in questions.iter().map(|asked| asked.clone().into_asking(origin.task(), asks.clone()))
-            {
-                if let Some(answer) = given.get(&asked.key) {
-                    translated = translated.answer(asked.interrupt.id, answer.clone());
+            for asked in questions.iter().map(|asked| asked.clone().into_asking(*origin, asks.clone())) {
+                if let Some(given) = given.get(&asked.key) {
+                    translated = translated.answer(asked.interrupt.id, given.answer.clone());
                 }
             }
         }
@@ -143,7 +142,7 @@ fn questions<S: State>(
     for task in tasks.iter().filter(|_| live) {
         let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
         let (asks, questions) = task.record.questions(node, topology);
-        let origin = origins.get(task.slot).task();
+        let origin = origins.get(task.slot);
         let ask = |question: &Question| (task.slot, question.clone().into_asking(origin, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }

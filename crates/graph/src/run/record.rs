@@ -169,7 +169,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() {
             TaskRecord::Failed { attempts, error, once }
         } else {
-            TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: Some(error), once }
+            TaskRecord::asks(Vec::new(), &answers, attempts, Some(error), once)
         };
         record.handled(self.failure_of(task.slot))
     }
@@ -180,7 +180,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() {
             TaskRecord::Started { attempts, once }
         } else {
-            TaskRecord::Interrupted { questions: Vec::new(), answers, attempts, error: None, once }
+            TaskRecord::asks(Vec::new(), &answers, attempts, None, once)
         };
         record.handled(self.failure_of(task.slot))
     }

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Question, RecordedTarget, Source,
-    TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Question, RecordedTarget,
+    Replaced, Source, TaskRecord, ThreadId,
 };
 
 use super::{
@@ -188,10 +188,13 @@ async fn a_record_is_found_again(store: Store) {
 async fn what_a_task_did_once_is_found_again(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
-    let question = Question { key: "q".into(), question: "null".into(), schema: None, within: None };
+    let replaces = Some(Replaced { id: "a:1.0:q~0".into(), question: "1".into() });
+    let question =
+        Question { key: "q".into(), question: "null".into(), schema: None, within: None, replaces };
     let asked = |error: Option<String>, once| TaskRecord::Interrupted {
         questions: vec![question.clone()],
         answers: [("p".to_owned(), "7".to_owned())].into(),
+        asked: [("p".to_owned(), question.clone())].into(),
         attempts: 1,
         error,
         once,

@@ -124,7 +124,13 @@ impl Executor {
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
         let question = || {
-            let question = question(&**tool, args)?;
+            // An answer is for the call. What its tool says about it may change meanwhile, also by what the call does.
+            let asked = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
+            let asked = asked.filter(|asked| asked.tool == call.name && asked.args == *args);
+            let question = match asked {
+                Some(asked) => Some(asked.question),
+                None => question(&**tool, args)?,
+            };
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
         };
         let verdict = self.verdict(&call.name, args, self.remembered(&call.name, args), question);
@@ -207,13 +213,24 @@ impl Executor {
             let approval: Approval = self.cx.ask(&key, &request).await;
             request.problem = match self.counts(&key, &request, &approval) {
                 true => self.problem(&request.tool, &approval),
-                false => Some(texts::FOREIGN_DECISION.to_owned()),
+                false => {
+                    // What is stored beside a decision that does not count may be forged as well.
+                    request.question = self.fresh_question(&request);
+                    Some(texts::FOREIGN_DECISION.to_owned())
+                }
             };
             if request.problem.is_none() {
                 return approval;
             }
         }
         unreachable!("the loop ends with a decision that can be used")
+    }
+
+    /// Returns the question about a call as it is now, whatever was asked before.
+    fn fresh_question(&self, request: &ApprovalRequest) -> String {
+        let ApprovalRequest { tool: name, args, .. } = request;
+        let asked = self.deps.tools.get(name).and_then(|tool| question(&**tool, args).ok().flatten());
+        asked.unwrap_or_else(|| format!("Run {name} with {args}?"))
     }
 
     /// Returns whether a decision that may have been stored before is taken.

@@ -1,0 +1,273 @@
+//! People who do two things in a row: whatever is edited, forked, copied and answered in whichever order, nothing that
+//! waits vanishes, nothing runs twice on a branch, and nobody approves what they were not shown.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use serde_json::json;
+use superstep::{
+    Answers, AsNode, CompiledGraph, Cx, Interrupt, NodeError, NodeRef, Persistence, RunConfig, RunError,
+    START, State, StateGraph, Status, ThreadId,
+};
+
+use crate::support::{Backend, Plain, say, sayer};
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many updates without a name in one superstep.
+    Edit(usize),
+    /// Two without a name, one behind the other.
+    EditTwice,
+    /// In the name of a node that has nothing to run.
+    EditAs,
+    Fork,
+    Resume,
+    /// Answers one of the questions that wait, by its id or by its key.
+    AnswerId(usize),
+    AnswerKey(usize),
+    /// Answers with an id that was shown once, and with what was shown then.
+    AnswerLate(usize),
+    /// Goes on with a copy of the thread.
+    Copy,
+    /// Has the worker that fails succeed.
+    Repair,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..3usize).prop_map(Step::Edit),
+        1 => Just(Step::EditTwice),
+        1 => Just(Step::EditAs),
+        1 => Just(Step::Fork),
+        2 => Just(Step::Resume),
+        3 => any::<usize>().prop_map(Step::AnswerId),
+        2 => any::<usize>().prop_map(Step::AnswerKey),
+        2 => any::<usize>().prop_map(Step::AnswerLate),
+        1 => Just(Step::Copy),
+        1 => Just(Step::Repair),
+    ]
+}
+
+const WORDS: [&str; 6] = ["sub", "w0", "w1", "w2", "w3", "w4"];
+
+/// Says what it is once somebody has approved the amount of the state.
+async fn approved(what: &str, state: Plain, cx: &Cx) -> Result<<Plain as State>::Update, NodeError> {
+    let approved: i64 = cx.interrupt(what, json!({ "what": what, "x": state.x })).await;
+    assert_eq!(approved, state.x, "{what} is done with another amount than was approved");
+    Ok(say(what))
+}
+
+async fn worker(
+    repaired: Arc<AtomicBool>,
+    item: i64,
+    state: Plain,
+    cx: Cx,
+) -> Result<<Plain as State>::Update, NodeError> {
+    match item {
+        1 | 3 => approved(&format!("w{item}"), state, &cx).await,
+        2 if !repaired.load(Ordering::Relaxed) => Err(NodeError::new("it is broken").fatal()),
+        _ => Ok(say(&format!("w{item}"))),
+    }
+}
+
+/// `START → (split, leaf)`, `split → sub`, `split ⇒ w` for five items; `j` after `sub` and `w`. `sub` and two of the items
+/// ask, and one fails until it is repaired.
+fn graph(persistence: Persistence, repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
+    let mut sub = StateGraph::<Plain>::new("sub");
+    let inner = sub.add_node("inner", async |state: Plain, cx: Cx| approved("sub", state, &cx).await);
+    sub.add_edge(START, inner);
+    let sub = sub.compile().unwrap().with_persistence(persistence);
+
+    let mut graph = StateGraph::<Plain>::new("g");
+    let split = graph.add_node("split", async |_: Plain, _: Cx| {});
+    let leaf = graph.add_node("leaf", async |_: Plain, _: Cx| {});
+    let repaired = repaired.clone();
+    let w = graph
+        .add_worker("w", move |item: i64, state: Plain, cx: Cx| worker(repaired.clone(), item, state, cx));
+    let words = |sub: &Plain| say(sub.log.last().map_or("", String::as_str));
+    let sub = graph.add_subgraph_with("sub", &sub, |state: &Plain| Plain::update().x(state.x), words);
+    let j = sayer(&mut graph, "j");
+    graph.add_edge(START, split);
+    graph.add_edge(START, leaf);
+    graph.add_edge(split, sub);
+    graph.add_fan_out(split, |_: &Plain| 0..5_i64, w);
+    graph.add_join([NodeRef::from(w), sub], j);
+    graph.compile().unwrap()
+}
+
+/// A thread that people work on.
+struct Work {
+    graph: CompiledGraph<Plain>,
+    repaired: Arc<AtomicBool>,
+    thread: ThreadId,
+    /// What is to be approved, and changes with each edit.
+    x: i64,
+    copies: usize,
+    /// Every question that was ever shown.
+    shown: Vec<Interrupt>,
+}
+
+impl Work {
+    fn config(&self) -> RunConfig {
+        RunConfig { thread: Some(self.thread.clone()), ..RunConfig::default() }
+    }
+
+    async fn waiting(&self) -> Vec<Interrupt> {
+        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        head.tasks.into_iter().flat_map(|task| task.interrupts).collect()
+    }
+
+    fn edit(&mut self) -> <Plain as State>::Update {
+        self.x += 1;
+        Plain::update().x(self.x)
+    }
+
+    async fn answer(&self, name: &str, asked: &Interrupt) -> Result<Status, RunError> {
+        let answers = Answers::new().answer(name, asked.question["x"].clone());
+        self.graph.resume(RunConfig { answers, ..self.config() }).await.map(|end| end.status)
+    }
+
+    async fn step(&mut self, step: &Step) {
+        let before = self.waiting().await;
+        let pick = |n: &usize| (!before.is_empty()).then(|| before[n % before.len()].clone());
+        let keeps = match step {
+            Step::Edit(updates) => {
+                let first = (self.edit(), AsNode::LastRun);
+                let rest = (1..*updates).map(|_| (Plain::update(), AsNode::LastRun));
+                let superstep = [first].into_iter().chain(rest).collect();
+                may_be_unclear(self.graph.bulk_update_state(self.config(), vec![superstep]).await)
+            }
+            Step::EditTwice => {
+                let supersteps = [(); 2].map(|()| vec![(self.edit(), AsNode::LastRun)]);
+                may_be_unclear(self.graph.bulk_update_state(self.config(), supersteps.into()).await)
+            }
+            Step::EditAs => {
+                let update = self.edit();
+                self.graph.update_state(self.config(), update, "leaf").await.unwrap();
+                true
+            }
+            Step::Copy => {
+                self.copies += 1;
+                let copy = ThreadId::from(format!("copy {}", self.copies));
+                self.graph.copy_thread(&self.thread, &copy).await.unwrap();
+                self.thread = copy;
+                true
+            }
+            Step::Fork => {
+                self.graph.fork(self.config()).await.unwrap();
+                assert_eq!(self.waiting().await, [], "a fork asks anew");
+                false
+            }
+            Step::Repair => {
+                self.repaired.store(true, Ordering::Relaxed);
+                true
+            }
+            Step::Resume => {
+                // It may fail of what is broken.
+                drop(self.graph.resume(self.config()).await);
+                false
+            }
+            Step::AnswerId(n) => {
+                if let Some(asked) = pick(n) {
+                    drop(self.answer(&asked.id, &asked).await);
+                }
+                false
+            }
+            Step::AnswerKey(n) => {
+                if let Some(asked) = pick(n) {
+                    drop(self.answer(&asked.key, &asked).await);
+                }
+                false
+            }
+            Step::AnswerLate(n) => {
+                if !self.shown.is_empty() {
+                    let asked = self.shown[n % self.shown.len()].clone();
+                    let waits = before.iter().any(|waiting| waiting.id == asked.id);
+                    let taken = self.answer(&asked.id, &asked).await;
+                    assert!(waits || taken.is_err(), "an answer to {asked:?} was taken");
+                }
+                false
+            }
+        };
+        let after = self.waiting().await;
+        if keeps {
+            assert_eq!(after, before, "{step:?}");
+        }
+        self.shown.extend(after);
+        self.holds(step).await;
+    }
+
+    /// Each word is said once, or its task is still to be run.
+    async fn holds(&self, step: &Step) {
+        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        let said = |word: &str| head.values.log.iter().filter(|said| *said == word).count();
+        let missing = WORDS.iter().filter(|word| said(word) == 0).count();
+        assert!(WORDS.iter().all(|word| said(word) <= 1), "{step:?}: {:?}", head.values.log);
+        let to_run = head.next.iter().filter(|node| ["w", "sub"].contains(&node.as_str())).count();
+        assert_eq!(to_run, missing, "{step:?}: {:?} and then {:?}", head.values.log, head.next);
+    }
+
+    /// Answers whatever is asked until nothing is left.
+    async fn finish(mut self) {
+        self.repaired.store(true, Ordering::Relaxed);
+        for _ in 0..20 {
+            let waiting = self.waiting().await;
+            let answers = waiting.iter().fold(Answers::new(), |answers, asked| {
+                answers.answer(&asked.id, asked.question["x"].clone())
+            });
+            self.shown.extend(waiting);
+            match self.graph.resume(RunConfig { answers, ..self.config() }).await {
+                Ok(end) if end.status == Status::Completed => {
+                    let mut said: Vec<_> = end.state.log.iter().map(String::as_str).collect();
+                    said.sort_unstable();
+                    assert_eq!(said, [&["j"], &WORDS[..]].concat());
+                    return;
+                }
+                Ok(_) | Err(RunError::ChangedQuestion { .. }) => {}
+                Err(error) => panic!("{}", superstep::chain(&error)),
+            }
+        }
+        panic!("it comes to an end");
+    }
+}
+
+/// Whether an update was made, or refused because it is not clear in whose name it is.
+fn may_be_unclear<T>(updated: Result<T, RunError>) -> bool {
+    match updated {
+        Ok(_) | Err(RunError::AmbiguousUpdate { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn nothing_vanishes_whatever_is_done_in_a_row() {
+    let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let persistence =
+        prop_oneof![Just(Persistence::Inherited), Just(Persistence::Own), Just(Persistence::None)];
+    let steps = prop::collection::vec(step(), 1..14);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let held = runner.run(&(persistence, steps), |(persistence, steps)| {
+        runtime.block_on(async {
+            let repaired = Arc::new(AtomicBool::new(false));
+            let graph = Backend::memory().keep(graph(persistence, &repaired));
+            let thread = ThreadId::from("t");
+            let mut work = Work { graph, repaired, thread, x: 0, copies: 0, shown: Vec::new() };
+            let begun = work.graph.invoke(Plain::update(), work.config()).await;
+            assert!(begun.is_err(), "one of the workers is broken");
+            work.shown = work.waiting().await;
+            for step in &steps {
+                work.step(step).await;
+            }
+            work.finish().await;
+        });
+        Ok(())
+    });
+    held.unwrap_or_else(|error| panic!("{error}"));
+}

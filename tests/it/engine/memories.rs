@@ -1,0 +1,175 @@
+//! Subgraphs that live on over the tasks that call them: their memory is that of their caller's checkpoint.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use futures::future::BoxFuture;
+use superstep::{
+    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability, Keep, NodeError,
+    OnUnfinished, Persistence, Replay, RunConfig, RunError, START, State, StateGraph, ThreadId,
+};
+use superstep_testing::wrapped::{Wrapped, Wrapper};
+
+use crate::support::{Plain, failed, on_every_store, say, t};
+
+/// A graph that keeps what it is given, with `deep` another one inside that keeps the same.
+fn keeping(asks: bool) -> CompiledGraph<Plain> {
+    let last = |state: &Plain| say(state.log.last().unwrap());
+    let mut deep = StateGraph::<Plain>::new("deep");
+    let keep = deep.add_node("keep", async |_: Plain, _: Cx| {});
+    deep.add_edge(START, keep);
+    let deep = deep.compile().unwrap().with_persistence(Persistence::Own);
+    let mut mem = StateGraph::<Plain>::new("mem");
+    let kept = |deep: &Plain| say(&format!("<{}>", deep.said().replace(' ', ",")));
+    let deep = mem.add_subgraph_with("deep", &deep, last, kept);
+    let ask = mem.add_node("ask", move |_: Plain, cx: Cx| async move {
+        if asks {
+            let _: bool = cx.interrupt("q", ()).await;
+        }
+    });
+    mem.add_edge(START, deep);
+    mem.add_edge(deep, ask);
+    mem.compile().unwrap().with_persistence(Persistence::Own)
+}
+
+/// `START → mem`, which says all that it has kept; beside it something that fails until it is repaired.
+fn caller(asks: bool, repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("caller");
+    let said = |mem: &Plain| say(&format!("[{}]", mem.said().replace(' ', "_")));
+    let mem =
+        graph.add_subgraph_with("mem", &keeping(asks), |state: &Plain| say(state.log.last().unwrap()), said);
+    let other = graph.add_node_with("other", repaired.clone(), async |repaired, _: Plain, _: Cx| {
+        if repaired.load(Ordering::Relaxed) { Ok(()) } else { Err(NodeError::new("it is broken").fatal()) }
+    });
+    graph.add_edge(START, mem);
+    graph.add_edge(START, other);
+    graph.compile().unwrap()
+}
+
+fn works() -> Arc<AtomicBool> {
+    Arc::new(AtomicBool::new(true))
+}
+
+/// Says a word: what is kept then, and the checkpoint.
+async fn tell(graph: &CompiledGraph<Plain>, word: &str, config: RunConfig) -> (String, Option<CheckpointId>) {
+    let end = graph.invoke(say(word), config).await.unwrap();
+    (end.state.log.last().unwrap().clone(), end.checkpoint)
+}
+
+/// A store as an older program wrote it, which did not say where subgraphs are found.
+struct Older(Arc<dyn Checkpointer>);
+
+impl Wrapper for Older {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.0
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        mut next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        next.metadata.retain(|name, _| !["$memories", "$bound"].contains(&name.as_str()));
+        self.0.commit(thread, expected, next)
+    }
+}
+
+on_every_store! {
+    async fn the_memory_of_a_thread_that_an_older_program_wrote_is_found(backend: Backend) {
+        let store = backend.open();
+        let older = caller(false, &works()).with_checkpointer(Arc::new(Wrapped(Older(store.clone()))));
+        let (_, a) = tell(&older, "a", t()).await;
+        assert_eq!(tell(&older, "b", t()).await.0, "[a_<a>_b_<a,b>]");
+        let graph = caller(false, &works()).with_checkpointer(store);
+        assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_b_<a,b>_c_<a,b,c>]");
+        assert_eq!(tell(&graph, "d", RunConfig { checkpoint: a, ..t() }).await.0, "[a_<a>_d_<a,d>]");
+        assert_eq!(tell(&graph, "e", t()).await.0, "[a_<a>_d_<a,d>_e_<a,d,e>]");
+    }
+
+    async fn the_memory_of_a_subgraph_follows_the_branches_of_its_caller(backend: Backend) {
+        for (nth, durability) in [Durability::Sync, Durability::Async, Durability::Exit].into_iter().enumerate() {
+            let graph = backend.keep(caller(false, &works()));
+            let on = || RunConfig { durability, ..RunConfig::thread(nth.to_string()) };
+            let thread = on().thread.unwrap();
+            let at = |checkpoint| RunConfig { checkpoint, ..on() };
+            let (kept, a) = tell(&graph, "a", on()).await;
+            assert_eq!(kept, "[a_<a>]");
+            let (kept, b) = tell(&graph, "b", on()).await;
+            assert_eq!(kept, "[a_<a>_b_<a,b>]");
+            assert_eq!(tell(&graph, "c", at(a)).await.0, "[a_<a>_c_<a,c>]", "{durability:?}");
+            assert_eq!(tell(&graph, "d", on()).await.0, "[a_<a>_c_<a,c>_d_<a,c,d>]");
+            assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_b_<a,b>_e_<a,b,e>]");
+            // The first input, again: nothing had been kept.
+            let again = graph.resume(at(Some(CheckpointId(1)))).await.unwrap();
+            assert_eq!(again.state.log.last().unwrap(), "[a_<a>]");
+            assert_eq!(tell(&graph, "f", on()).await.0, "[a_<a>_f_<a,f>]");
+            if durability == Durability::Sync {
+                let replayed = Replay::of(&graph, thread.clone()).run().await.unwrap();
+                assert!(replayed.is_same(), "{replayed}");
+            }
+
+            let copy = format!("copy of {nth}");
+            graph.copy_thread(&thread, &copy.as_str().into()).await.unwrap();
+            let copied = |checkpoint| RunConfig { checkpoint, ..RunConfig::thread(copy.as_str()) };
+            assert_eq!(tell(&graph, "g", copied(a)).await.0, "[a_<a>_g_<a,g>]");
+            assert_eq!(tell(&graph, "h", copied(b)).await.0, "[a_<a>_b_<a,b>_h_<a,b,h>]");
+            graph.prune_thread(&thread, Keep::Only([a.unwrap()].into())).await.unwrap();
+            assert_eq!(tell(&graph, "i", on()).await.0, "[a_<a>_f_<a,f>_i_<a,f,i>]");
+            assert_eq!(tell(&graph, "j", at(a)).await.0, "[a_<a>_j_<a,j>]");
+        }
+    }
+
+    async fn the_memory_is_seen_and_changed_as_the_head_of_the_caller_finds_it(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        let at = |checkpoint| RunConfig { checkpoint, ..t() };
+        let (_, a) = tell(&graph, "a", t()).await;
+        let (_, b) = tell(&graph, "b", t()).await;
+        let seen = async |path: &[&str]| {
+            let state = graph.get_subgraph_state::<Plain>(&"t".into(), path).await;
+            state.map(|state| state.values.said())
+        };
+        assert_eq!(seen(&["mem"]).await.unwrap(), "a <a> b <a,b>");
+        graph.fork(at(a)).await.unwrap();
+        assert_eq!((seen(&["mem"]).await.unwrap(), seen(&["mem", "deep"]).await.unwrap()), ("a <a>".into(), "a".into()));
+        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("EDIT"), None).await.unwrap();
+        graph.update_state(t(), say("U"), "other").await.unwrap();
+        assert_eq!(seen(&["mem"]).await.unwrap(), "a <a> EDIT");
+        assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_EDIT_c_<a,c>]");
+        assert_eq!(tell(&graph, "d", at(b)).await.0, "[a_<a>_b_<a,b>_d_<a,b,d>]");
+        graph.fork(at(Some(CheckpointId(1)))).await.unwrap();
+        let error = failed(seen(&["mem"]).await);
+        assert!(matches!(error, RunError::NoSubgraph { .. }), "{error}");
+    }
+
+    async fn a_task_that_is_done_before_its_superstep_is_has_told_the_memory(backend: Backend) {
+        for way in ["resume", "update", "fork"] {
+            let repaired = works();
+            let graph = || backend.keep(caller(false, &repaired));
+            let on = || RunConfig::thread(way);
+            tell(&graph(), "a", on()).await;
+            repaired.store(false, Ordering::Relaxed);
+            failed(graph().invoke(say("b"), RunConfig { max_concurrency: Some(1), ..on() }).await);
+            repaired.store(true, Ordering::Relaxed);
+            match way {
+                "update" => drop(graph().update_state(on(), Plain::update(), "other").await.unwrap()),
+                "fork" => drop(graph().fork(on()).await.unwrap()),
+                _ => {}
+            }
+            let end = graph().resume(on()).await.unwrap();
+            assert_eq!(end.state.log.last().unwrap(), "[a_<a>_b_<a,b>]", "{way}");
+            assert_eq!(tell(&graph(), "c", on()).await.0, "[a_<a>_b_<a,b>_c_<a,b,c>]", "{way}");
+        }
+    }
+
+    async fn a_task_that_was_discarded_leaves_nothing_in_the_memory(backend: Backend) {
+        let graph = |asks| backend.keep(caller(asks, &works()));
+        tell(&graph(false), "a", t()).await;
+        let asked = graph(true).invoke(say("b"), t()).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 1);
+        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        assert_eq!(tell(&graph(false), "c", discard).await.0, "[a_<a>_c_<a,c>]");
+    }
+}
