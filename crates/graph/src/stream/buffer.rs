@@ -181,7 +181,7 @@ impl<S: State> Inner<S> {
 
     /// Whether so few wait that the run may go on: fewer than when it began to wait, so that it does not stop at each event.
     fn has_room(&self) -> bool {
-        self.losable <= self.capacity * 3 / 8
+        self.losable <= self.capacity / 2 - self.capacity / 8
     }
 
     /// Counts one more event that may be lost, and takes out the oldest such if there are too many.
