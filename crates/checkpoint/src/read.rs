@@ -37,19 +37,24 @@ fn way_back() -> String {
     )
 }
 
-/// The newest superstep that follows a checkpoint: on a branch of its own, or right behind it.
+/// The newest superstep that follows a checkpoint: on a branch of its own, or right behind it. Of the one behind it only that is
+/// wanted to be intact which is read here, so that a damaged checkpoint does not take the one before it along.
 fn applied_by() -> String {
-    let columns = format!(
-        "key, applied, source, checksum IS {CHECKPOINT} AND content_checksum IS {CONTENT} AS intact FROM checkpoints"
-    );
+    let (row, content) = (format!("checksum IS {CHECKPOINT}"), format!("content_checksum IS {CONTENT}"));
+    let follows = "parent = ?2 AND source IN ('input', 'loop', 'update', 'fork')";
     format!(
         "SELECT key, applied, intact FROM (
-             SELECT {columns} WHERE thread = ?1 AND parent = ?2 AND parent <> id - 1
+             SELECT key, applied, source, {row} AND {content} AS intact FROM checkpoints
+             WHERE thread = ?1 AND parent = ?2 AND parent <> id - 1
              UNION ALL
-             SELECT {columns} WHERE key = ((?1 << 32) | (?2 + 1)) AND parent = ?2
+             SELECT key, applied, source, ({row} OR ({follows})) AND {content} AS intact FROM checkpoints
+             WHERE key = ((?1 << 32) | (?2 + 1)) AND (parent = ?2 OR NOT {row})
          ) WHERE source = 'loop' OR NOT intact ORDER BY key DESC LIMIT 1"
     )
 }
+
+/// Whether there is a checkpoint with this key.
+const EXISTS: &str = "SELECT 1 FROM checkpoints WHERE key = ?1";
 
 const BRANCHED: &str =
     "SELECT count(*) FROM checkpoints INDEXED BY branches WHERE thread = ?1 AND parent <> id - 1";
@@ -386,8 +391,9 @@ impl Reader<'_> {
     ) -> Result<(), CheckpointError> {
         let thread = self.row.key.number();
         let branched = self.prepare(BRANCHED)?.query_row([thread], |row| row.get::<_, u32>(0));
+        let behind = self.prepare(EXISTS)?.exists([self.row.key.checkpoint(CheckpointId(parent.0 + 1))]);
         if u64::from(branched.map_err(|cause| self.refused(cause))?) != self.row.branched()
-            || (self.row.is_whole() && self.meta(CheckpointId(parent.0 + 1))?.is_none())
+            || (self.row.is_whole() && !behind.map_err(|cause| self.refused(cause))?)
         {
             return Err(error::lost_rows(self.place, self.thread, "checkpoints"));
         }

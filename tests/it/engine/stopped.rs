@@ -223,7 +223,7 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     assert!(matches!(&error, RunError::Encode { .. }), "{error:?}");
     assert_eq!(
         chain(&error),
-        "SS106: superstep 1: what node `a` wrote to `bomb` has no JSON form and cannot be stored: its `Serialize` panicked: it \
+        "SS106: superstep 1: what node `a` wrote to `bomb` cannot be stored as JSON and read back as it is: its `Serialize` panicked: it \
          cannot be written"
     );
     // Nothing is broken by it.

@@ -186,20 +186,33 @@ fn check(way: Way, levels: usize, objects: bool, backend: &Backend) {
             }
             Err(error) => {
                 let text = text(&error);
-                let learned =
-                    objects && matches!(way, Way::Once | Way::Recorded | Way::RecordedInside | Way::Answer);
+                let learned = [Way::Once, Way::Recorded, Way::RecordedInside, Way::Answer, Way::ErrorData];
+                let learned = objects && learned.contains(&way);
                 assert!(levels > MAX_DEPTH || (learned && levels > 50), "{way:?} {levels}: {text}");
                 let why =
                     ["nested deeper than 100 levels", "nested deeper than 110 levels", "nested too deep"];
                 assert!(why.iter().any(|why| text.contains(why)), "{text}");
-                let names =
-                    ["`value`", "`list`", "node `a`", "node `b`", "`q`", "`did`", "`note`", "the inbox"];
+                let names = [
+                    "`value`",
+                    "`list`",
+                    "node `a`",
+                    "node `b`",
+                    "node `handles`",
+                    "`q`",
+                    "`did`",
+                    "`note`",
+                    "the inbox",
+                ];
                 assert!(names.iter().any(|name| text.contains(name)), "{text}");
                 // The thread is as it was, and can be gone on with.
                 if backend.open().load(&"t".into(), None).await.unwrap().is_some() {
                     head(&graph()).await;
                     let fresh = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-                    backend.keep(sends(Way::Write, json!(1))).invoke(Deep::update(), fresh).await.unwrap();
+                    backend
+                        .keep(sends(if learned { way } else { Way::Write }, json!(1)))
+                        .invoke(Deep::update(), fresh)
+                        .await
+                        .unwrap();
                 }
             }
         }

@@ -78,7 +78,10 @@ async fn what_was_stored_before_the_damage_is_still_there_and_a_damaged_thread_c
     let store = folder.open();
     line(&store, &thread, 3).await;
     line(&store, &other, 1).await;
-    folder.sql().execute_batch("UPDATE checkpoints SET applied = '[]' WHERE id = 3").unwrap();
+    folder.sql().execute_batch("UPDATE checkpoints SET control = '!' WHERE thread = 1 AND id = 3").unwrap();
+    let second = store.load(&thread, Some(CheckpointId(2))).await.unwrap().unwrap();
+    assert_eq!((updates(&second), second.tasks.len()), (vec!["1".into(), "2".into()], 1));
+    folder.sql().execute_batch("UPDATE checkpoints SET applied = '[]' WHERE thread = 1 AND id = 3").unwrap();
     let first = store.load(&thread, Some(CheckpointId(1))).await.unwrap().unwrap();
     assert_eq!(updates(&first), ["1"]);
     assert_eq!(updates(&load(&store, &other).await), ["1"]);
