@@ -70,13 +70,13 @@ async fn json_lines_are_the_events_and_the_final_reply() {
     {"event":"node_start","data":{"node":"agent"}}
     {"event":"node_end","data":{"node":"agent"}}
     {"event":"tool_start","data":{"args":{"expression":"2+3"},"id":"c1","tool":"calculate"}}
-    {"event":"tool_end","data":{"id":"c1","result":"5","tool":"calculate"}}
+    {"event":"tool_end","data":{"id":"c1","result":"5","status":"completed","tool":"calculate"}}
     {"event":"node_start","data":{"node":"agent"}}
     {"event":"llm_token","data":{"reasoning_token":"hm","token":""}}
     {"event":"llm_token","data":{"reasoning_token":"","token":"It is"}}
     {"event":"llm_token","data":{"reasoning_token":"","token":" 5."}}
     {"event":"node_end","data":{"node":"agent"}}
-    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed"}}
+    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed","usage":{"input_tokens":1268,"output_tokens":19},"usage_estimated":true}}
     "#);
     assert_eq!(ran.stderr, "ask more with: superstep run --thread t1 \"...\"\n");
     server.check().unwrap();

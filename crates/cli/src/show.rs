@@ -10,8 +10,9 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use superstep::{
-    CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, ThreadId,
-    agent::{AgentDeps, AgentState, Dreams, MemoryTrigger, ReactConfig, react_graph},
+    CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, TaskSnapshot,
+    ThreadId,
+    agent::{AgentDeps, AgentState, DreamState, Dreams, MemoryTrigger, ReactConfig, react_graph},
     llm::{Role, ToolRegistry},
 };
 
@@ -75,8 +76,11 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let Some(store) = place.look()? else { return Err(place.unknown(&args.thread)) };
     let thread = ThreadId::from(args.thread.as_str());
-    let graph = graph()?.with_checkpointer(store.clone());
-    let snapshot = graph.get_state(&thread, args.at.map(CheckpointId)).await?;
+    let at = args.at.map(CheckpointId);
+    let snapshot = match Dreams::is_thread(&thread) {
+        true => of_agent(Dreams::to_look_at().with_checkpointer(store).get_state(&thread, at).await?),
+        false => graph()?.with_checkpointer(store).get_state(&thread, at).await?,
+    };
     let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
     if snapshot.graph.is_none() {
         // An older program stored it, and did not say with which graph.
@@ -100,6 +104,16 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     print(&described(&thread, meta, &snapshot))
 }
 
+/// What the agent inside a dream has of it.
+fn of_agent(snapshot: StateSnapshot<DreamState>) -> StateSnapshot<AgentState> {
+    let StateSnapshot { values, next, tasks, checkpoint, graph, unknown } = snapshot;
+    let tasks = tasks.into_iter().map(|task| {
+        let TaskSnapshot { node, result, error, interrupts, subgraphs } = task;
+        TaskSnapshot { node, result: result.map(|_| AgentState::update()), error, interrupts, subgraphs }
+    });
+    StateSnapshot { values: values.agent, next, tasks: tasks.collect(), checkpoint, graph, unknown }
+}
+
 /// Draws the agent's graph.
 pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
@@ -114,7 +128,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             let drawing = match Dreams::is_thread(&id) {
                 true => Dreams::to_look_at().with_checkpointer(store).drawing_of(&id, None).await,
                 false => {
-                    let graph = graph_of(&Remembered::load(&*store, &id).await?, &place)?;
+                    let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &place)?;
                     graph.with_checkpointer(store).drawing_of(&id, None).await
                 }
             };

@@ -92,7 +92,7 @@ fn d30_a_tool_is_stopped_when_the_time_is_over() {
 #[test]
 fn d30_a_model_call_is_ended_when_the_time_is_over() {
     let slow = || Answer::stream().text(["Once"]).delay(60_000).text([" upon"]).end("stop").done();
-    let budget = Budget { wall: Some(Duration::from_millis(500)), ..Budget::default() };
+    let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: false, ..Budget::default() };
     let ran = with(budget.clone(), [slow()]).play_here();
     assert_eq!((ran.turn().ended, ran.outcome()), (500, AgentOutcome::Budget));
     assert_eq!((ran.state().stop_reason.as_str(), ran.messages().as_str()), ("budget_wall", r#"u:"go""#));
