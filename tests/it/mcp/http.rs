@@ -194,7 +194,8 @@ async fn a_call_that_is_refused_says_so_without_what_the_server_writes_and_keeps
     for status in
         ["401 no", "403 no", "413 large", "429 often", "401 no\r\nwww-authenticate: Bearer realm=\"sk-1\""]
     {
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 15\r\n\r\nthe key is sk-1");
+        let answer =
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 15\r\n\r\nthe key is sk-1");
         let refused = call(&server, "far_look", answered(&answer)).await.unwrap_err().to_string();
         let token =
             "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
@@ -217,13 +218,13 @@ async fn a_call_is_in_doubt_if_the_answer_breaks_and_the_next_one_connects_again
     let (url, asked) = serve().await;
     let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
     let broken = [
-        ("HTTP/1.1 502 gone\r\ncontent-length: 0\r\n\r\n", "HTTP 502"),
+        ("HTTP/1.1 502 gone\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", "HTTP 502"),
         (
-            "HTTP/1.1 200 yes\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nsk-1",
+            "HTTP/1.1 200 yes\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nsk-1",
             "its answer is neither JSON",
         ),
         (
-            "HTTP/1.1 200 yes\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nsk-1",
+            "HTTP/1.1 200 yes\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nsk-1",
             "none of the protocol",
         ),
         ("HTTP/1.1 200 yes\r\ncontent-le", "connection closed"),
