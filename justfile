@@ -26,8 +26,8 @@ bench:
 deny:
     cargo deny check
 
-# Threads that were written to do harm, all 256 kinds; the tests try eight.
-forgeries n="256":
+# Threads that were written to do harm, all 512 kinds; the tests try eight.
+forgeries n="512":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
 # Flips every bit of a small database, one after the other, which takes some minutes; the tests try some of them.
 bits:

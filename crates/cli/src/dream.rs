@@ -101,7 +101,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
         return show(&user, &Dreamt::NotDue { waiting: 0 }, &at_once, json);
     }
     let store = place.open()?;
-    let purpose = Purpose::Turn { user: Some(user.clone()) };
+    let purpose = Purpose::Turn { user: Some(user.clone()), from: None };
     let basis = Basis::new(&*store, thread, purpose, &place, &turn).await?;
     if basis.choice.name == OFFLINE {
         return Err(Failure::usage(

@@ -29,8 +29,11 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     for thread in &threads {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
-    for thread in &threads {
-        let cwd = match place.remembered(&*store, &thread.as_str().into()).await {
+    // A record that cannot be read stops this before anything is gone.
+    let decided = threads.iter().map(|thread| place.decided(&thread.as_str().into()));
+    let decided = decided.collect::<Result<Vec<_>, _>>()?;
+    for (thread, decided) in threads.iter().zip(decided) {
+        let cwd = match place.remembered(&*store, &thread.as_str().into(), None).await {
             // A folder that is gone has no results, and one that only the database names is left alone.
             Ok((remembered, _)) => place.cwd_of(&remembered).ok(),
             // It is damaged, and which folder was its own is not known.
@@ -38,7 +41,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
             Err(_) => Some(place.cwd.clone()),
         };
         store.delete(&thread.as_str().into()).await?;
-        place.decided(&thread.as_str().into())?.forget()?;
+        decided.forget()?;
         if let Some(cwd) = cwd {
             results::forget(&cwd, thread)?;
             revert::forget(&cwd, thread)?;
@@ -56,7 +59,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let store = place.change(&[&args.thread]).await?;
     let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
-    let (remembered, decided) = place.remembered(&*store, &from).await?;
+    let (remembered, decided) = place.remembered(&*store, &from, None).await?;
     let cwd = place.cwd_of(&remembered);
     graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
     decided.copy_to(&*place.decided(&to)?)?;
@@ -92,7 +95,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     }
     let thread = ThreadId::from(args.thread.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
-    let cwd = place.cwd_of(&place.remembered(&*store, &thread).await?.0);
+    let cwd = place.cwd_of(&place.remembered(&*store, &thread, None).await?.0);
     let is_dream = Dreams::is_thread(&thread);
     let pruned = match is_dream {
         true => {

@@ -135,15 +135,15 @@ impl Memory {
 
     /// Adds the user's own memory to a configuration that says nothing of one, and the dreams of a preset that has them.
     ///
-    /// Returns what is to be said about it, if anything.
-    pub(crate) fn add_usual(chosen: &mut Chosen) -> Option<String> {
+    /// A preset that only a database names turns no dreams on. Returns what is to be said about it, if anything.
+    pub(crate) fn add_usual(chosen: &mut Chosen, may_dream: bool) -> Option<String> {
         if chosen.contains_key(KEY) {
             return None;
         }
         if let Err(Failure { message, .. }) = own_folder() {
             return Some(format!("there is no long-term memory: {message}"));
         }
-        let is_dreaming = chosen.get("preset").is_some_and(|preset| preset == DREAMING);
+        let is_dreaming = may_dream && chosen.get("preset").is_some_and(|preset| preset == DREAMING);
         if is_dreaming && !chosen.contains_key(dream::KEY) {
             chosen.insert(dream::KEY.to_owned(), true.into());
         }

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
-    CheckpointError, CheckpointMeta, Checkpointer, History, Source, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Source, ThreadId,
     llm::{self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     discover::{self, Local},
     exit::{Exit, Failure},
     offline::Offline,
+    place::quoted,
     profile::{Profile, Profiles, is_same_server},
     settings::{self, Chosen},
 };
@@ -52,25 +53,32 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     /// What the newest input of a thread says, or a prune kept of it; nothing for a new thread.
-    pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Self, Failure> {
-        let meta = match newest(store, thread, None, says).await {
-            // What is damaged hides what is not: the inputs are still there to be asked for.
-            Err(CheckpointError::Corrupt { .. }) => {
-                let input = newest(store, thread, Some(Source::Input), |_| true).await?;
-                let fork = newest(store, thread, Some(Source::Fork), |_| true).await?;
-                [input, fork].into_iter().flatten().max_by_key(|meta| meta.id)
+    pub(crate) async fn load(
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+        from: Option<CheckpointId>,
+    ) -> Result<Self, Failure> {
+        let meta = match (newest(store, thread, None, says).await, from) {
+            // A damaged checkpoint hides those before it; from one that is named on, they can be read.
+            (Err(CheckpointError::Corrupt { .. }), Some(from)) => {
+                newest(store, thread, Some(CheckpointId(from.0.saturating_add(1))), says).await?
             }
-            found => found?,
+            (found, _) => found?,
         };
-        let Some(meta) = meta else { return Ok(Self::default()) };
-        serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
+        let Some(meta) = meta else {
+            // A thread without a word about its agent was not set up by this program.
+            let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
+            return Ok(Self { is_foreign, ..Self::default() });
+        };
+        let read: Self = serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
                  use another thread",
                 meta.id
             );
             Failure::new(Exit::Database, message)
-        })
+        })?;
+        Ok(Self { is_foreign: true, ..read })
     }
 
     /// What was chosen about the agent, if anything was.
@@ -125,14 +133,14 @@ fn says(meta: &CheckpointMeta) -> bool {
     matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
 }
 
-/// The newest checkpoint that is `wanted`, of those of a source.
+/// The newest checkpoint that is `wanted`, of those before one if one is named.
 async fn newest(
     store: &dyn Checkpointer,
     thread: &ThreadId,
-    source: Option<Source>,
+    before: Option<CheckpointId>,
     wanted: fn(&CheckpointMeta) -> bool,
 ) -> Result<Option<CheckpointMeta>, CheckpointError> {
-    let mut page = History { limit: Some(50), source, ..History::default() };
+    let mut page = History { limit: Some(50), before, ..History::default() };
     loop {
         let metas = store.history(thread, page.clone()).await?;
         let Some(oldest) = metas.last() else { return Ok(None) };
@@ -351,7 +359,8 @@ impl Wish<'_> {
         if from == From::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
             return Err(Failure::usage(format!(
                 "the thread remembers the server `{base_url}`, which is not asked unless you name it: repeat \
-                 `--base-url {base_url}`"
+                 `--base-url {}`",
+                quoted(&base_url)
             )));
         }
         // What a provider wants is told by the profile of its server.
@@ -367,7 +376,8 @@ impl Wish<'_> {
                 // A database may come from someone else, and with it the address.
                 return Err(Failure::usage(format!(
                     "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless \
-                     you name it: repeat `--base-url {base_url}`"
+                     you name it: repeat `--base-url {}`",
+                    quoted(&base_url)
                 )));
             }
             again = match &self.flags.config {

@@ -7,7 +7,8 @@ use std::{
 };
 
 use superstep::{
-    CheckpointError, Checkpointer, ThreadId, agent::make_private_folder, checkpoint::SqliteCheckpointer,
+    CheckpointError, CheckpointId, Checkpointer, ThreadId, agent::make_private_folder,
+    checkpoint::SqliteCheckpointer,
 };
 
 use crate::{
@@ -70,14 +71,16 @@ impl Place {
         }
     }
 
-    /// What a thread remembers, and what the user decided about it on this machine.
+    /// What a thread remembers, and what the user decided about it on this machine. If the head is damaged, what it remembered at
+    /// `from`.
     pub(crate) async fn remembered(
         &self,
         store: &dyn Checkpointer,
         thread: &ThreadId,
+        from: Option<CheckpointId>,
     ) -> Result<(Remembered, Arc<Decided>), Failure> {
-        let (mut remembered, decided) = (Remembered::load(store, thread).await?, self.decided(thread)?);
-        remembered.is_foreign = remembered != Remembered::default() && !decided.knows(&remembered);
+        let (mut remembered, decided) = (Remembered::load(store, thread, from).await?, self.decided(thread)?);
+        remembered.is_foreign = remembered.is_foreign && !decided.knows(&remembered);
         Ok((remembered, decided))
     }
 

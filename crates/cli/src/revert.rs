@@ -103,7 +103,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let name = args.thread.as_str();
     let store = place.change(&[name]).await?;
     let thread = ThreadId::from(name);
-    let (remembered, _) = place.remembered(&*store, &thread).await?;
+    let (remembered, _) = place.remembered(&*store, &thread, None).await?;
     let cwd = place.cwd_of(&remembered)?;
     if remembered.is_foreign && !args.force {
         let message = format!(

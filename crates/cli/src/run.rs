@@ -23,7 +23,7 @@ use crate::{
     dream,
     exit::{Exit, Failure},
     mcp,
-    memory::Memory,
+    memory::{self, Memory},
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output, tell},
     place::Place,
@@ -49,9 +49,10 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
-    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, Purpose::Turn { user }, &turn).await? };
-    let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let checkpoint = from.map(CheckpointId);
+    let purpose = Purpose::Turn { user, from: checkpoint };
+    let setup = Setup { is_fresh, ..Setup::new(&place, store, thread, purpose, &turn).await? };
+    let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, checkpoint, ..setup.config()? };
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
@@ -86,7 +87,14 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
         loaded => drop(loaded?),
     }
     drop(store);
-    let setup = Setup::new(&place, place.open()?, thread, Purpose::Turn { user: None }, &turn).await?;
+    let setup = Setup::new(
+        &place,
+        place.open()?,
+        thread,
+        Purpose::Turn { user: None, from: from.map(CheckpointId) },
+        &turn,
+    )
+    .await?;
     let exit = match from {
         Some(from) => go_on_from(&setup, CheckpointId(from)).await,
         None => go_on(&setup, &decisions).await,
@@ -203,8 +211,8 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
 
 /// What for an agent is set up.
 pub(crate) enum Purpose {
-    /// To take a turn, for this user if one is named.
-    Turn { user: Option<String> },
+    /// To take a turn, for this user and behind this checkpoint if they are named.
+    Turn { user: Option<String>, from: Option<CheckpointId> },
     /// To run a thread once more; whether a model is asked, and whether anything is done beside replaying.
     Replay { asks: bool, acts: bool },
 }
@@ -218,6 +226,8 @@ pub(crate) struct Basis {
     chosen: Chosen,
     cwd: PathBuf,
     memory: Option<Memory>,
+    /// Whether the user did not set up the thread on this machine.
+    is_unknown: bool,
     config: ReactConfig,
     decided: Arc<Decided>,
     db: PathBuf,
@@ -231,7 +241,11 @@ impl Basis {
         place: &Place,
         turn: &TurnArgs,
     ) -> Result<Self, Failure> {
-        let (mut remembered, decided) = place.remembered(store, &thread).await?;
+        let from = match purpose {
+            Purpose::Turn { from, .. } => from,
+            Purpose::Replay { .. } => None,
+        };
+        let (mut remembered, decided) = place.remembered(store, &thread, from).await?;
         let cwd = place.cwd_of(&remembered)?;
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
@@ -246,10 +260,19 @@ impl Basis {
         if turn.config.is_none() && is_foreign && !Memory::is_usual(&chosen) {
             return Err(unnamed(&thread, "a memory, which is not opened"));
         }
-        if matches!(purpose, Purpose::Turn { .. })
-            && let (Some(note), false) = (Memory::add_usual(&mut chosen), turn.quiet)
-        {
-            tell(&note);
+        // Only the database says what was said on this thread, so nothing of it is looked up, stored or dreamt of in this turn.
+        let is_unknown = is_foreign && turn.config.is_none();
+        if matches!(purpose, Purpose::Turn { .. }) {
+            let may_dream = turn.preset.is_some() || turn.config.is_some();
+            let note = Memory::add_usual(&mut chosen, may_dream);
+            if let (Some(note), false) = (note, turn.quiet) {
+                tell(&note);
+            }
+            if is_unknown && !turn.quiet && !turn.no_memory {
+                tell(
+                    "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
+                );
+            }
         }
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
@@ -265,7 +288,7 @@ impl Basis {
             ));
         }
         let (user, asks) = match purpose {
-            Purpose::Turn { user } => (user, true),
+            Purpose::Turn { user, .. } => (user, true),
             Purpose::Replay { asks, .. } => (None, asks),
         };
         let user = user.or(remembered.user.clone());
@@ -288,7 +311,7 @@ impl Basis {
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let db = place.db().to_owned();
-        Ok(Self { thread, user, choice, chosen, cwd, memory, config, decided, db })
+        Ok(Self { thread, user, choice, chosen, cwd, memory, is_unknown, config, decided, db })
     }
 
     /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
@@ -373,7 +396,7 @@ impl<'a> Setup<'a> {
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
         tools::check_rules(&basis.config.permissions, &known)?;
         let models = basis.agent(store)?;
-        let dreams = basis.dreams(models.clone())?;
+        let dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
         let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
         let models = match chosen.get(revert::KEY) {
             Some(Value::Bool(false)) => models,
@@ -381,6 +404,7 @@ impl<'a> Setup<'a> {
             _ => models.snapshots(Arc::new(revert::kept(cwd)?)),
         };
         let models = match &basis.memory {
+            Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
             Some(memory) => memory.give(models, memory.open(cwd)?),
             None => models,
         };

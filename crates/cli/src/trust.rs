@@ -81,7 +81,8 @@ impl Decided {
         let real = database.canonicalize();
         let identity = real.as_ref().ok().and_then(|real| identity(&fs::metadata(real).ok()?));
         let (Ok(real), Some(file)) = (real, identity) else {
-            return Ok(Arc::new(Self { place: None, record: Mutex::default(), untaken: Mutex::default() }));
+            let record = Record { thread: thread.to_owned(), ..Record::default() };
+            return Ok(Arc::new(Self { place: None, record: Mutex::new(record), untaken: Mutex::default() }));
         };
         let place =
             folder().map(|folder| folder.join("threads").join(format!("{}.json", name(&real, thread))));

@@ -36,7 +36,8 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
         }
         Err(error) => return Said::Noise(error.to_string()),
     };
-    if message.contains_key("method") {
+    // What has a result is an answer, whatever else it has.
+    if message.contains_key("method") && !["result", "error"].iter().any(|key| message.contains_key(*key)) {
         return match serde_json::from_value(Value::Object(message)) {
             Ok(message) => Said::Message(Box::new(message)),
             Err(error) => Said::Noise(error.to_string()),

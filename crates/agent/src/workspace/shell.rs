@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     cancelled,
     ends::{Ends, Whole},
-    root::Workspace,
+    root::{Workspace, replaced},
 };
 use crate::{printable, printable_line};
 
@@ -130,6 +130,10 @@ impl Tool for Run {
             let failed = |error: io::Error| ToolError::Failed(format!("the command cannot be run: {error}"));
             if cx.cancel.is_cancelled() {
                 return Err(cancelled());
+            }
+            // It may lead elsewhere now than when the call was decided on.
+            if !cx.permits("cwd", &self.workspace.subject(args.cwd.as_deref().unwrap_or("."), false)) {
+                return Err(replaced(&found.shown));
             }
             let mut running = Running::start(&args.command, &found.real).map_err(failed)?;
             let mut output = Ends::default();

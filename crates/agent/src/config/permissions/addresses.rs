@@ -106,12 +106,21 @@ impl<'a> Pattern<'a> {
             let is_bare = url.path() == "/" && url.query().is_none();
             return Fit::of(self.anywhere || is_bare, || true);
         };
-        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path = url.path();
         let strict = match pattern.strip_suffix('*').map(|start| start.trim_end_matches('*')) {
             // The rest of the address.
             Some(start) if !is_open(start) => path.starts_with(start) && is_settled(&path[start.len()..]),
-            _ => fits_names(pattern, &format!("{path}{query}")) && is_settled(path),
+            _ => {
+                is_settled(path)
+                    && match (url.query(), pattern.split_once('?')) {
+                        (None, _) => fits_names(pattern, path),
+                        (Some(query), Some((of_path, of_query))) => {
+                            fits_names(of_path, path) && fits_names(of_query, query)
+                        }
+                        // A query does not complete a path; it belongs to the rest that a last `*` stands for.
+                        (Some(_), None) => pattern.ends_with('*') && fits_names(pattern, path),
+                    }
+            }
         };
         // Servers take these for the same, or for a part of what is meant.
         let alike = |text: &str| {

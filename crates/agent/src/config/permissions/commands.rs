@@ -93,7 +93,7 @@ fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
         if pattern.text == word.text {
             return true;
         }
-        let leads_up = word.text.split(['/', '=', ':']).any(|name| name == "..");
+        let leads_up = word.text.split(['/', '=', ':']).any(|name| name.ends_with(".."));
         !is_special(at, word) && !word.is_filled && !leads_up && glob.fits(&word.text)
     };
     let is_any = |pattern: &Word| matches!(&*pattern.text, "*" | "**");
@@ -214,6 +214,9 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
 
 /// Whether a command line may run something that the pattern is about, in any of its parts, also in quotes and behind other words.
 fn mentions(pattern: &str, command: &str) -> bool {
+    if has_braces(command) {
+        return true;
+    }
     let bare = |text: &str| text.replace("\\\n", "").replace(['"', '\'', '\\'], "");
     let is_sign = |c: char| ";&|<>()`{}\n".contains(c);
     let spaced = |text: &str| {
@@ -239,12 +242,25 @@ fn mentions(pattern: &str, command: &str) -> bool {
     command.split(is_sign).any(|part| part_mentions(&wanted, part))
 }
 
+/// Whether a shell may make several words of one, as `bash` does of `{rm,-rf,x}`.
+fn has_braces(command: &str) -> bool {
+    let makes = |text: &str| text.contains('{') && (text.contains(',') || text.contains(".."));
+    match read(command, false) {
+        Some(tokens) => tokens
+            .iter()
+            .any(|token| matches!(token, Token::Word(word) if word.is_filled && makes(&word.text))),
+        None => makes(command),
+    }
+}
+
 fn part_mentions(wanted: &Glob, part: &str) -> bool {
     let words: Vec<&str> = part.split_whitespace().skip_while(|word| is_assignment(word)).collect();
     let Some(program) = words.first().map(|word| base(word)) else { return false };
     // Who knows what these run.
     let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
-    let runs_anything = RUNNERS.contains(&&*program) && words.iter().any(|word| word.contains('$'));
+    let is_shell = |word: &str| word != "." && SHELLS.contains(&&*base(word));
+    let runs_anything =
+        RUNNERS.contains(&&*program) && words[1..].iter().any(|word| word.contains('$') || is_shell(word));
     if SHELLS.contains(&&*program) || is_filled(words[0]) || runs_anything {
         return true;
     }
