@@ -19,6 +19,7 @@
 //!
 //! Start at [`Run`].
 
+mod check;
 mod control;
 mod draw;
 mod ids;
@@ -31,7 +32,6 @@ mod topology;
 pub use control::{Control, RestoreError};
 pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
-pub use lint::{Level, Lint, RouterSpec, WhyDead, WritesSpec};
 pub use plan::Before;
 pub use retry::RetryPolicy;
 pub use run::{
@@ -39,8 +39,8 @@ pub use run::{
     Target, Task,
 };
 pub use topology::{
-    Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, OnCancel, Place, Problem, ProblemKind, Topology,
-    TopologyBuilder,
+    Edge, EdgeKind, Endpoint, JoinSpec, Level, Lint, NodeSpec, OnCancel, Place, Problem, ProblemKind,
+    RouterSpec, Topology, TopologyBuilder, WhyDead, WritesSpec,
 };
 
 #[doc = include_str!("../../../docs/engine.md")]

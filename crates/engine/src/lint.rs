@@ -1,66 +1,16 @@
-//! What is suspicious in a graph that could run.
+//! Suspicions about a graph that could run.
 //!
-//! Start at [`Lint`]. Each looks for what is certain to be a mistake, or nearly so; none raises an alarm where it has to
+//! Start at [`look`]. Each part looks for what is certain to be a mistake, or nearly so; none raises an alarm where it has to
 //! guess.
 
 mod concurrent;
 mod cycles;
+
 mod joins;
 mod twice;
 
-use std::collections::BTreeMap;
-
-pub use joins::WhyDead;
-
 use crate::{EdgeKind, Endpoint, Place, Problem, topology::TopologyBuilder};
-
-/// A kind of suspicion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Lint {
-    /// SS008: nothing leads to a node.
-    Unreachable,
-    /// SS020: a node runs more than once because its plain edges are taken in different supersteps.
-    RunsTwice,
-    /// SS021: a join waits for nodes that never all run.
-    DeadJoin,
-    /// SS022: nodes run in a circle that nothing leads out of.
-    Cycle,
-    /// SS023: nodes that can run in one superstep say that they write a channel that takes one write.
-    ConcurrentWrites,
-}
-
-/// What is done about a [`Lint`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// Nothing is said.
-    Allow,
-    /// It is a warning of the compiled graph.
-    #[default]
-    Warn,
-    /// The graph does not compile.
-    Deny,
-}
-
-/// What a node says that it writes.
-#[derive(Clone, Debug)]
-pub struct WritesSpec {
-    /// The node.
-    pub node: Endpoint,
-    /// The names of channels.
-    pub channels: Vec<String>,
-    /// Where it was said.
-    pub place: Place,
-}
-
-/// The routes of one conditional edge.
-#[derive(Clone, Debug)]
-pub struct RouterSpec {
-    /// Its routes, as positions among the edges.
-    pub edges: std::ops::Range<usize>,
-    /// Whether it takes only one of them each time.
-    pub one: bool,
-}
+use std::collections::BTreeMap;
 
 /// Looks for everything. The edges have been checked.
 pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {

@@ -2,15 +2,14 @@
 //!
 //! Start at [`TopologyBuilder`].
 
-mod check;
 mod number;
 mod problem;
 
-pub use problem::{Problem, ProblemKind};
+pub use problem::{Level, Lint, Problem, ProblemKind, WhyDead};
 
 use std::{collections::BTreeMap, panic::Location, sync::Arc};
 
-use crate::{Level, Lint, NodeIndex, NodeName, RouterSpec, START, WritesSpec};
+use crate::{NodeIndex, NodeName, START};
 
 /// Where in the user's code something was said.
 pub type Place = &'static Location<'static>;
@@ -103,6 +102,26 @@ impl EdgeKind {
     pub(crate) fn has_items(&self) -> bool {
         matches!(self, Self::FanOut | Self::Sends)
     }
+}
+
+/// What a node says that it writes.
+#[derive(Clone, Debug)]
+pub struct WritesSpec {
+    /// The node.
+    pub node: Endpoint,
+    /// The names of channels.
+    pub channels: Vec<String>,
+    /// Where it was said.
+    pub place: Place,
+}
+
+/// The routes of one conditional edge.
+#[derive(Clone, Debug)]
+pub struct RouterSpec {
+    /// Its routes, as positions among the edges.
+    pub edges: std::ops::Range<usize>,
+    /// Whether it takes only one of them each time.
+    pub one: bool,
 }
 
 /// Collects what a graph is made of, then checks all of it at once.

@@ -1,9 +1,9 @@
 //! Joins that wait for ever.
 
+use super::{Ways, When};
 use std::collections::BTreeMap;
 
-use super::{Ways, When};
-use crate::{NodeName, Problem, ProblemKind};
+use crate::{Problem, ProblemKind, WhyDead};
 
 /// Joins with a source that nothing leads to, or with two of which a run takes only one.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
@@ -19,22 +19,6 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
         }
     }
     problems
-}
-
-/// Why a join never completes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhyDead {
-    /// No edge leads to this source.
-    Unreachable(NodeName),
-    /// A conditional edge takes one of its routes, once, and these two need different ones.
-    Exclusive {
-        /// The node that the conditional edge leaves.
-        router: NodeName,
-        /// One source.
-        first: NodeName,
-        /// The other.
-        second: NodeName,
-    },
 }
 
 fn exclusive(ways: &Ways<'_>, sources: &[usize]) -> Option<WhyDead> {

@@ -5,7 +5,7 @@ use crate::{NodeIndex, NodeName, START};
 
 impl TopologyBuilder {
     /// Sorts the nodes by name, so that comparing indexes compares names.
-    pub(super) fn number(self) -> Topology {
+    pub(crate) fn number(self) -> Topology {
         let mut order: Vec<usize> = (0..=self.nodes.len()).collect();
         let names: Vec<NodeName> =
             self.nodes.iter().map(|node| node.name.clone()).chain([START.into()]).collect();

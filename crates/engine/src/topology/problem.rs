@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::Place;
-use crate::{Lint, NodeName, WhyDead};
+use crate::NodeName;
 
 /// Something wrong with a graph, found when it is compiled.
 #[derive(Clone, Debug)]
@@ -207,4 +207,48 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.place.file(), self.place.line(), self.kind)
     }
+}
+
+/// A kind of suspicion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Lint {
+    /// SS008: nothing leads to a node.
+    Unreachable,
+    /// SS020: a node runs more than once because its plain edges are taken in different supersteps.
+    RunsTwice,
+    /// SS021: a join waits for nodes that never all run.
+    DeadJoin,
+    /// SS022: nodes run in a circle that nothing leads out of.
+    Cycle,
+    /// SS023: nodes that can run in one superstep say that they write a channel that takes one write.
+    ConcurrentWrites,
+}
+
+/// What is done about a [`Lint`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Nothing is said.
+    Allow,
+    /// It is a warning of the compiled graph.
+    #[default]
+    Warn,
+    /// The graph does not compile.
+    Deny,
+}
+
+/// The reason that a join never completes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyDead {
+    /// No edge leads to this source.
+    Unreachable(NodeName),
+    /// A conditional edge takes one of its routes, once, and these two need different ones.
+    Exclusive {
+        /// The node that the conditional edge leaves.
+        router: NodeName,
+        /// One source.
+        first: NodeName,
+        /// The other.
+        second: NodeName,
+    },
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use petgraph::{graph::DiGraph, visit::Dfs};
 
-use super::{EdgeKind, Endpoint, JoinSpec, NodeSpec, Place, Problem, ProblemKind, Topology, TopologyBuilder};
-use crate::{END, Level, START, lint};
+use crate::{
+    END, EdgeKind, Endpoint, JoinSpec, Level, NodeSpec, Place, Problem, ProblemKind, START, Topology,
+    TopologyBuilder, lint,
+};
 
 impl TopologyBuilder {
     /// Checks everything and numbers the nodes. Returns the warnings beside the topology.
