@@ -31,7 +31,7 @@ forgeries n="512":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
 # Flips every bit of a small database, one after the other, which takes some minutes; the tests try some of them.
 bits:
-    SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-checkpoint --test it -- bits --nocapture
+    SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-sqlite --test it -- bits --nocapture
 
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:

@@ -21,9 +21,9 @@ use futures::{StreamExt, stream};
 use superstep::{
     Answers,
     agent::{Agent, AgentOutcome, Approval, ReactConfig},
-    checkpoint::SqliteCheckpointer,
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
     prelude::*,
+    sqlite::SqliteCheckpointer,
 };
 
 static SENT: AtomicUsize = AtomicUsize::new(0);

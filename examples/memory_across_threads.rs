@@ -12,9 +12,9 @@ use std::{error::Error, sync::Arc};
 use futures::{StreamExt, stream};
 use superstep::{
     agent::{Agent, LongTermMemory, MemoryTrigger, ReactConfig, Reply, Retrieve, StoreMemory, memory_tools},
-    checkpoint::SqliteStore,
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
     prelude::*,
+    sqlite::SqliteStore,
 };
 
 /// Records that somebody has a cat, and otherwise says what it was told. A real one is `superstep::llm::OpenAiModel`.

@@ -13,9 +13,9 @@ use futures::StreamExt;
 use superstep::{
     Event, StreamMode,
     agent::{Agent, ReactConfig},
-    checkpoint::SqliteCheckpointer,
     llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolError, tool},
     prelude::*,
+    sqlite::SqliteCheckpointer,
 };
 
 /// Tells the temperature in a city.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use superstep::{
     RunConfig,
     agent::{AgentState, is_printable},
-    checkpoint::SqliteCheckpointer,
     prelude::*,
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::script::{call, txt};
 

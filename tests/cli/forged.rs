@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, env, path::Path};
 
 use serde_json::{Value, json};
 use superstep::{
-    AppliedTask, Checkpointer, Commit, Source, TaskRecord, ThreadId, checkpoint::SqliteCheckpointer,
+    AppliedTask, Checkpointer, Commit, Source, TaskRecord, ThreadId, sqlite::SqliteCheckpointer,
 };
 use superstep_testing::script::{call, txt};
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use superstep::{
-    CompiledGraph, END, Log, RunConfig, START, State, StateGraph, checkpoint::SqliteCheckpointer,
-};
+use superstep::{CompiledGraph, END, Log, RunConfig, START, State, StateGraph, sqlite::SqliteCheckpointer};
 
 use crate::support::Place;
 

@@ -410,7 +410,7 @@ fn a_database_that_is_opened_again_after_each_crash_ends_alike() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("threads.db");
     let store = Arc::new(move || {
-        let store = superstep::checkpoint::SqliteCheckpointer::open(&path).unwrap();
+        let store = superstep::sqlite::SqliteCheckpointer::open(&path).unwrap();
         Arc::new(store) as Arc<dyn Checkpointer>
     });
     let report =

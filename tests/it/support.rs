@@ -108,7 +108,7 @@ impl Backend {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(folder) => {
                 let path = folder.path().join("threads.db");
-                Arc::new(superstep::checkpoint::SqliteCheckpointer::open(path).unwrap())
+                Arc::new(superstep::sqlite::SqliteCheckpointer::open(path).unwrap())
             }
         }
     }

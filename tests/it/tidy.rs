@@ -16,13 +16,13 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("superstep-macros", &[]),
     ("superstep-graph", &["superstep-engine", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
-    ("superstep-checkpoint", &["superstep-graph"]),
+    ("superstep-sqlite", &["superstep-graph"]),
     ("superstep-agent", &["superstep-graph", "superstep-llm"]),
     ("superstep-mcp", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
         "superstep",
-        &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-mcp", "superstep-checkpoint"],
+        &["superstep-graph", "superstep-llm", "superstep-agent", "superstep-mcp", "superstep-sqlite"],
     ),
     ("superstep-cli", &["superstep"]),
 ];
@@ -30,7 +30,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
 /// What only one crate may know.
 const SECRETS: [(&str, &[&str]); 5] = [
     ("async-openai", &["superstep-llm"]),
-    ("rusqlite", &["superstep-checkpoint"]),
+    ("rusqlite", &["superstep-sqlite"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-graph"]),
     ("rmcp", &["superstep-mcp"]),

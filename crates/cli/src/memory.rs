@@ -18,8 +18,8 @@ use superstep::{
         AgentBuilder, LongTermMemory, MEMORY_PHRASES, Mem0Form, MemoryFiles, MemoryTrigger, ReactConfig,
         Retrieve, StoreMemory, memory_tools,
     },
-    checkpoint::SqliteStore,
     llm::Tool,
+    sqlite::SqliteStore,
     store::MemoryStore,
 };
 

@@ -8,7 +8,7 @@ use std::{
 
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, ThreadId, agent::make_private_folder,
-    checkpoint::SqliteCheckpointer,
+    sqlite::SqliteCheckpointer,
 };
 
 use crate::{

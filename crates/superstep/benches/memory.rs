@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use superstep::{
     agent::{LongTermMemory, StoreMemory},
-    checkpoint::SqliteStore,
+    sqlite::SqliteStore,
     store::{Index, Namespace, Operation, PutOptions, Store},
 };
 use tokio::runtime::Runtime;

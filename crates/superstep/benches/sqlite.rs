@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OpenFlags};
-use superstep::{Checkpointer, checkpoint::SqliteCheckpointer};
+use superstep::{Checkpointer, sqlite::SqliteCheckpointer};
 use tokio::{runtime::Runtime, time::Instant};
 
 /// What a run stored, in its order: one text for each transaction.

@@ -6,12 +6,16 @@ pub use superstep_graph::*;
 
 #[cfg(feature = "agent")]
 pub use superstep_agent as agent;
-#[cfg(feature = "sqlite")]
-pub use superstep_checkpoint as checkpoint;
 #[cfg(feature = "agent")]
 pub use superstep_llm as llm;
 #[cfg(feature = "mcp")]
 pub use superstep_mcp as mcp;
+#[cfg(feature = "sqlite")]
+pub use superstep_sqlite as sqlite;
+/// The name that [`sqlite`] had.
+#[cfg(feature = "sqlite")]
+#[doc(hidden)]
+pub use superstep_sqlite as checkpoint;
 
 pub mod guide;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{
     agent::{MemoryFiles, StoreMemory},
-    checkpoint::SqliteStore,
+    sqlite::SqliteStore,
     store::MemoryStore,
 };
 use superstep_testing::conformance::check_memory;

@@ -7,7 +7,7 @@ use serde_json::json;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
     agent::{AgentOutcome, Part, PartKind, ReactConfig, ToolMode, ToolStatus},
-    checkpoint::SqliteCheckpointer,
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},

@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 use superstep::{
     CheckpointError, Checkpointer,
     agent::{Agent, ReactConfig, ToolMode},
-    checkpoint::SqliteCheckpointer,
     llm::{Role, Tool, ToolCx, ToolError, ToolSpec, tool_fn},
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use superstep::{
     At, Replay,
     agent::{Agent, ReactConfig},
-    checkpoint::SqliteCheckpointer,
     llm::{ChatModel, Tool, ToolCx, ToolError, ToolSpec, tool_fn},
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{script::Script, scripted::ScriptedModel};
 

@@ -22,8 +22,8 @@ use std::{fs, path::Path, sync::Arc};
 use superstep::{
     Replay, RunConfig,
     agent::{Agent, AgentOutcome, ReactConfig, workspace},
-    checkpoint::SqliteCheckpointer,
     llm::{Tool, Usage},
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
     script::{Script, txt},

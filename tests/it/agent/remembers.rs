@@ -16,8 +16,8 @@ use superstep::{
         Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFiles, MemoryFuture,
         MemoryTrigger, ReactConfig, Retrieve, StoreMemory, memory_tools,
     },
-    checkpoint::SqliteStore,
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel, Role},
+    sqlite::SqliteStore,
 };
 use superstep_testing::{
     script::{Answer, Script, call, txt},

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, RunConfig, State, StreamMode, TokioClock,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, ToolMode},
-    checkpoint::SqliteCheckpointer,
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},

@@ -33,7 +33,7 @@ macro_rules! in_every_store {
                 let folder = tempfile::tempdir().unwrap();
                 let options = StoreOptions { clock: super::clock(), ..StoreOptions::default() };
                 let path = folder.path().join("store.db");
-                let store = superstep::checkpoint::SqliteStore::open_with(path, Default::default(), options);
+                let store = superstep::sqlite::SqliteStore::open_with(path, Default::default(), options);
                 super::$name(Arc::new(store.unwrap())).await;
             }
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
     CheckpointId, Checkpointer, Clock, CompiledGraph, Cx, END, History, Log, Route, RunConfig, START, State,
-    StateGraph, StateSnapshot, Status, Stored, TaskRecord, checkpoint::SqliteCheckpointer,
+    StateGraph, StateSnapshot, Status, Stored, TaskRecord, sqlite::SqliteCheckpointer,
 };
 use tempfile::TempDir;
 

@@ -99,8 +99,7 @@ impl Opened {
             #[cfg(feature = "sqlite")]
             "sqlite" | "sqlite-async" => {
                 let folder = tempfile::tempdir().expect("a folder can be made");
-                let database =
-                    superstep::checkpoint::SqliteCheckpointer::open(folder.path().join("bench.db"));
+                let database = superstep::sqlite::SqliteCheckpointer::open(folder.path().join("bench.db"));
                 (Some(Arc::new(database.expect("a database can be made"))), Some(folder))
             }
             _ => return None,

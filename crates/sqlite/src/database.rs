@@ -1,0 +1,306 @@
+//! A connection that knows where it leads, and the numbers of threads and checkpoints.
+
+use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+
+use crate::{SqliteOptions, Synchronous, checksum::THREAD, error, location::Place, open::beside};
+
+/// The size in bytes at which the write-ahead log is to be folded: what SQLite thinks right.
+const LONG_LOG: usize = 4 << 20;
+
+/// What a small write adds to the log: a page, whole.
+const PAGE: usize = 4096;
+
+/// What the requests work on.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) connection: Connection,
+    pub(crate) place: Arc<Place>,
+    busy_timeout: Duration,
+    waits: bool,
+    /// About how many bytes the write-ahead log has that are not in the database yet.
+    log: usize,
+    sync: Synced,
+}
+
+/// What is known to survive a power failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Synced {
+    /// Everything, always.
+    Always,
+    /// Everything so far.
+    Done,
+    /// Not what was written last.
+    Due,
+}
+
+impl Database {
+    pub(crate) fn new(connection: Connection, place: Arc<Place>, options: &SqliteOptions) -> Self {
+        // As many as there are different statements, with room for more.
+        connection.set_prepared_statement_cache_capacity(48);
+        let sync = match (&*place, options.synchronous) {
+            (Place::File(_), Synchronous::Effects) => Synced::Due,
+            _ => Synced::Always,
+        };
+        Self { connection, place, busy_timeout: options.busy_timeout, waits: true, log: 0, sync }
+    }
+
+    /// Refuses what a database that was opened for reading cannot do, and notes that something is written otherwise.
+    pub(crate) fn writable(&mut self) -> Result<(), CheckpointError> {
+        if self.place.is_read_only() {
+            return Err(error::read_only(&self.place));
+        }
+        if self.sync == Synced::Done {
+            self.sync = Synced::Due;
+        }
+        Ok(())
+    }
+
+    /// Lets everything that was written survive a power failure.
+    pub(crate) fn sync(&mut self) -> Result<(), CheckpointError> {
+        if let (Synced::Due, Place::File(file)) = (self.sync, &*self.place) {
+            // The folder has the name of the log. What is not in the log was synced when it was folded into the database.
+            let folder = file.parent().unwrap_or(Path::new("/"));
+            sync_file(&beside(file, "-wal"))
+                .and_then(|()| if cfg!(unix) { sync_file(folder) } else { Ok(()) })
+                .map_err(|cause| error::cannot_sync(&self.place, cause))?;
+            self.sync = Synced::Done;
+        }
+        Ok(())
+    }
+
+    /// Whether the next requests wait for other programs or fail at once.
+    pub(crate) fn wait_for_others(&mut self, wait: bool) {
+        if self.waits != wait {
+            let timeout = if wait { self.busy_timeout } else { Duration::ZERO };
+            self.connection.busy_timeout(timeout).expect("a connection can always be told how long to wait");
+            self.waits = wait;
+        }
+    }
+
+    /// Counts what a transaction wrote.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.log += bytes + PAGE;
+    }
+
+    pub(crate) fn log_is_long(&self) -> bool {
+        self.log > LONG_LOG
+    }
+
+    /// Brings the write-ahead log into the database if it is long, so that it does not grow.
+    pub(crate) fn fold_long_log(&mut self) {
+        if self.log_is_long() {
+            self.log = 0;
+            // What stays in the log because someone reads it, or because it cannot be synced, is not lost. SQLite itself
+            // tries again, in a commit that then says what is wrong.
+            let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    }
+}
+
+fn sync_file(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => file.sync_data(),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// A row of the table `threads`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadRow {
+    pub(crate) key: ThreadKey,
+    /// The newest checkpoint.
+    pub(crate) head: CheckpointId,
+    /// How many checkpoints there are.
+    checkpoints: u64,
+    /// How many of them follow another than the one committed before them.
+    branched: u64,
+}
+
+impl ThreadRow {
+    pub(crate) fn find(
+        connection: &Connection,
+        place: &Place,
+        thread: &ThreadId,
+    ) -> Result<Option<Self>, CheckpointError> {
+        let refused = |cause| error::database(place, &format!("look up thread `{thread}`"), cause);
+        let sql = format!(
+            "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads WHERE name = ?1"
+        );
+        let found = connection
+            .prepare_cached(&sql)
+            .and_then(|mut find| find.query_row([thread.as_str()], |row| Ok(Self::read(row))).optional());
+        match found.map_err(refused)? {
+            Some(Ok((_, row))) => Ok(Some(row)),
+            Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
+            None => {
+                // The index may have lost what the table still has.
+                let there = connection
+                    .prepare_cached("SELECT 1 FROM threads NOT INDEXED WHERE name = ?1")
+                    .and_then(|mut there| there.exists([thread.as_str()]));
+                match there.map_err(refused)? {
+                    true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
+                    false => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Reads the name, and the row, of a query like that of [`find`](Self::find).
+    pub(crate) fn read(row: &Row<'_>) -> Result<(ThreadId, Self), Box<dyn std::error::Error + Send + Sync>> {
+        if row.get::<_, Option<bool>>(5)? != Some(true) {
+            return Err(error::CHECKSUM.into());
+        }
+        let found = Self {
+            key: ThreadKey(row.get(0)?),
+            head: CheckpointId(row.get::<_, u32>(2)?.into()),
+            checkpoints: row.get::<_, u32>(3)?.into(),
+            branched: row.get::<_, u32>(4)?.into(),
+        };
+        Ok((row.get::<_, String>(1)?.into(), found))
+    }
+
+    /// Refuses a table of threads that has not as many rows as the index of their names.
+    pub(crate) fn check_all(connection: &Connection, place: &Place) -> Result<(), CheckpointError> {
+        let refused = |cause| error::database(place, "count the threads", cause);
+        let counts = connection.prepare_cached(
+            "SELECT (SELECT count(*) FROM threads NOT INDEXED) = (SELECT count(*) FROM threads INDEXED BY sqlite_autoindex_threads_1)",
+        );
+        match counts.and_then(|mut counts| counts.query_row([], |row| row.get(0))).map_err(refused)? {
+            true => Ok(()),
+            false => Err(error::damaged_threads(place)),
+        }
+    }
+
+    /// Adds a thread that has no checkpoint yet.
+    pub(crate) fn add(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Self> {
+        let key: i64 = connection
+            .prepare_cached("SELECT coalesce(max(key), 0) + 1 FROM threads")?
+            .query_row([], |row| row.get(0))?;
+        let row = Self { key: ThreadKey(key), head: CheckpointId(0), checkpoints: 0, branched: 0 };
+        row.store(connection, thread)?;
+        Ok(row)
+    }
+
+    /// Notes that a checkpoint was added to the thread, and is its head.
+    pub(crate) fn grow(
+        &mut self,
+        connection: &Connection,
+        thread: &ThreadId,
+        head: CheckpointId,
+        parent: Option<CheckpointId>,
+    ) -> rusqlite::Result<()> {
+        self.head = head;
+        self.checkpoints += 1;
+        self.branched += u64::from(parent.is_some_and(|parent| parent.0 + 1 != head.0));
+        self.store(connection, thread)
+    }
+
+    /// Counts the thread's checkpoints again.
+    pub(crate) fn recount(mut self, connection: &Connection, thread: &ThreadId) -> rusqlite::Result<()> {
+        self.checkpoints =
+            self.count(connection, "SELECT count(*) FROM checkpoints WHERE key BETWEEN ?1 AND ?2")?;
+        self.branched = self.count(
+            connection,
+            "SELECT count(*) FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND parent <> id - 1",
+        )?;
+        self.store(connection, thread)
+    }
+
+    fn count(&self, connection: &Connection, sql: &str) -> rusqlite::Result<u64> {
+        let range = [self.key.first(), self.key.last()];
+        connection.query_row(sql, range, |row| row.get::<_, u32>(0)).map(u64::from)
+    }
+
+    fn store(&self, connection: &Connection, thread: &ThreadId) -> rusqlite::Result<()> {
+        let Self { key, head, checkpoints, branched } = self;
+        let [head, checkpoints, branched] = [head.0, *checkpoints, *branched]
+            .map(|count| i64::try_from(count).expect("checkpoints are counted in 32 bits"));
+        connection
+            .prepare_cached(
+                "INSERT INTO threads (key, name, head, checkpoints, branched, checksum)
+                 VALUES (?1, ?2, ?3, ?4, ?5, row_sum('thread', ?1, ?2, ?3, ?4, ?5))
+                 ON CONFLICT (key) DO UPDATE SET head = excluded.head, checkpoints = excluded.checkpoints,
+                     branched = excluded.branched, checksum = excluded.checksum",
+            )?
+            .execute((key.0, thread.as_str(), head, checkpoints, branched))
+            .map(drop)
+    }
+
+    /// Whether no checkpoint was ever pruned.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.checkpoints == self.head.0
+    }
+
+    pub(crate) fn checkpoints(&self) -> u64 {
+        self.checkpoints
+    }
+
+    pub(crate) fn branched(&self) -> u64 {
+        self.branched
+    }
+}
+
+/// The rows of one thread: its checkpoints have the keys `base + id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadKey(i64);
+
+impl ThreadKey {
+    /// The thread's key, however damaged its row is.
+    pub(crate) fn find_any(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Option<Self>> {
+        let mut find = connection.prepare_cached("SELECT key FROM threads WHERE name = ?1")?;
+        find.query_row([thread.as_str()], |row| row.get(0).map(Self)).optional()
+    }
+
+    /// The threads of a thread's subgraphs, by name.
+    pub(crate) fn under(
+        connection: &Connection,
+        thread: &ThreadId,
+    ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
+        // Names that begin with the thread's and the separator of subgraphs, which is right before the space.
+        let [first, end] = ['\u{1f}', ' '].map(|end| format!("{}{end}", thread.as_str()));
+        let mut find = connection
+            .prepare_cached("SELECT key, name FROM threads WHERE name >= ?1 AND name < ?2 ORDER BY name")?;
+        let found =
+            find.query_map([first, end], |row| Ok((Self(row.get(0)?), row.get::<_, String>(1)?.into())))?;
+        found.collect()
+    }
+
+    /// Deletes the thread, and not those under it.
+    pub(crate) fn delete(self, connection: &Connection) -> rusqlite::Result<()> {
+        let range = [self.first(), self.last()];
+        connection.execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", range)?;
+        connection.execute("DELETE FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2", range)?;
+        connection.execute("DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2", range)?;
+        connection.execute("DELETE FROM threads WHERE key = ?1", [self.0])?;
+        Ok(())
+    }
+
+    /// The key of the thread itself.
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    /// The key of a checkpoint; `None` if no thread can have it.
+    pub(crate) fn checkpoint(self, id: CheckpointId) -> Option<i64> {
+        u32::try_from(id.0).ok().map(|id| self.first() | i64::from(id))
+    }
+
+    /// The least key that a checkpoint of this thread can have.
+    pub(crate) fn first(self) -> i64 {
+        self.0 << 32
+    }
+
+    /// The greatest.
+    pub(crate) fn last(self) -> i64 {
+        self.first() | i64::from(u32::MAX)
+    }
+}
+
+/// The id of the checkpoint with this key.
+pub(crate) fn id_of(key: i64) -> CheckpointId {
+    CheckpointId((key & i64::from(u32::MAX)).unsigned_abs())
+}

@@ -1,0 +1,231 @@
+//! What can go wrong with a database, in words that say what to do.
+
+use std::{error::Error, io, path::Path};
+
+use rusqlite::ErrorCode;
+use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+
+use crate::location::Place;
+
+/// An error of SQLite while opening a database.
+pub(crate) fn opening(place: &Place, cause: rusqlite::Error) -> CheckpointError {
+    explained(place, format!("cannot open {place}"), cause)
+}
+
+/// An error of SQLite while doing `action`.
+pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> CheckpointError {
+    explained(place, format!("cannot {action} in {place}"), cause)
+}
+
+fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> CheckpointError {
+    let advice = match cause.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program keeps it locked; wait until it is done, or end it"
+        }
+        Some(ErrorCode::DiskFull) => "it cannot grow any more; make room and go on from the last checkpoint",
+        Some(ErrorCode::ReadOnly) => {
+            "it is open for reading only; make the file and its folder writable, or use another file"
+        }
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            "access is denied; check the permissions of the file and its folder"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            "it cannot be opened; check the permissions of the file and its folder"
+        }
+        Some(ErrorCode::SystemIoFailure) => "reading or writing failed; check the disk and its free space",
+        Some(ErrorCode::NotADatabase) => "it is not an SQLite database; use another file",
+        Some(ErrorCode::DatabaseCorrupt) => {
+            let what = format!(
+                "{failed}: {place} is damaged; restore it from a backup, or save what is left with \
+                 the `.recover` command of `sqlite3`"
+            );
+            return corrupt(what, in_short(cause));
+        }
+        _ => "SQLite refused",
+    };
+    storage(format!("{failed}: {advice}"), in_short(cause))
+}
+
+/// What SQLite says, once: its errors repeat themselves in their own causes.
+#[derive(Debug, thiserror::Error)]
+#[error("{message} (SQLite code {code})")]
+struct Refusal {
+    message: String,
+    code: i32,
+    busy: bool,
+}
+
+fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
+    match cause {
+        rusqlite::Error::SqliteFailure(error, message) => {
+            let message = message.unwrap_or_else(|| error.to_string());
+            let busy = matches!(error.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked);
+            Box::new(Refusal { message, code: error.extended_code, busy })
+        }
+        other => other.into(),
+    }
+}
+
+/// Whether another program keeps the database locked, so that waiting may help.
+pub(crate) fn is_busy(error: &CheckpointError) -> bool {
+    match error {
+        CheckpointError::Storage { source: Some(cause), .. } => is_busy_cause(&**cause),
+        _ => false,
+    }
+}
+
+/// The same, of the cause of an error.
+pub(crate) fn is_busy_cause(cause: &(dyn Error + Send + Sync + 'static)) -> bool {
+    cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.busy)
+}
+
+/// An error of the operating system while opening the database at `path`.
+pub(crate) fn cannot_open(path: &Path, advice: &str, cause: Option<io::Error>) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("cannot open database `{}`: {advice}", path.display()),
+        source: cause.map(|cause| Box::new(cause) as Box<dyn Error + Send + Sync>),
+    }
+}
+
+/// A file that is a database, and not one that this program can use.
+pub(crate) fn not_ours(path: &Path, advice: String) -> CheckpointError {
+    cannot_open(path, &advice, None)
+}
+
+/// A checkpoint with something in it that this program did not write.
+pub(crate) fn damaged(
+    place: &Place,
+    thread: &ThreadId,
+    id: CheckpointId,
+    part: &str,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in {place} is damaged: superstep did not write this {part}; \
+         go on from an older checkpoint, or restore the file from a backup"
+    );
+    corrupt(what, cause)
+}
+
+/// What is wrong with a row whose checksum is another one.
+pub(crate) const CHECKSUM: &str = "the row is not what was stored: its checksum does not fit";
+
+/// A part of a checkpoint, or a task of it, whose row was changed since it was stored.
+pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; go on from an older checkpoint, or restore \
+         the file from a backup"
+    );
+    corrupt(what, CHECKSUM)
+}
+
+/// A thread whose own row is damaged.
+pub(crate) fn damaged_thread(
+    place: &Place,
+    thread: &ThreadId,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "the row of thread `{thread}` in the table `threads` in {place} is damaged; restore the file from a backup, or \
+         delete the thread"
+    );
+    corrupt(what, cause)
+}
+
+/// A row of the table of threads that is damaged, so that nobody knows whose it was.
+pub(crate) fn damaged_thread_row(
+    place: &Place,
+    key: i64,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    corrupt(
+        format!("row {key} of the table `threads` in {place} is damaged; restore the file from a backup"),
+        cause,
+    )
+}
+
+/// A table of threads that lost rows, or whose index did.
+pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
+    let what = format!(
+        "the table `threads` in {place} is damaged: it has not as many rows as the index of names; restore the file from \
+         a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+/// A thread that has not as many rows of some kind as its own row says.
+pub(crate) fn lost_rows(place: &Place, thread: &ThreadId, kind: &str) -> CheckpointError {
+    let what = format!(
+        "thread `{thread}` in {place} is damaged: {kind} are missing, or too many; restore the file from a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+pub(crate) fn cannot_sync(place: &Place, cause: io::Error) -> CheckpointError {
+    storage(format!("cannot write {place} to the disk; check the disk"), cause)
+}
+
+/// A checkpoint that refers to something that is not there.
+pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    CheckpointError::Corrupt {
+        what: format!(
+            "checkpoint {id} of thread `{thread}` in {place} is damaged: {part} is missing; \
+             restore the file from a backup"
+        ),
+        source: None,
+    }
+}
+
+/// A value that should be stored as JSON and is not JSON.
+pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
+    storage(format!("cannot store {part} of thread `{thread}`: it is not JSON"), cause)
+}
+
+/// A thread that has as many checkpoints as can be counted.
+pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!(
+            "thread `{thread}` has {} checkpoints, the most there can be; use another thread",
+            u32::MAX
+        ),
+        source: None,
+    }
+}
+
+/// A write to a database that was opened for reading.
+pub(crate) fn read_only(place: &Place) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("{place} was opened for reading only; open it for writing"),
+        source: None,
+    }
+}
+
+pub(crate) fn cannot_lock(path: &Path, cause: io::Error) -> CheckpointError {
+    storage(
+        format!(
+            "cannot lock `{}`, the file that makes a run the only writer of its thread; check that the folder can be \
+             written and that its file system has locks",
+            path.display()
+        ),
+        cause,
+    )
+}
+
+pub(crate) fn no_worker(place: &Place, cause: io::Error) -> CheckpointError {
+    storage(format!("cannot start the OS thread that serves {place}"), cause)
+}
+
+pub(crate) fn worker_ended(place: &Place) -> CheckpointError {
+    CheckpointError::Storage {
+        what: format!("the OS thread that served {place} has panicked; open it again"),
+        source: None,
+    }
+}
+
+fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Storage { what, source: Some(cause.into()) }
+}
+
+fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Corrupt { what, source: Some(cause.into()) }
+}

@@ -1,0 +1,38 @@
+//! The place of a database, as messages name it.
+//!
+//! Start at [`Place`].
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A database file, or the database in memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    File(PathBuf),
+    ReadOnly(PathBuf),
+    Memory,
+}
+
+impl Place {
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::ReadOnly(path) => Some(path),
+            Self::Memory => None,
+        }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Self::ReadOnly(_))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.file() {
+            Some(path) => write!(f, "database `{}`", path.display()),
+            None => f.write_str("the database in memory"),
+        }
+    }
+}

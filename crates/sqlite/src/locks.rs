@@ -1,0 +1,210 @@
+//! One writer for each thread, in this process and in others.
+//!
+//! In this process the names of the threads are kept in a set. Between processes, a thread's writer holds a lock on a file
+//! of its own, beside the database. The file is there while there is a writer: it is removed before its lock is given back.
+//! So a lock counts only if its file can still be found under its name; otherwise one tries again.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use superstep_graph::{CheckpointError, ThreadId};
+
+use crate::{error, location::Place};
+
+/// How often to try again when others make and remove the file at the same time.
+const TRIES: u32 = 1000;
+
+/// The threads that have a writer.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    place: Arc<Place>,
+    held: Mutex<BTreeSet<ThreadId>>,
+}
+
+/// Makes its owner the writer of a thread.
+pub(crate) struct Held {
+    locks: Arc<Locks>,
+    thread: ThreadId,
+    file: Option<LockFile>,
+}
+
+impl Locks {
+    pub(crate) fn new(place: Arc<Place>) -> Self {
+        Self { place, held: Mutex::default() }
+    }
+
+    pub(crate) fn acquire(self: &Arc<Self>, thread: &ThreadId) -> Result<Held, CheckpointError> {
+        if !self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(thread.clone()) {
+            return Err(CheckpointError::Busy { thread: thread.clone() });
+        }
+        // From here on, whatever goes wrong gives the name back.
+        let mut held = Held { locks: self.clone(), thread: thread.clone(), file: None };
+        held.file = match &*self.place {
+            Place::File(database) => Some(LockFile::acquire(&folder(database), thread)?),
+            Place::ReadOnly(_) => return Err(error::read_only(&self.place)),
+            Place::Memory => None,
+        };
+        Ok(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.file.take());
+        self.locks.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.thread);
+    }
+}
+
+/// A locked file. The operating system unlocks it when the process ends.
+struct LockFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl LockFile {
+    fn acquire(folder: &Path, thread: &ThreadId) -> Result<Self, CheckpointError> {
+        let path = folder.join(file_name(thread));
+        for _ in 0..TRIES {
+            let opened = open(folder, &path).map_err(|cause| error::cannot_lock(&path, cause))?;
+            if let Some(file) = opened
+                && let Some(locked) = Self::lock(file, &path, thread)?
+            {
+                return Ok(locked);
+            }
+        }
+        // So many others come and go that one of them is the writer.
+        Err(CheckpointError::Busy { thread: thread.clone() })
+    }
+
+    /// `None` if the file was removed between its being opened and its being locked.
+    fn lock(file: File, path: &Path, thread: &ThreadId) -> Result<Option<Self>, CheckpointError> {
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => Ok(Some(Self { path: path.to_path_buf(), file: Some(file) })),
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Err(CheckpointError::Busy { thread: thread.clone() }),
+            Err(TryLockError::Error(cause)) => Err(error::cannot_lock(path, cause)),
+        }
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if cfg!(unix) {
+            // While it is locked, so that nobody else can have locked what is removed. What cannot be removed does no
+            // harm: a lock file without a lock counts as free.
+            let _ = fs::remove_file(&self.path);
+        }
+        drop(self.file.take());
+        if let Some(folder) = self.path.parent() {
+            // Only succeeds if it is empty.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn folder(database: &Path) -> PathBuf {
+    let mut folder = database.as_os_str().to_owned();
+    folder.push("-locks");
+    folder.into()
+}
+
+/// `None` if the last writer of another thread removed the folder between its being made and its being used.
+fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
+    match fs::create_dir(folder) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
+        _ => {}
+    }
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Whether `path` is still the name of `file`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(file), Ok(named)) = (file.metadata(), fs::metadata(path)) else {
+        return false;
+    };
+    (file.dev(), file.ino()) == (named.dev(), named.ino())
+}
+
+/// Files are not removed here.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+/// A name for any thread: what is harmless in its own name, for people, and a hash.
+fn file_name(thread: &ThreadId) -> String {
+    let harmless = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
+    let readable: String = thread.as_str().chars().filter(harmless).take(40).collect();
+    format!("{readable}.{:032x}.lock", fnv(thread.as_str()))
+}
+
+/// The hash of a name, equal on every machine and in every version of this program.
+///
+/// # Source
+/// FNV-1a with 128 bits, as in draft-eastlake-fnv.
+fn fnv(name: &str) -> u128 {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    name.bytes().fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_hashed_alike_for_ever() {
+        assert_eq!(fnv(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        assert_eq!(fnv("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_no_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, thread) = (place.path().join("locks"), ThreadId::from("t"));
+        let path = folder.join(file_name(&thread));
+        let first = LockFile::acquire(&folder, &thread).unwrap();
+        let late = || open(&folder, &path).unwrap().unwrap();
+        let [one, two] = [late(), late()];
+        assert!(matches!(LockFile::lock(late(), &path, &thread), Err(CheckpointError::Busy { .. })));
+        drop(first);
+        assert!(LockFile::lock(one, &path, &thread).unwrap().is_none());
+        let second = LockFile::acquire(&folder, &thread).unwrap();
+        assert!(LockFile::lock(two, &path, &thread).unwrap().is_none());
+        drop(second);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_database_whose_folder_is_gone_is_not_busy() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = LockFile::acquire(&place.path().join("gone/locks"), &"t".into()).err().unwrap();
+        assert!(refused.to_string().starts_with("SS303: cannot lock `"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_name_stays_in_its_folder_and_is_short() {
+        for name in ["", "../x", "a/b", "\0", "CON", &"x".repeat(10_000)] {
+            let file = file_name(&name.into());
+            assert!(file.len() < 100, "{file}");
+            assert!(!file.contains(['/', '\\', '\0']), "{file}");
+        }
+        assert_ne!(file_name(&"a".into()), file_name(&"A".into()));
+        assert_ne!(file_name(&"x/".into()), file_name(&"x".into()));
+    }
+}

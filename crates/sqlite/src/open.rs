@@ -1,0 +1,260 @@
+//! Opening a database: checks first, changes after.
+
+mod reading;
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
+use superstep_graph::CheckpointError;
+
+pub(crate) use self::reading::beside;
+use crate::{SqliteOptions, Synchronous, checksum, error, foreign, location::Place, upgrade};
+
+/// The tables of a database, as SQL.
+///
+/// A promise: databases that this version wrote can be read by later ones.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// The same of the first schema, whose rows had no checksums.
+pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
+
+/// The number of [`SCHEMA`], stored as `PRAGMA user_version`. No two numbers of schemas differ in one bit.
+const VERSION: i64 = 2;
+
+/// That of [`SCHEMA_1`].
+const OLD: i64 = 1;
+
+/// What tells our databases from those of others, stored as `PRAGMA application_id`: "SSTP".
+const APPLICATION: i64 = 0x5353_5450;
+
+/// The length of the write-ahead log, in pages, at which a commit folds it, because nobody else did.
+const LAST_RESORT: u32 = 8_000;
+
+/// How often to ask for the write-ahead log while others open the same new file.
+const TRIES: u32 = 20;
+
+/// Opens or makes a database, and says where it really is.
+pub(crate) fn for_writing(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(Connection, PathBuf), CheckpointError> {
+    create(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let (mut connection, file) = connect(path, flags, options)?;
+    let place = Place::File(file.clone());
+    let fail = |action: &str, cause| error::database(&place, action, cause);
+    if connection.is_readonly("main").map_err(|cause| error::opening(&place, cause))? {
+        let advice = "it is read-only; make the file and its folder writable, or use another file";
+        return Err(error::cannot_open(&file, advice, None));
+    }
+    if check(&connection, &file)? != Content::Tables {
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|cause| fail("make the tables", cause))?;
+        // Someone else may have made them since.
+        make_tables(&transaction, check(&transaction, &file)?)
+            .map_err(|cause| fail("make the tables", cause))?;
+        transaction.commit().map_err(|cause| fail("make the tables", cause))?;
+    }
+    use_write_ahead_log(&connection).map_err(|cause| fail("use a write-ahead log", cause))?;
+    connection
+        .pragma_update(
+            None,
+            "synchronous",
+            match options.synchronous {
+                Synchronous::Effects => "NORMAL",
+                Synchronous::Commits => "FULL",
+            },
+        )
+        .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", LAST_RESORT))
+        .and_then(|()| limit(&connection, options.max_bytes))
+        .map_err(|cause| error::opening(&place, cause))?;
+    Ok((connection, file))
+}
+
+/// Opens a database that has to be there. Changes nothing in it, except that what a process left half done that was killed
+/// is undone or brought in, if the file can be written.
+pub(crate) fn for_reading(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(Connection, PathBuf), CheckpointError> {
+    let (connection, file) = reading::connect(path, options)?;
+    match check(&connection, &file)? {
+        Content::Tables => Ok((connection, file)),
+        // A process was killed that was about to make the tables.
+        Content::Nothing => Ok((in_memory()?, file)),
+        Content::Old => {
+            let place = Place::ReadOnly(file.clone());
+            let mut copy = Connection::open_in_memory().map_err(|cause| error::opening(&place, cause))?;
+            let copied = Backup::new(&connection, &mut copy)
+                .and_then(|backup| backup.run_to_completion(i32::MAX, options.busy_timeout, None));
+            copied
+                .and_then(|()| prepare(&copy, options))
+                .and_then(|()| make_tables(&copy, Content::Old))
+                .map_err(|cause| error::database(&place, "read the tables of an older superstep", cause))?;
+            Ok((copy, file))
+        }
+    }
+}
+
+/// Makes a database that no one else sees.
+pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
+    Connection::open_in_memory()
+        .and_then(|connection| {
+            prepare(&connection, &SqliteOptions::default())?;
+            make_tables(&connection, Content::Nothing)?;
+            Ok(connection)
+        })
+        .map_err(|cause| error::database(&Place::Memory, "make the tables", cause))
+}
+
+/// What every connection has.
+fn prepare(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    connection.busy_timeout(options.busy_timeout)?;
+    foreign::distrust(connection)?;
+    checksum::register(connection)
+}
+
+/// Whether a path means a database in memory, as everywhere in SQLite.
+pub(crate) fn is_memory(path: &Path) -> bool {
+    path == Path::new(":memory:")
+}
+
+/// Makes an empty file if there is none, so that no one but its owner ever reads it.
+///
+/// A file that is there is not touched: opening and closing it would take away the locks that other connections of this
+/// process have on it.
+fn create(path: &Path) -> Result<(), CheckpointError> {
+    let mut file = fs::OpenOptions::new();
+    file.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
+    match file.open(path) {
+        Ok(_) => Ok(()),
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Err(no_folder(path, cause)),
+        Err(cause) => Err(error::cannot_open(
+            path,
+            "it cannot be created; use a folder that can be written",
+            Some(cause),
+        )),
+    }
+}
+
+/// Some file systems, `/proc` among them, say so of a folder that is there and takes no files.
+fn no_folder(path: &Path, cause: std::io::Error) -> CheckpointError {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let shown = folder.display();
+    let advice = match folder.is_dir() {
+        true => format!("the folder `{shown}` takes no files; use a folder that can be written"),
+        false => format!("the folder `{shown}` does not exist; create it or use another file"),
+    };
+    error::cannot_open(path, &advice, Some(cause))
+}
+
+fn connect(
+    path: &Path,
+    flags: OpenFlags,
+    options: &SqliteOptions,
+) -> Result<(Connection, PathBuf), CheckpointError> {
+    let file = find(path)?;
+    let connection = Connection::open_with_flags(&file, flags)
+        .and_then(|connection| prepare(&connection, options).map(|()| connection))
+        .map_err(|cause| error::opening(&Place::File(file.clone()), cause))?;
+    Ok((connection, file))
+}
+
+/// The real name of a file. Two names of one must lead to the same locks, and a full path has no special meaning to SQLite.
+fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
+    let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => error::cannot_open(path, "there is no such file; use another one", None),
+        _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
+    })?;
+    match file.is_dir() {
+        true => Err(error::cannot_open(&file, "it is a folder; use a file", None)),
+        false => Ok(file),
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Content {
+    Nothing,
+    /// Those of schema [`OLD`].
+    Old,
+    Tables,
+}
+
+/// Looks at what a file is without changing it.
+fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointError> {
+    let place = Place::File(file.to_path_buf());
+    // One statement, so that it sees one state of a file that someone else may be making tables in.
+    let look = connection.query_row(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+         FROM pragma_application_id, pragma_user_version",
+        [],
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)),
+    );
+    match look.map_err(|cause| error::opening(&place, cause))? {
+        (0, 0, 0) => Ok(Content::Nothing),
+        (APPLICATION, VERSION, _) => foreign::check(connection, file).map(|()| Content::Tables),
+        (APPLICATION, OLD, _) => foreign::check(connection, file).map(|()| Content::Old),
+        (APPLICATION, newer, _) if newer > VERSION => Err(error::not_ours(
+            file,
+            format!(
+                "it was written by a newer superstep (schema {newer}, this program knows {VERSION}); \
+                 update superstep or use another file"
+            ),
+        )),
+        (APPLICATION, unknown, _) => Err(error::not_ours(
+            file,
+            format!("superstep never wrote schema {unknown}; restore it from a backup or use another file"),
+        )),
+        _ => Err(error::not_ours(file, "it is the database of another program; use another file".into())),
+    }
+}
+
+/// Makes of what is there the tables of the present schema.
+fn make_tables(connection: &Connection, found: Content) -> rusqlite::Result<()> {
+    match found {
+        Content::Nothing => connection.execute_batch(SCHEMA)?,
+        Content::Old => upgrade::from_1(connection)?,
+        Content::Tables => return Ok(()),
+    }
+    connection.pragma_update(None, "application_id", APPLICATION)?;
+    connection.pragma_update(None, "user_version", VERSION)
+}
+
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        let mode = connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+            .and_then(|mode| {
+                if mode == "wal" {
+                    Ok(())
+                } else {
+                    let full = format!("the file system only has journal mode `{mode}`");
+                    Err(rusqlite::Error::ToSqlConversionFailure(full.into()))
+                }
+            });
+        match mode {
+            Err(cause) if cause.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < TRIES => {
+                tries += 1
+            }
+            done => return done,
+        }
+        // This change does not wait for others who are just opening the file; a transaction does.
+        connection.execute_batch("BEGIN IMMEDIATE; COMMIT")?;
+    }
+}
+
+fn limit(connection: &Connection, bytes: Option<u64>) -> rusqlite::Result<()> {
+    let Some(bytes) = bytes else { return Ok(()) };
+    let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = u32::try_from(bytes / u64::from(page)).unwrap_or(u32::MAX - 1).max(1);
+    connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+}

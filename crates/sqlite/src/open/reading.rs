@@ -1,0 +1,134 @@
+//! Opening a database for reading, wherever it is and whatever was left beside it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use superstep_graph::CheckpointError;
+
+use super::{find, prepare};
+use crate::{SqliteOptions, error, location::Place};
+
+/// How a file can be opened, in the order in which it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// As one of several programs.
+    Shared,
+    /// So that SQLite brings in what a killed process left: a rollback journal, or a log.
+    Mended,
+    /// On a medium that nobody can write: nothing is locked, and no file is made.
+    Alone {
+        /// Whether there is a log to be read as well.
+        log: bool,
+    },
+}
+
+pub(super) fn connect(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(Connection, PathBuf), CheckpointError> {
+    let file = find(path)?;
+    let has_log = fs::metadata(beside(&file, "-wal")).is_ok_and(|log| log.len() > 0);
+    let mut refused = None;
+    for mode in [Mode::Shared, Mode::Mended, Mode::Alone { log: has_log }] {
+        match open(&file, mode, options) {
+            Ok(connection) => return Ok((connection, file)),
+            Err(cause) if needs_another_mode(&cause) => refused = refused.or(Some(cause)),
+            Err(cause) => return Err(error::opening(&Place::ReadOnly(file), refused.unwrap_or(cause))),
+        }
+    }
+    let cause = refused.expect("a file that was not opened was refused");
+    Err(error::opening(&Place::ReadOnly(file), cause))
+}
+
+/// Whether something has to be written that cannot be, or cannot be in this mode.
+fn needs_another_mode(cause: &rusqlite::Error) -> bool {
+    matches!(cause.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+}
+
+fn open(file: &Path, mode: Mode, options: &SqliteOptions) -> rusqlite::Result<Connection> {
+    let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match mode {
+        Mode::Shared => Connection::open_with_flags(file, read_only)?,
+        Mode::Mended => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(file, flags)?;
+            connection.pragma_update(None, "query_only", true)?;
+            connection
+        }
+        Mode::Alone { log: false } => {
+            Connection::open_with_flags(immutable(file), read_only | OpenFlags::SQLITE_OPEN_URI)?
+        }
+        Mode::Alone { log: true } => {
+            let connection = Connection::open_with_flags_and_vfs(file, read_only, c"unix-none")?;
+            // The index of the log is in memory then, and in no file.
+            connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            connection
+        }
+    };
+    prepare(&connection, options)?;
+    // SQLite opens the file only now.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// The address of a file that nobody changes.
+fn immutable(file: &Path) -> String {
+    let mut address = "file:".to_owned();
+    for byte in file.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => address.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => address.push(char::from(*byte)),
+            byte => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address + "?immutable=1"
+}
+
+/// The file that SQLite keeps beside a database.
+pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::for_writing;
+
+    #[test]
+    fn on_a_medium_that_cannot_be_written_no_file_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source");
+        let (connection, source) = for_writing(&source, &SqliteOptions::default()).unwrap();
+        connection.execute_batch("INSERT INTO task_sums VALUES (7, 1)").unwrap();
+        let copy = folder.path().join("100% a?b#c");
+        for log in [true, false] {
+            fs::create_dir(&copy).unwrap();
+            let file = copy.join("db");
+            if !log {
+                connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+            }
+            fs::copy(&source, &file).unwrap();
+            if log {
+                fs::copy(beside(&source, "-wal"), beside(&file, "-wal")).unwrap();
+            }
+            let before = names(&copy);
+            let alone = open(&file, Mode::Alone { log }, &SqliteOptions::default()).unwrap();
+            let sum: i64 = alone.query_row("SELECT checkpoint FROM task_sums", [], |row| row.get(0)).unwrap();
+            assert_eq!((sum, names(&copy)), (7, before.clone()));
+            drop(alone);
+            assert_eq!(names(&copy), before);
+            fs::remove_dir_all(&copy).unwrap();
+        }
+    }
+
+    fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+}

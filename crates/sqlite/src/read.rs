@@ -1,0 +1,504 @@
+//! Load, history, threads.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use superstep_graph::{
+    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, NodeName,
+    TaskRecord, ThreadId,
+};
+
+use crate::{
+    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
+    database::{Database, ThreadKey, ThreadRow, id_of},
+    error,
+    location::Place,
+    stored,
+};
+
+/// The columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
+fn history() -> String {
+    format!(
+        "SELECT key, parent, source, created_ms, control, metadata, parent_pruned, checksum IS {CHECKPOINT},
+             parent IS NOT NULL AND ((?1 | parent) NOT IN (SELECT key FROM checkpoints))
+         FROM checkpoints WHERE key BETWEEN ?2 AND ?3 ORDER BY key DESC"
+    )
+}
+
+/// The threads that are no subgraphs', by name.
+fn roots() -> String {
+    format!(
+        "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads
+         WHERE instr(name, char(31)) = 0 ORDER BY name"
+    )
+}
+
+/// The checkpoint with a key and those before it.
+fn way_back() -> String {
+    format!(
+        "SELECT key, parent, applied, snapshot, checksum IS {CHECKPOINT} AND content_checksum IS {CONTENT}
+         FROM checkpoints WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC"
+    )
+}
+
+/// The newest superstep that follows a checkpoint: on a branch of its own, or right behind it. Of the one behind it only that is
+/// wanted to be intact which is read here, so that a damaged checkpoint does not take the one before it along.
+fn applied_by() -> String {
+    let (row, content) = (format!("checksum IS {CHECKPOINT}"), format!("content_checksum IS {CONTENT}"));
+    let follows = "parent = ?2 AND source IN ('input', 'loop', 'update', 'fork')";
+    format!(
+        "SELECT key, applied, intact FROM (
+             SELECT key, applied, source, {row} AND {content} AS intact FROM checkpoints
+             WHERE thread = ?1 AND parent = ?2 AND parent <> id - 1
+             UNION ALL
+             SELECT key, applied, source, ({row} OR ({follows})) AND {content} AS intact FROM checkpoints
+             WHERE key = ((?1 << 32) | (?2 + 1)) AND (parent = ?2 OR NOT {row})
+         ) WHERE source = 'loop' OR NOT intact ORDER BY key DESC LIMIT 1"
+    )
+}
+
+/// Whether there is a checkpoint with this key.
+const EXISTS: &str = "SELECT 1 FROM checkpoints WHERE key = ?1";
+
+const BRANCHED: &str =
+    "SELECT count(*) FROM checkpoints INDEXED BY branches WHERE thread = ?1 AND parent <> id - 1";
+
+fn records() -> String {
+    format!(
+        "SELECT slot, record, checksum IS {TASK}, {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 ORDER BY slot"
+    )
+}
+
+fn record() -> String {
+    format!("SELECT record, checksum IS {TASK} FROM tasks WHERE checkpoint = ?1 AND slot = ?2")
+}
+
+const TASK_SUM: &str = "SELECT sum FROM task_sums WHERE checkpoint = ?1";
+
+impl Database {
+    pub(crate) fn load(
+        &mut self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> Result<Option<Loaded>, CheckpointError> {
+        let place = self.place.clone();
+        // One transaction, so that nobody deletes the thread while it is read.
+        let transaction = self
+            .connection
+            .transaction()
+            .map_err(|cause| error::database(&place, &format!("load thread `{thread}`"), cause))?;
+        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
+            return Ok(None);
+        };
+        Reader { connection: &transaction, place: &place, thread, row }.load(at)
+    }
+
+    pub(crate) fn history(
+        &mut self,
+        thread: &ThreadId,
+        range: &History,
+    ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        let place = self.place.clone();
+        let transaction = self.connection.transaction().map_err(|cause| {
+            error::database(&place, &format!("read the history of thread `{thread}`"), cause)
+        })?;
+        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
+            return Ok(Vec::new());
+        };
+        Reader { connection: &transaction, place: &place, thread, row }.history(range)
+    }
+
+    /// The heads of the threads, newest first.
+    pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, "list the threads", cause);
+        let transaction = self.connection.transaction().map_err(refused)?;
+        let mut found = Vec::new();
+        for (thread, row) in roots_of(&transaction, &place)? {
+            let reader = Reader { connection: &transaction, place: &place, thread: &thread, row };
+            let head = reader.meta(row.head)?;
+            let head = head.ok_or_else(|| error::missing(&place, &thread, row.head, "its row"))?;
+            found.push((thread, head));
+        }
+        found.sort_by(|(a, one), (b, other)| other.created_ms.cmp(&one.created_ms).then_with(|| a.cmp(b)));
+        Ok(found)
+    }
+
+    /// The names alone, so that damaged heads do not matter.
+    pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
+        let roots = roots_of(&self.connection, &self.place)?;
+        Ok(roots.into_iter().map(|(thread, _)| thread).collect())
+    }
+
+    pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {
+        ThreadRow::check_all(&self.connection, &self.place)?;
+        let found = ThreadKey::under(&self.connection, thread).map_err(|cause| {
+            error::database(&self.place, &format!("list the subgraphs of thread `{thread}`"), cause)
+        })?;
+        Ok(found.into_iter().map(|(_, child)| child).collect())
+    }
+}
+
+fn roots_of(connection: &Connection, place: &Place) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
+    let refused = |cause| error::database(place, "list the threads", cause);
+    ThreadRow::check_all(connection, place)?;
+    let mut roots = connection.prepare_cached(&roots()).map_err(refused)?;
+    let mut rows = roots.query([]).map_err(refused)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(refused)? {
+        let key = row.get(0).map_err(refused)?;
+        found.push(ThreadRow::read(row).map_err(|cause| error::damaged_thread_row(place, key, cause))?);
+    }
+    Ok(found)
+}
+
+/// Reads one thread.
+pub(crate) struct Reader<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) place: &'a Place,
+    pub(crate) thread: &'a ThreadId,
+    pub(crate) row: ThreadRow,
+}
+
+/// What a checkpoint is loaded from: see [`Loaded`].
+#[derive(Default)]
+struct Way {
+    applied: Vec<(u32, NodeName)>,
+    snapshot: Option<Vec<ChannelValue>>,
+    commits: Vec<Vec<Vec<u8>>>,
+}
+
+impl Reader<'_> {
+    fn load(&self, at: Option<CheckpointId>) -> Result<Option<Loaded>, CheckpointError> {
+        let (key, head) = (self.row.key, self.row.head);
+        let id = at.unwrap_or(head);
+        if id > head || id.0 == 0 {
+            return Ok(None);
+        }
+        let Some(meta) = self.meta(id)? else {
+            return match at.filter(|_| !self.row.is_whole() && id < head) {
+                Some(_) => {
+                    // It was pruned, if no more are missing than were.
+                    self.history(&History::default())?;
+                    Ok(None)
+                }
+                None => Err(error::missing(self.place, self.thread, id, "its row")),
+            };
+        };
+        let Way { applied, snapshot, commits } = self.way_back(id)?;
+        let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
+        Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
+    }
+
+    /// What is known of one checkpoint; `None` if it is not there.
+    fn meta(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, CheckpointError> {
+        let key = self.row.key.checkpoint(id);
+        let mut history = self.prepare(&history())?;
+        let mut rows =
+            history.query(params![self.row.key.first(), key, key]).map_err(|cause| self.refused(cause))?;
+        let row = rows.next().map_err(|cause| self.refused(cause))?;
+        row.map(|row| meta(self.place, self.thread, row)).transpose()
+    }
+
+    /// Of a thread of which nothing was pruned, every checkpoint has to be there; of others, as many as there were.
+    pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        let head = self.row.head.0;
+        let from_head = range.before.is_none_or(|before| before.0 > head);
+        let mut next = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
+        // So that what stands behind the head is seen.
+        let newest = match from_head {
+            true => Some(self.row.key.last()),
+            false => self.row.key.checkpoint(CheckpointId(next)),
+        };
+        let mut history = self.prepare(&history())?;
+        let mut rows = history
+            .query(params![self.row.key.first(), self.row.key.first(), newest])
+            .map_err(|cause| self.refused(cause))?;
+        let lost = || error::lost_rows(self.place, self.thread, "checkpoints");
+        let (mut found, mut seen) = (Vec::new(), 0);
+        while found.len() < range.limit.unwrap_or(usize::MAX) {
+            let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
+                let all = if self.row.is_whole() {
+                    next == 0
+                } else {
+                    !from_head || seen == self.row.checkpoints()
+                };
+                return if all { Ok(found) } else { Err(lost()) };
+            };
+            let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?.0;
+            let must_be_next = self.row.is_whole() || (from_head && seen == 0);
+            if id == 0 || id > next || (must_be_next && id != next) {
+                return Err(lost());
+            }
+            (next, seen) = (id - 1, seen + 1);
+            // Of what is of another source, nothing else is wanted.
+            let is_other = |source: &str| text(row, 2).is_ok_and(|stored| stored != source.as_bytes());
+            if !(is_intact(row, 7) && range.source.is_some_and(|source| is_other(source.as_str()))) {
+                found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses a thread of which any row is damaged, before rows are written anew from what they have.
+    pub(crate) fn check(&self) -> Result<(), CheckpointError> {
+        self.history(&History::default())?;
+        let range = [self.row.key.first(), self.row.key.last()];
+        let find = |sql: &str| {
+            let mut find = self.connection.prepare(sql)?;
+            let mut rows = find.query(range)?;
+            rows.next()?.map(|row| row.get::<_, i64>(0)).transpose()
+        };
+        let content = format!(
+            "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND content_checksum IS NOT {CONTENT} LIMIT 1"
+        );
+        if let Some(key) = find(&content).map_err(|cause| self.refused(cause))? {
+            return Err(error::changed(self.place, self.thread, id_of(key), "its row"));
+        }
+        let sums = format!(
+            "SELECT checkpoint, sum({TASK_SHARE}) FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 GROUP BY 1"
+        );
+        let tasks = [
+            format!(
+                "SELECT checkpoint FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 AND checksum IS NOT {TASK} LIMIT 1"
+            ),
+            format!("SELECT * FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2 EXCEPT {sums}"),
+            format!("{sums} EXCEPT SELECT * FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2"),
+        ];
+        for sql in tasks {
+            if let Some(key) = find(&sql).map_err(|cause| self.refused(cause))? {
+                return Err(error::changed(self.place, self.thread, id_of(key), "the rows of its tasks"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The nearest snapshot, and the updates since, oldest first.
+    fn way_back(&self, from: CheckpointId) -> Result<Way, CheckpointError> {
+        let mut statement = self.prepare(&way_back())?;
+        let mut way = Way::default();
+        let mut next = Some(from);
+        // One round for each piece of the way on which ids are consecutive: one, if there are no branches.
+        while let Some(start) = next {
+            let newest = self.row.key.checkpoint(start).unwrap_or(self.row.key.last());
+            let mut rows =
+                statement.query([self.row.key.first(), newest]).map_err(|cause| self.refused(cause))?;
+            while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
+                let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?;
+                if next != Some(id) {
+                    break;
+                }
+                if !is_intact(row, 4) {
+                    return Err(error::changed(self.place, self.thread, id, "its row"));
+                }
+                let parent = row.get::<_, Option<i64>>(1).map_err(|cause| self.refused(cause))?;
+                let parent = parent.map(|parent| CheckpointId(parent.unsigned_abs()));
+                if parent.is_some_and(|parent| parent >= id) {
+                    return Err(self.damaged(id, "parent", "it is not older"));
+                }
+                let applied =
+                    text(row, 2).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+                let applied = stored::applied(applied)
+                    .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+                if id == from {
+                    way.applied = applied.iter().map(|task| (task.slot, task.node.as_ref().into())).collect();
+                }
+                let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
+                if let Some(stored) =
+                    stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?
+                {
+                    way.snapshot =
+                        Some(stored::snapshot(stored).map_err(|cause| self.damaged(id, "snapshot", cause))?);
+                    next = None;
+                    break;
+                }
+                way.commits.push(self.updates(id, parent, applied)?);
+                next = parent;
+                if next.is_none() {
+                    break;
+                }
+            }
+            if next == Some(start) {
+                return Err(error::missing(self.place, self.thread, from, &format!("its ancestor {start}")));
+            }
+        }
+        way.commits.reverse();
+        Ok(way)
+    }
+
+    /// The updates that the checkpoint `id` folded in.
+    fn updates(
+        &self,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+        applied: Vec<stored::Applied<'_>>,
+    ) -> Result<Vec<Vec<u8>>, CheckpointError> {
+        let mut updates = Vec::with_capacity(applied.len());
+        for task in applied {
+            updates.push(match task.update {
+                Some(update) => update.get().as_bytes().to_vec(),
+                None => self.recorded(id, parent, task.slot)?.into_bytes(),
+            });
+        }
+        Ok(updates)
+    }
+
+    fn recorded(
+        &self,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+        slot: u32,
+    ) -> Result<String, CheckpointError> {
+        let mut find = self.prepare(&record())?;
+        let key = parent.and_then(|parent| self.row.key.checkpoint(parent));
+        let mut rows = find.query(params![key, slot]).map_err(|cause| self.refused(cause))?;
+        let missing =
+            || error::missing(self.place, self.thread, id, &format!("the record of task {slot} it applied"));
+        let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
+        match self.task(parent.unwrap_or(id), slot, row, 0)? {
+            TaskRecord::Finished { update, .. } => Ok(update),
+            _ => Err(missing()),
+        }
+    }
+
+    /// What is known of the checkpoint's own tasks.
+    pub(crate) fn tasks(
+        &self,
+        id: CheckpointId,
+        key: i64,
+    ) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
+        let (mut tasks, mut sum) = (Vec::new(), 0);
+        {
+            let mut records = self.prepare(&records())?;
+            let mut rows = records.query([key]).map_err(|cause| self.refused(cause))?;
+            while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
+                let slot = row.get(0).map_err(|cause| self.damaged(id, "slot of a task", cause))?;
+                tasks.push((slot, self.task(id, slot, row, 1)?));
+                sum += row.get::<_, i64>(3).map_err(|cause| self.refused(cause))?;
+            }
+        }
+        let stored = self.prepare(TASK_SUM)?.query_row([key], |row| row.get(0)).optional();
+        if stored.map_err(|cause| self.refused(cause))?.unwrap_or(0) != sum {
+            return Err(error::missing(self.place, self.thread, id, "the record of a task"));
+        }
+        if id < self.row.head {
+            self.add_applied(id, &mut tasks)?;
+        }
+        Ok(tasks)
+    }
+
+    /// Adds the tasks that a superstep folded in without their having been recorded.
+    fn add_applied(
+        &self,
+        parent: CheckpointId,
+        tasks: &mut Vec<(u32, TaskRecord)>,
+    ) -> Result<(), CheckpointError> {
+        let thread = self.row.key.number();
+        let branched = self.prepare(BRANCHED)?.query_row([thread], |row| row.get::<_, u32>(0));
+        let behind = self.prepare(EXISTS)?.exists([self.row.key.checkpoint(CheckpointId(parent.0 + 1))]);
+        if u64::from(branched.map_err(|cause| self.refused(cause))?) != self.row.branched()
+            || (self.row.is_whole() && !behind.map_err(|cause| self.refused(cause))?)
+        {
+            return Err(error::lost_rows(self.place, self.thread, "checkpoints"));
+        }
+        let mut child = self.prepare(&applied_by())?;
+        let parent = i64::try_from(parent.0).expect("a checkpoint that was found has a small id");
+        let mut rows = child.query([thread, parent]).map_err(|cause| self.refused(cause))?;
+        let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
+            return Ok(());
+        };
+        let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?;
+        if !is_intact(row, 2) {
+            return Err(error::changed(self.place, self.thread, id, "its row"));
+        }
+        let applied = text(row, 1)
+            .map_err(|cause| cause.to_string())
+            .and_then(|json| stored::applied(json).map_err(|cause| cause.to_string()))
+            .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+        for task in applied {
+            // Those without an update are among the records.
+            let Some(update) = task.update else { continue };
+            let finished =
+                TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new(), failure: None };
+            match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
+                Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
+                Ok(at) => tasks[at].1 = finished,
+                Err(at) => tasks.insert(at, (task.slot, finished)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a record, behind which stands whether its row is intact.
+    fn task(
+        &self,
+        id: CheckpointId,
+        slot: u32,
+        row: &Row<'_>,
+        column: usize,
+    ) -> Result<TaskRecord, CheckpointError> {
+        if !is_intact(row, column + 1) {
+            return Err(error::changed(self.place, self.thread, id, &format!("the row of its task {slot}")));
+        }
+        let json = text(row, column).map_err(|cause| self.damaged(id, "record of a task", cause))?;
+        stored::record(json).map_err(|cause| self.damaged(id, "record of a task", cause))
+    }
+
+    fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>, CheckpointError> {
+        self.connection.prepare_cached(sql).map_err(|cause| self.refused(cause))
+    }
+
+    fn refused(&self, cause: rusqlite::Error) -> CheckpointError {
+        error::database(self.place, &format!("load thread `{}`", self.thread), cause)
+    }
+
+    fn damaged(
+        &self,
+        id: CheckpointId,
+        part: &str,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> CheckpointError {
+        error::damaged(self.place, self.thread, id, part, cause)
+    }
+}
+
+/// Reads a row of [`history`].
+fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMeta, CheckpointError> {
+    let refused = |cause| error::database(place, &format!("read the history of thread `{thread}`"), cause);
+    let id = row.get(0).map(id_of).map_err(refused)?;
+    if !is_intact(row, 7) {
+        return Err(error::changed(place, thread, id, "its row"));
+    }
+    let damaged = |part: &str, cause: serde_json::Error| error::damaged(place, thread, id, part, cause);
+    let parent: Option<i64> = row.get(1).map_err(refused)?;
+    let source = text(row, 2).map_err(|cause| error::damaged(place, thread, id, "source", cause))?;
+    let source = stored::source(&String::from_utf8_lossy(source))
+        .map_err(|cause| error::damaged(place, thread, id, "source", cause))?;
+    let control = text(row, 4).map_err(|cause| error::damaged(place, thread, id, "control", cause))?;
+    let control: Control = serde_json::from_slice(control).map_err(|cause| damaged("control", cause))?;
+    let metadata = row.get_ref(5).map_err(refused)?.as_bytes_or_null();
+    let metadata = metadata.map_err(|cause| error::damaged(place, thread, id, "metadata", cause))?;
+    let (pruned, missing): (bool, bool) = (row.get(6).map_err(refused)?, row.get(8).map_err(refused)?);
+    if pruned != missing {
+        return Err(error::missing(place, thread, id, "its parent"));
+    }
+    Ok(CheckpointMeta {
+        id,
+        parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
+        parent_pruned: pruned,
+        source,
+        control,
+        created_ms: row.get(3).map_err(refused)?,
+        metadata: metadata
+            .map_or_else(|| Ok(Default::default()), serde_json::from_slice)
+            .map_err(|cause| damaged("metadata", cause))?,
+    })
+}
+
+/// Whether a row is what was stored, as a column says that compares its checksum.
+fn is_intact(row: &Row<'_>, column: usize) -> bool {
+    row.get::<_, Option<bool>>(column).is_ok_and(|intact| intact == Some(true))
+}
+
+/// A column with text.
+fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]> {
+    Ok(row.get_ref(column)?.as_bytes()?)
+}

@@ -1,0 +1,373 @@
+//! The checkpointer, and the thread that owns its connection.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use superstep_graph::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
+    TaskKey, TaskRecord, ThreadId,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    database::Database,
+    error,
+    location::Place,
+    locks::Locks,
+    open,
+    stored::{Bytes, NewCheckpoint, NewRecord},
+};
+
+/// How many requests may wait for the database before the next one has to wait for them.
+const QUEUE: usize = 256;
+
+/// The size in bytes up to which a commit or record is small.
+const SMALL: usize = 64 * 1024;
+
+/// Keeps threads in an SQLite database.
+///
+/// Requests are done one after the other, by an OS thread that serves the database. Only a small commit or record is
+/// done at once by whoever asks, if nobody else is using the database: that takes some ten microseconds, less than
+/// waking the other thread. Requests that were sent are carried out even if nobody waits for their answer any more.
+/// Dropping the checkpointer finishes what was asked of it and closes the file.
+///
+/// # Durability
+/// What was committed survives the end of the process, however it ends. The write-ahead log is synced when it is
+/// folded into the database, when a node asks for it before it does what must not be done twice
+/// ([`sync`](Checkpointer::sync)), and on each commit only with [`Synchronous::Commits`]. So a power failure may lose the newest
+/// commits, all of them or from some commit on; it cannot damage older ones.
+///
+/// Each row has a checksum, and each thread and checkpoint says how many rows belong to it: what was changed since it was stored,
+/// or is gone, is a [`CheckpointError::Corrupt`] and never another state. A log whose end is damaged is one that ends before
+/// that.
+///
+/// # Several programs
+/// Any number may use the same file. [`lease`](Checkpointer::lease) holds a lock on a file in `<database>-locks/`,
+/// which the operating system gives back when the process ends.
+///
+/// # Looking inside
+/// `sqlite3 FILE 'SELECT * FROM history'` shows the checkpoints; see [`SCHEMA`](crate::SCHEMA).
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use superstep_sqlite::SqliteCheckpointer;
+/// use superstep_graph::Checkpointer;
+///
+/// let store = SqliteCheckpointer::in_memory()?;
+/// assert_eq!(store.load(&"chat".into(), None).await?, None);
+/// # Ok::<(), superstep_graph::CheckpointError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteCheckpointer {
+    place: Arc<Place>,
+    locks: Arc<Locks>,
+    shared: Arc<Shared>,
+    jobs: Option<mpsc::Sender<Job>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    database: Mutex<Database>,
+    /// Whether the worker has a job, for which it may have to wait.
+    at_work: AtomicBool,
+}
+
+type Job = Box<dyn FnOnce(&mut Database) + Send>;
+
+/// What can be chosen when a database is opened.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// How long to wait for another program that is writing. 5 s by default.
+    pub busy_timeout: Duration,
+    /// The size the database may have, in bytes; commits that do not fit are refused. Unlimited by default.
+    pub max_bytes: Option<u64>,
+    /// What survives a power failure.
+    pub synchronous: Synchronous,
+}
+
+/// When what was committed is written to the disk, so that it survives a power failure. The end of the process it survives in any
+/// case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Before a node goes on that asked for it ([`Cx::durable`](superstep_graph::Cx::durable)), as agents do before they run a
+    /// tool that must not run twice, and when the write-ahead log is folded into the database. What was committed since is lost.
+    #[default]
+    Effects,
+    /// With each commit, which takes as long as the disk takes: `synchronous = FULL`.
+    Commits,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { busy_timeout: Duration::from_secs(5), max_bytes: None, synchronous: Synchronous::default() }
+    }
+}
+
+impl SqliteCheckpointer {
+    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
+    ///
+    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread. A database
+    /// of an older superstep is brought to the present schema.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another
+    /// program or to a newer superstep.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory();
+        }
+        let (connection, file) = open::for_writing(path.as_ref(), &options)?;
+        Self::start(connection, Place::File(file), &options)
+    }
+
+    /// Opens the database at `path` for looking at it: every request to write is refused.
+    ///
+    /// What a process left half done that was killed is tidied up. If nobody can write the file or its folder, as on a read-only
+    /// medium, it is read as it is. One of an older superstep is read as it is now, and left as it is.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open); also if there is no such file.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory();
+        }
+        let options = SqliteOptions::default();
+        let (connection, file) = open::for_reading(path.as_ref(), &options)?;
+        Self::start(connection, Place::ReadOnly(file), &options)
+    }
+
+    /// A database that is nowhere but in memory.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if there is no memory for it.
+    pub fn in_memory() -> Result<Self, CheckpointError> {
+        Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default())
+    }
+
+    fn start(connection: Connection, place: Place, options: &SqliteOptions) -> Result<Self, CheckpointError> {
+        let place = Arc::new(place);
+        let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
+        let database = Mutex::new(Database::new(connection, place.clone(), options));
+        let shared = Arc::new(Shared { database, at_work: AtomicBool::new(false) });
+        let served = shared.clone();
+        let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
+            while let Some(job) = asked.blocking_recv() {
+                served.at_work.store(true, Ordering::Relaxed);
+                let mut database = served.database.lock().unwrap_or_else(PoisonError::into_inner);
+                database.wait_for_others(true);
+                job(&mut database);
+                // After the answer, because it syncs, which takes its time.
+                database.fold_long_log();
+                served.at_work.store(false, Ordering::Relaxed);
+            }
+        });
+        Ok(Self {
+            locks: Arc::new(Locks::new(place.clone())),
+            shared,
+            jobs: Some(jobs),
+            worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
+            place,
+        })
+    }
+
+    /// Where the database is; `None` if it is in memory.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.place.file().map(Path::to_path_buf)
+    }
+
+    /// Does a request in its turn.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Database) -> Result<T, CheckpointError> + Send + 'static,
+    ) -> Result<T, CheckpointError> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |database| {
+            // Whoever asked may have gone in the meantime.
+            let _ = answer.send(job(database));
+        });
+        self.jobs().send(job).await.map_err(|_| error::worker_ended(&self.place))?;
+        answered.await.map_err(|_| error::worker_ended(&self.place))?
+    }
+
+    /// Does a write on this thread if it is small and nobody else is using the database; otherwise in its turn.
+    async fn write<T: Send + 'static, R: Bytes + Send + 'static>(
+        &self,
+        request: R,
+        job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
+    ) -> Result<T, CheckpointError> {
+        if request.bytes() <= SMALL
+            && let Some(answer) = self.at_once(&request, job)
+        {
+            return answer;
+        }
+        self.run(move |database| job(database, &request)).await
+    }
+
+    fn at_once<T, R: Bytes>(
+        &self,
+        request: &R,
+        job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
+    ) -> Option<Result<T, CheckpointError>> {
+        // Those who came before have their turn first; a lock alone would not see to that.
+        let queued = self.jobs().capacity() < self.jobs().max_capacity();
+        if queued || self.shared.at_work.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut database = match self.shared.database.try_lock() {
+            Ok(database) => database,
+            Err(TryLockError::Poisoned(database)) => database.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if database.log_is_long() {
+            // The worker is to fold it.
+            return None;
+        }
+        // Another program may keep the file locked for long. The worker can wait for it, this thread must not.
+        database.wait_for_others(false);
+        match job(&mut database, request) {
+            Err(error) if error::is_busy(&error) => None,
+            answer => Some(answer),
+        }
+    }
+
+    fn jobs(&self) -> &mpsc::Sender<Job> {
+        self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped")
+    }
+}
+
+impl Checkpointer for SqliteCheckpointer {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        let thread = thread.clone();
+        let locks = self.locks.clone();
+        Box::pin(self.run(move |_| Ok(Lease::new(locks.acquire(&thread)?))))
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.load(&thread, at)))
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let new = NewRecord::new(task, &record)?;
+            self.write(new, Database::record).await
+        })
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let new = NewCheckpoint::new(thread, expected, &next)?;
+            self.write(new, Database::commit).await
+        })
+    }
+
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let head = expected.map_or(0, |id| id.0);
+            let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
+            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+            let new = new.collect::<Result<Vec<_>, _>>()?;
+            self.write(new, Database::commit_all).await
+        })
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(self.run(Database::sync))
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.history(&thread, &range)))
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        Box::pin(self.run(|database| database.threads()))
+    }
+
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        Box::pin(self.run(|database| database.names()))
+    }
+
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.children(&thread)))
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.delete(&thread)))
+    }
+
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(self.run(move |database| database.copy(&from, &to)))
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.run(move |database| database.prune(&thread, head, &prune)))
+    }
+}
+
+impl Drop for SqliteCheckpointer {
+    fn drop(&mut self) {
+        // The worker ends when nobody can ask any more; then the connection closes and folds the write-ahead log in.
+        drop(self.jobs.take());
+        if let Some(worker) = self.worker.take() {
+            // It answered its panic, if any, to whoever asked: their requests failed.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl fmt::Debug for SqliteCheckpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteCheckpointer").field("place", &self.place.to_string()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! What is remembered across threads, in an SQLite database.
+//!
+//! Start at [`SqliteStore`].
+
+mod items;
+mod rows;
+mod tables;
+mod words;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::future::BoxFuture;
+use rusqlite::{Connection, TransactionBehavior};
+use serde_json::Value;
+use superstep_graph::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
+use tokio::{runtime::Handle, sync::Mutex};
+
+use crate::{SqliteOptions, database::Database, error, location::Place, open};
+use items::Items;
+
+pub(crate) use tables::SCHEMAS;
+pub use tables::STORE_SCHEMA;
+
+/// How many operations, and how many bytes of values in them, are done at once by whoever asks.
+const FEW: usize = 8;
+const SMALL: usize = 64 * 1024;
+
+/// Keeps items in an SQLite database: in a file of its own, or in that of a
+/// [`SqliteCheckpointer`](crate::SqliteCheckpointer), which may be open at the same time.
+///
+/// Words are found with SQLite's FTS5. A query is split into words before SQLite sees it, so that there is no text that is
+/// a mistake in it, or an operator. Meanings are compared with those of all the items that a search is about, one by one:
+/// exact, and quick enough for some ten thousand.
+///
+/// A few small operations are done by whoever asks, if nobody else is using the database; everything else is done on a
+/// thread for blocking work of tokio's.
+///
+/// # Durability
+/// As that of the checkpointer, but that nothing is synced before it is folded into the database. Each item has a checksum, so that
+/// one that was changed is an error; what a search finds rests on indexes that have none. Any number of programs may use the same file.
+///
+/// # Looking inside
+/// `sqlite3 FILE 'SELECT namespace, key, value FROM store_items'` shows the items; see [`STORE_SCHEMA`].
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use superstep_sqlite::SqliteStore;
+/// use superstep_graph::store::{Namespace, Search, Store};
+///
+/// let store = SqliteStore::in_memory()?;
+/// let notes = Namespace::new(["notes"])?;
+/// store.put(&notes, "1", "tea is at five".into()).await?;
+/// let found = store.search(Search::within(&notes).words(r#"when is "tea" AND NOT (coffee"#)).await?;
+/// assert_eq!(found[0].item.key, "1");
+/// # Ok::<(), superstep_graph::store::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteStore {
+    place: Arc<Place>,
+    database: Arc<Mutex<Database>>,
+    options: StoreOptions,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
+    ///
+    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another program or
+    /// to a newer superstep.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, SqliteOptions::default(), StoreOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        sqlite: SqliteOptions,
+        options: StoreOptions,
+    ) -> Result<Self, StoreError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory_with(options);
+        }
+        let (connection, file) = open::for_writing(path.as_ref(), &sqlite)?;
+        Self::start(connection, Place::File(file), &sqlite, options)
+    }
+
+    /// A store that is nowhere but in memory.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`] if there is no memory for it.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::in_memory_with(StoreOptions::default())
+    }
+
+    /// As [`in_memory`](Self::in_memory), with options.
+    ///
+    /// # Errors
+    /// See [`in_memory`](Self::in_memory).
+    pub fn in_memory_with(options: StoreOptions) -> Result<Self, StoreError> {
+        Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default(), options)
+    }
+
+    fn start(
+        mut connection: Connection,
+        place: Place,
+        sqlite: &SqliteOptions,
+        options: StoreOptions,
+    ) -> Result<Self, StoreError> {
+        tables::make(&mut connection, &place)?;
+        let place = Arc::new(place);
+        let database = Database::new(connection, place.clone(), sqlite);
+        Ok(Self { place, database: Arc::new(Mutex::new(database)), options })
+    }
+
+    /// Where the database is; `None` if it is in memory.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.place.file().map(Path::to_path_buf)
+    }
+
+    /// Does something that may take its time where it keeps nobody waiting.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // In the order in which they came; and those that wait take no thread.
+        let mut database = self.database.clone().lock_owned().await;
+        let job = move || {
+            database.wait_for_others(true);
+            let done = job(&mut database);
+            database.fold_long_log();
+            done
+        };
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let done = runtime.spawn_blocking(job).await;
+                done.map_err(|_| StoreError::from(error::worker_ended(&self.place)))?
+            }
+            Err(_) => job(),
+        }
+    }
+
+    /// Does a batch on this thread if it is small and nobody else is using the database.
+    fn at_once(&self, batch: &Batch) -> Option<Result<Vec<Answer>, StoreError>> {
+        if !is_small(batch) {
+            return None;
+        }
+        let mut database = self.database.try_lock().ok().filter(|database| !database.log_is_long())?;
+        // Another program may keep the file locked for long.
+        database.wait_for_others(false);
+        match apply(&mut database, batch) {
+            Err(StoreError::Storage { source: Some(cause), .. }) if error::is_busy_cause(&*cause) => None,
+            done => Some(done),
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async move {
+            let batch = self.options.prepare(operations).await?;
+            if let Some(done) = self.at_once(&batch) {
+                return done;
+            }
+            self.run(move |database| apply(database, &batch)).await
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
+        let now_ms = self.options.clock.now_ms();
+        Box::pin(self.run(move |database| transact(database, true, |items| items.sweep(now_ms))))
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("place", &self.place.to_string())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_small(batch: &Batch) -> bool {
+    let bytes = |step: &Step| match step {
+        Step::Get { .. } | Step::Delete { .. } => Some(0),
+        Step::Put(new) => Some(weight(&new.value)),
+        Step::Search { .. } | Step::List(_) => None,
+    };
+    batch.steps.len() <= FEW
+        && batch.steps.iter().map(bytes).sum::<Option<usize>>().is_some_and(|bytes| bytes <= SMALL)
+}
+
+/// About how many bytes a value has.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(weight).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+    }
+}
+
+/// Does all of a batch or nothing.
+fn apply(database: &mut Database, batch: &Batch) -> Result<Vec<Answer>, StoreError> {
+    let writes = batch.steps.iter().any(|step| match step {
+        Step::Get { refresh, .. } | Step::Search { refresh, .. } => *refresh,
+        Step::Put(_) | Step::Delete { .. } => true,
+        Step::List(_) => false,
+    });
+    let answers = transact(database, writes, |items| {
+        batch.steps.iter().map(|step| items.apply(batch.now_ms, step)).collect()
+    })?;
+    if writes {
+        let written = batch.steps.iter().map(|step| match step {
+            Step::Put(new) => weight(&new.value) + 2 * new.text.len(),
+            _ => 0,
+        });
+        database.wrote(written.sum());
+    }
+    Ok(answers)
+}
+
+/// Does something in a transaction of its own.
+fn transact<T>(
+    database: &mut Database,
+    writes: bool,
+    job: impl FnOnce(&Items<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let place = database.place.clone();
+    let refused = |cause| StoreError::from(error::database(&place, "use the store", cause));
+    let behaviour = if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };
+    let transaction = database.connection.transaction_with_behavior(behaviour).map_err(refused)?;
+    let done = job(&Items { connection: &transaction, place: &place })?;
+    transaction.commit().map_err(refused)?;
+    Ok(done)
+}

@@ -1,0 +1,65 @@
+//! The tables of a store, and which of them a database has.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use superstep_graph::{CheckpointError, store::StoreError};
+
+use crate::{error, location::Place};
+
+/// The tables of a store, as SQL.
+///
+/// A promise: databases that this version wrote can be read by later ones.
+pub const STORE_SCHEMA: &str = concat!(
+    include_str!("schema_1.sql"),
+    "\n",
+    include_str!("schema_2.sql"),
+    "\n",
+    include_str!("schema_3.sql")
+);
+
+/// What makes each schema from the one before. They are never changed; a new schema is a new entry.
+pub(crate) const SCHEMAS: [&str; 3] =
+    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+
+/// The name under which the schema is noted in `parts`.
+const PART: &str = "store";
+
+/// Brings the tables up to date. Databases of a newer schema are refused.
+pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
+    if missing(connection, place)?.is_empty() {
+        return Ok(());
+    }
+    let refused = |cause| StoreError::from(error::database(place, "make the tables of the store", cause));
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+    // Someone else may have made them since.
+    for schema in missing(&transaction, place)? {
+        transaction.execute_batch(schema).map_err(refused)?;
+    }
+    transaction
+        .execute("INSERT OR REPLACE INTO parts (name, schema) VALUES (?1, ?2)", (PART, SCHEMAS.len() as i64))
+        .map_err(refused)?;
+    transaction.commit().map_err(refused)
+}
+
+/// The steps that the database has still to take.
+fn missing(connection: &Connection, place: &Place) -> Result<&'static [&'static str], StoreError> {
+    let look = || {
+        let known: bool =
+            connection
+                .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'parts'", [], |row| row.get(0))?;
+        if !known {
+            return Ok(None);
+        }
+        let find = "SELECT schema FROM parts WHERE name = ?1";
+        connection.query_row(find, [PART], |row| row.get::<_, i64>(0)).optional()
+    };
+    let found = look().map_err(|cause| StoreError::from(error::opening(place, cause)))?.unwrap_or(0);
+    usize::try_from(found).ok().and_then(|found| SCHEMAS.get(found..)).ok_or_else(|| {
+        let what = format!(
+            "cannot open {place}: its store was written by a newer superstep (schema {found}, this program knows {}); \
+             update superstep or use another file",
+            SCHEMAS.len()
+        );
+        CheckpointError::Storage { what, source: None }.into()
+    })
+}

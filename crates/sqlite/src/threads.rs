@@ -1,0 +1,258 @@
+//! Copy and prune.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use superstep_graph::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
+
+use crate::{
+    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
+    database::{Database, ThreadKey, ThreadRow, id_of},
+    error,
+    location::Place,
+    read::Reader,
+    stored,
+};
+
+/// A checkpoint of a thread that is to be pruned.
+struct Known {
+    id: CheckpointId,
+    parent: Option<CheckpointId>,
+    is_loop: bool,
+    has_snapshot: bool,
+}
+
+impl Database {
+    pub(crate) fn copy(&mut self, from: &ThreadId, to: &ThreadId) -> Result<(), CheckpointError> {
+        self.writable()?;
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &format!("copy thread `{from}`"), cause);
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+        ThreadRow::find(&transaction, &place, from)?
+            .filter(|_| !from.is_child() && !to.is_child())
+            .ok_or_else(|| CheckpointError::NoThread { thread: from.clone() })?;
+        let taken = ThreadRow::find(&transaction, &place, to)?.is_some()
+            || !ThreadKey::under(&transaction, to).map_err(refused)?.is_empty();
+        if taken {
+            return Err(CheckpointError::ThreadExists { thread: to.clone() });
+        }
+        ThreadRow::check_all(&transaction, &place)?;
+        let children = ThreadKey::under(&transaction, from).map_err(refused)?;
+        for source in [from.clone()].into_iter().chain(children.into_iter().map(|(_, child)| child)) {
+            let row = ThreadRow::find(&transaction, &place, &source)?
+                .ok_or_else(|| CheckpointError::NoThread { thread: source.clone() })?;
+            Reader { connection: &transaction, place: &place, thread: &source, row }.check()?;
+            copy_rows(&transaction, row, &source.moved(from, to)).map_err(refused)?;
+        }
+        transaction.commit().map_err(refused)
+    }
+
+    pub(crate) fn prune(
+        &mut self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: &Prune,
+    ) -> Result<usize, CheckpointError> {
+        self.writable()?;
+        let place = self.place.clone();
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|cause| error::database(&place, &format!("prune thread `{thread}`"), cause))?;
+        let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
+        let row = ThreadRow::find(&transaction, &place, thread)?;
+        let row = row.filter(|row| row.head == head).ok_or_else(conflict)?;
+        let pruned = Pruning { transaction: &transaction, place: &place, thread, row }.run(head, prune)?;
+        let refused = |cause| error::database(&place, &format!("prune thread `{thread}`"), cause);
+        transaction.commit().map_err(refused)?;
+        Ok(pruned)
+    }
+}
+
+/// Copies one thread without its subgraphs.
+fn copy_rows(connection: &Connection, source: ThreadRow, to: &ThreadId) -> rusqlite::Result<()> {
+    let mut copy = ThreadRow::add(connection, to)?;
+    copy.head = source.head;
+    let source = source.key;
+    let keys = params![source.first(), source.last(), copy.key.first() - source.first()];
+    connection.execute(
+        &format!(
+            "INSERT INTO checkpoints (key, parent, source, created_ms, control, metadata, parent_pruned, checksum,
+                 content_checksum, applied, snapshot)
+             SELECT key, parent, source, created_ms, control, metadata, parent_pruned, {CHECKPOINT}, {CONTENT}, applied,
+                 snapshot
+             FROM (
+                 SELECT key + ?3 AS key, parent, source, created_ms, control, metadata, parent_pruned, applied, snapshot
+                 FROM checkpoints WHERE key BETWEEN ?1 AND ?2
+             )"
+        ),
+        keys,
+    )?;
+    connection.execute(
+        &format!(
+            "INSERT INTO tasks (checkpoint, slot, record, checksum)
+             SELECT checkpoint, slot, record, {TASK} FROM (
+                 SELECT checkpoint + ?3 AS checkpoint, slot, record FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2
+             )"
+        ),
+        keys,
+    )?;
+    sum_tasks(connection, copy.key)?;
+    copy.recount(connection, to)
+}
+
+/// Sums up the checksums of a thread's tasks again.
+fn sum_tasks(connection: &Connection, thread: ThreadKey) -> rusqlite::Result<()> {
+    let range = [thread.first(), thread.last()];
+    connection.execute("DELETE FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2", range)?;
+    let sum = format!(
+        "INSERT INTO task_sums
+         SELECT checkpoint, sum({TASK_SHARE}) FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 GROUP BY checkpoint"
+    );
+    connection.execute(&sum, range).map(drop)
+}
+
+struct Pruning<'a> {
+    transaction: &'a Transaction<'a>,
+    place: &'a Place,
+    thread: &'a ThreadId,
+    row: ThreadRow,
+}
+
+impl Pruning<'_> {
+    fn run(&self, head: CheckpointId, prune: &Prune) -> Result<usize, CheckpointError> {
+        let reader =
+            Reader { connection: self.transaction, place: self.place, thread: self.thread, row: self.row };
+        reader.check()?;
+        let known = self.known().map_err(|cause| self.refused(cause))?;
+        let mut keep = prune.keep.clone();
+        keep.insert(head);
+        if let Some(missing) =
+            keep.iter().find(|id| known.binary_search_by_key(id, |known| &known.id).is_err())
+        {
+            return Err(CheckpointError::nothing_to_keep(self.thread, *missing));
+        }
+        for known in known.iter().filter(|known| keep.contains(&known.id)) {
+            let has_way = known.parent.is_none_or(|parent| keep.contains(&parent));
+            match prune.snapshots.get(&known.id) {
+                Some(channels) if !known.has_snapshot => {
+                    let snapshot = stored::snapshot_text(self.thread, channels)?;
+                    let key = self.row.key.checkpoint(known.id);
+                    self.transaction
+                        .execute(
+                            "UPDATE checkpoints SET snapshot = ?2, content_checksum = row_sum('content', key, applied, ?2)
+                             WHERE key = ?1",
+                            params![key, snapshot],
+                        )
+                        .map_err(|cause| self.refused(cause))?;
+                }
+                None if !has_way && !known.has_snapshot => {
+                    return Err(CheckpointError::no_way_back(self.thread, known.id));
+                }
+                _ => {}
+            }
+        }
+        for (id, metadata) in prune.metadata.iter().filter(|(id, _)| keep.contains(id)) {
+            let metadata = serde_json::to_string(metadata).expect("an object is JSON");
+            self.transaction
+                .execute(
+                    "UPDATE checkpoints SET metadata = ?2, checksum = row_sum(
+                         'checkpoint', key, parent, source, created_ms, control, ?2, parent_pruned
+                     ) WHERE key = ?1",
+                    params![self.row.key.checkpoint(*id), metadata],
+                )
+                .map_err(|cause| self.refused(cause))?;
+        }
+        self.keep_results(&reader, &known, &keep)?;
+        for (child, name) in
+            ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?
+        {
+            let goes = |caller| !keep.contains(&caller) && !prune.callers.contains(&caller);
+            if name.caller_under(self.thread).is_some_and(goes) {
+                child.delete(self.transaction).map_err(|cause| self.refused(cause))?;
+            }
+        }
+        self.forget(&keep).map_err(|cause| self.refused(cause))
+    }
+
+    fn known(&self) -> rusqlite::Result<Vec<Known>> {
+        let mut known = self.transaction.prepare_cached(
+            "SELECT key, parent, source, snapshot IS NOT NULL FROM checkpoints WHERE key BETWEEN ?1 AND ?2
+             ORDER BY key",
+        )?;
+        let rows = known.query_map([self.row.key.first(), self.row.key.last()], |row| {
+            let parent: Option<i64> = row.get(1)?;
+            Ok(Known {
+                id: id_of(row.get(0)?),
+                parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
+                is_loop: row.get_ref(2)?.as_bytes()? == Source::Loop.as_str().as_bytes(),
+                has_snapshot: row.get(3)?,
+            })
+        })?;
+        rows.collect()
+    }
+
+    /// Records what tasks wrote whose superstep is about to be forgotten, where they themselves are kept.
+    fn keep_results(
+        &self,
+        reader: &Reader<'_>,
+        known: &[Known],
+        keep: &BTreeSet<CheckpointId>,
+    ) -> Result<(), CheckpointError> {
+        let mut seen = BTreeSet::new();
+        for child in known.iter().rev().filter(|child| child.is_loop) {
+            // The newest superstep says how the tasks ended.
+            let Some(parent) = child.parent.filter(|parent| seen.insert(*parent)) else { continue };
+            let (Some(key), true) = (self.row.key.checkpoint(parent), keep.contains(&parent)) else {
+                continue;
+            };
+            if keep.contains(&child.id) {
+                continue;
+            }
+            for (slot, record) in reader.tasks(parent, key)? {
+                if let TaskRecord::Finished { .. } = record {
+                    let record = stored::record_text(self.thread, slot, &record)?;
+                    self.transaction
+                        .prepare_cached(
+                            "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)
+                             VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))",
+                        )
+                        .and_then(|mut insert| insert.execute(params![key, slot, record]))
+                        .map_err(|cause| self.refused(cause))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, keep: &BTreeSet<CheckpointId>) -> rusqlite::Result<usize> {
+        let connection: &Connection = self.transaction;
+        let kept: Vec<i64> = keep.iter().filter_map(|id| self.row.key.checkpoint(*id)).collect();
+        let kept = serde_json::to_string(&kept).expect("numbers become JSON");
+        let range = params![self.row.key.first(), self.row.key.last(), kept];
+        connection.execute(
+            "DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2
+             AND checkpoint NOT IN (SELECT value FROM json_each(?3))",
+            range,
+        )?;
+        let pruned = connection.execute(
+            "DELETE FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND key NOT IN (SELECT value FROM json_each(?3))",
+            range,
+        )?;
+        connection.execute(
+            "UPDATE checkpoints SET parent_pruned = 1, checksum = row_sum(
+                 'checkpoint', key, parent, source, created_ms, control, metadata, 1
+             )
+             WHERE key BETWEEN ?1 AND ?2 AND parent IS NOT NULL AND (?1 | parent) NOT IN (SELECT key FROM checkpoints)",
+            [self.row.key.first(), self.row.key.last()],
+        )?;
+        sum_tasks(connection, self.row.key)?;
+        self.row.recount(connection, self.thread)?;
+        Ok(pruned)
+    }
+
+    fn refused(&self, cause: rusqlite::Error) -> CheckpointError {
+        error::database(self.place, &format!("prune thread `{}`", self.thread), cause)
+    }
+}

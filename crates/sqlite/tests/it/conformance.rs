@@ -1,0 +1,66 @@
+//! The contract, on files and in memory.
+
+use std::sync::{Arc, Mutex};
+
+use superstep_graph::{
+    ChannelValue, CheckpointError, CheckpointId, Checkpointer, Prune, TaskKey, TaskRecord, ThreadId,
+};
+use superstep_sqlite::SqliteCheckpointer;
+use superstep_testing::conformance::{check, check_operations};
+
+use crate::support::{Folder, line, load, superstep};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_conforms() {
+    let folders = Mutex::new(Vec::new());
+    check(async || {
+        let folder = Folder::new();
+        let store = folder.open();
+        folders.lock().unwrap().push(folder);
+        Arc::new(store) as Arc<dyn Checkpointer>
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms() {
+    check(async || Arc::new(SqliteCheckpointer::in_memory().unwrap()) as Arc<dyn Checkpointer>).await;
+}
+
+#[test]
+fn a_file_conforms_under_any_operations_and_restarts() {
+    check_operations(
+        async || {
+            let folder = Folder::new();
+            (Arc::new(folder.open()) as Arc<dyn Checkpointer>, folder)
+        },
+        async |store, folder| {
+            drop(store);
+            Arc::new(folder.open()) as Arc<dyn Checkpointer>
+        },
+    );
+}
+
+#[tokio::test]
+async fn a_writer_that_saw_what_is_no_head_is_refused_where_the_next_id_was_pruned() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("t");
+    line(&store, &thread, 5).await;
+    let snapshot = || vec![ChannelValue { channel: "c".into(), json: b"0".to_vec() }];
+    let keep = [2, 5].map(CheckpointId);
+    let prune =
+        Prune { keep: keep.into(), snapshots: keep.map(|id| (id, snapshot())).into(), ..Prune::default() };
+    store.prune(&thread, CheckpointId(5), prune).await.unwrap();
+    for seen in [0, 1, 2, 4].map(CheckpointId) {
+        let committed = store.commit(&thread, Some(seen), superstep(Some(seen), "6")).await;
+        assert!(matches!(committed, Err(CheckpointError::Conflict { .. })), "{seen}: {committed:?}");
+        let key = TaskKey { thread: thread.clone(), checkpoint: seen, slot: 0 };
+        let recorded = store.record(&key, TaskRecord::Cancelled { once: Default::default() }).await;
+        assert!(matches!(recorded, Err(CheckpointError::Conflict { .. })), "{seen}: {recorded:?}");
+    }
+    assert_eq!(load(&store, &thread).await.head, CheckpointId(5));
+    assert!(
+        store.commit(&thread, Some(CheckpointId(5)), superstep(Some(CheckpointId(5)), "6")).await.is_ok()
+    );
+}
