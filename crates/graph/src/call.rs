@@ -27,10 +27,11 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
-    OnUnfinished, Question, Route, RunConfig, RunError, Segment, State, Update,
-    checkpoint::own::{BOUND, SEEDED, TASK},
+    OnUnfinished, Route, RunConfig, RunError, Segment, State, Update,
+    commit::own::{BOUND, SEEDED, TASK},
     cx::Standing,
-    interrupt::{Asked, Within},
+    failure::Within,
+    interrupt::{Asked, asked_within},
     origin::Origin,
     own_task::OwnTask,
     replay,
@@ -386,7 +387,7 @@ impl Cx {
                     };
                     let id = &within.id;
                     let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
-                    let question = Question::within(asking.interrupt, within);
+                    let question = asked_within(asking.interrupt, within);
                     match why {
                         Some(why) => Asked::Refused { question, why },
                         None => Asked::Question(question),

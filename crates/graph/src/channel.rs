@@ -48,3 +48,13 @@ pub enum Stored {
     /// One write, as updates have it; it is folded after it is migrated.
     Write,
 }
+
+/// The full value of a channel, or, under a name that begins with `$`, something that the driver keeps beside them. To a
+/// checkpointer it is all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelValue {
+    /// The channel's name.
+    pub channel: String,
+    /// Its value as JSON.
+    pub json: Vec<u8>,
+}

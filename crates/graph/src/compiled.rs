@@ -11,6 +11,7 @@ use crate::{
     Question, RunConfig, RunError, RunStream, State, Store, Streaming, TaskRecord, ThreadId,
     cache::NodeCache,
     flat_drop::drop_flat,
+    interrupt::into_interrupt,
     load::{Restored, load},
     node::CompiledNode,
     origin::Origins,
@@ -442,7 +443,7 @@ impl<S: State> Restored<S> {
             task.result = record.update;
             let (asks, questions) = record.record.questions(&task.node, topology);
             let origin = origins.get(record.slot);
-            let ask = |asked: &Question| asked.clone().into_interrupt(origin, asks.clone());
+            let ask = |asked: &Question| into_interrupt(asked.clone(), origin, asks.clone());
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();
             task.error = match end {

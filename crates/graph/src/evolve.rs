@@ -18,23 +18,25 @@ use serde_json::value::{RawValue, to_raw_value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    AppliedTask, Channel, ChannelValue, CheckpointId, Panicked, RunError, Source, State, Stored, TaskRecord,
-    ThreadId, Update,
+    Channel, ChannelValue, Panicked, State, Stored, Update,
+    fixed::RECORDED,
     json::unpanicked,
-    load::Made,
     state::{clear_ephemeral, fold},
-    tape::RECORDED,
 };
 
 const VERSIONS: &str = "$v";
+
 const THEN: &str = "$then";
+
 const KEPT: &str = "$kept";
+
 const CLEAR: &str = "clear";
 
 /// How an update begins that has versions, as [`write_versions`] writes it.
 const WITH_VERSIONS: &[u8] = b"{\"$v\":";
 
 type Versions = BTreeMap<String, u32>;
+
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// Reads a thread, part by part in the order in which the parts were stored.
@@ -56,19 +58,6 @@ pub(crate) enum Unfit {
     Newer { channel: Cow<'static, str>, stored: u32, known: u32 },
     /// It does not fit the types, or cannot be migrated or folded.
     Decode(Cause),
-}
-
-impl Unfit {
-    /// The same of `what`, which a thread has at a checkpoint.
-    pub(crate) fn into_run_error(self, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
-        let (thread, what) = (thread.clone(), what.to_owned());
-        match self {
-            Self::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
-            Self::Newer { channel, stored, known } => {
-                RunError::NewerChannel { thread, checkpoint, channel, stored, known }
-            }
-        }
-    }
 }
 
 /// What was stored in an older version and cannot be brought to the present one.
@@ -334,16 +323,16 @@ impl Kept {
         names.into_iter().collect()
     }
 
-    /// Goes on to the next checkpoint: what its superstep folded in is an update now, and what it left out is not kept.
-    pub(crate) fn commit(&mut self, source: Source, applied: &[AppliedTask], records: &[(u32, TaskRecord)]) {
+    /// Goes on to the next checkpoint: what the tasks in the slots of `folded` wrote is an update now, and what the others
+    /// wrote is kept only for a slot that is `carried` along.
+    pub(crate) fn commit(&mut self, folded: impl IntoIterator<Item = u32>, carried: impl Fn(u32) -> bool) {
         if self.tasks.is_empty() {
             return;
         }
-        for task in applied {
-            self.updates.extend(self.tasks.remove(&task.slot));
+        for slot in folded {
+            self.updates.extend(self.tasks.remove(&slot));
         }
-        // A fork takes along records of its parent.
-        self.tasks.retain(|kept, _| source == Source::Fork && records.iter().any(|(slot, _)| slot == kept));
+        self.tasks.retain(|slot, _| carried(*slot));
     }
 
     /// The entry of a snapshot for it, if there is anything.
@@ -498,4 +487,44 @@ fn migrate(
 fn unknown_entry(name: &str) -> serde_json::Error {
     let message = format!("the entry `{name}` is not of this version of superstep; use a newer one");
     serde_json::Error::custom(message)
+}
+
+/// What was written since a graph began with the state of its caller.
+pub(crate) struct Made<S: State> {
+    updates: Vec<S::Update>,
+    /// Where the last superstep begins.
+    last: usize,
+}
+
+impl<S: State> Made<S> {
+    pub(crate) fn begin_superstep(&mut self) {
+        self.last = self.updates.len();
+    }
+
+    pub(crate) fn push(&mut self, update: S::Update) {
+        self.updates.push(update);
+    }
+
+    /// Whether nothing was folded yet, not even the input, so that what is ephemeral has still to be seen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    /// All of it in fold order, without the ephemeral writes that nobody sees any more. `state` is any of the graph.
+    pub(crate) fn into_updates(self, state: &S) -> Vec<S::Update> {
+        let Self { mut updates, last } = self;
+        let channels = (0..).zip(state.channels());
+        let lasting: ChannelSet =
+            channels.filter(|(_, channel)| !channel.ephemeral).map(|(position, _)| position).collect();
+        for update in &mut updates[..last] {
+            state.restrict(update, lasting);
+        }
+        updates
+    }
+}
+
+impl<S: State> Default for Made<S> {
+    fn default() -> Self {
+        Self { updates: Vec::new(), last: 0 }
+    }
 }

@@ -2,13 +2,13 @@
 //!
 //! Start at [`NodeFailure`].
 
-use std::{collections::BTreeMap, error::Error};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_engine::{NodeIndex, NodeName, RestoreError, Topology};
+use superstep_engine::{NodeIndex, NodeName, Topology};
 
-use crate::{Panicked, Question, RunError, TaskRecord, TimedOut};
+use crate::ids::{CheckpointId, ThreadId};
 
 /// A node that failed for good, as its error handler is told of it: the same in the run in which it failed and in any that
 /// goes on later.
@@ -50,32 +50,6 @@ pub enum FailureKind {
 }
 
 impl NodeFailure {
-    pub(crate) fn new(
-        node: NodeName,
-        attempts: u32,
-        source: &(dyn Error + 'static),
-        data: Option<Value>,
-        item: Option<&str>,
-    ) -> Self {
-        let kind = if source.is::<Panicked>() {
-            FailureKind::Panic
-        } else if source.is::<TimedOut>() {
-            FailureKind::Timeout
-        } else {
-            FailureKind::Error
-        };
-        let mut causes = Vec::new();
-        let mut next = source.source();
-        while let Some(cause) = next {
-            causes.push(cause.to_string());
-            next = cause.source();
-        }
-        let item = item.and_then(|item| serde_json::from_str(item).ok());
-        Self { node, attempts, kind, message: source.to_string(), causes, data, item }
-    }
-}
-
-impl NodeFailure {
     /// What happened and why, in one line.
     pub(crate) fn chain(&self) -> String {
         let texts = [&self.message].into_iter().chain(&self.causes);
@@ -85,15 +59,6 @@ impl NodeFailure {
     /// The handler that is told of it, if the graph has one.
     pub(crate) fn handler(&self, topology: &Topology) -> Option<NodeIndex> {
         topology.handler(topology.find(self.node.as_str())?)
-    }
-
-    /// A task whose update a handler wrote that the graph does not have any more.
-    pub(crate) fn lost_handler(&self, graph: &str, step: i64, slot: u32) -> RunError {
-        let detail = format!(
-            "the error handler of node `{}` wrote it, and the graph has none for that node any more; add it again",
-            self.node
-        );
-        RunError::Restore { graph: graph.to_owned(), error: RestoreError::BadRecord { step, slot, detail } }
     }
 }
 
@@ -148,4 +113,186 @@ impl TaskRecord {
             }
         }
     }
+}
+
+/// A task of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TaskKey {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The checkpoint that has it to run.
+    pub checkpoint: CheckpointId,
+    /// Its slot, the position in [`Control::next`].
+    pub slot: u32,
+}
+
+/// How a task ended, as far as it has. `once` has what it did with [`Cx::once`](crate::Cx::once): results by name, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "end")]
+pub enum TaskRecord {
+    /// It is done and will not run again.
+    Finished {
+        /// Its update, a JSON text.
+        update: String,
+        /// Where its conditional edges and fan-outs lead, in order.
+        targets: Vec<RecordedTarget>,
+        /// If its node failed and the error handler wrote the update, what the handler was told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Box<NodeFailure>>,
+    },
+    /// It began, did something that is not to be done twice, and is not over; it will run again.
+    Started {
+        /// How often it failed so far.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
+        /// What it did.
+        once: BTreeMap<String, String>,
+    },
+    /// It failed and will run again.
+    Failed {
+        /// How often it failed so far, if it had another attempt; 0 if it had none left, so that it starts afresh.
+        attempts: u32,
+        /// The error with its causes.
+        error: String,
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
+    },
+    /// It asked someone outside, and runs again once it is answered.
+    Interrupted {
+        /// What still has no answer.
+        questions: Vec<Question>,
+        /// The answers so far, by key, as JSON.
+        answers: BTreeMap<String, String>,
+        /// The questions that they answer, by the same keys. An answer without one was stored by an older program, and is
+        /// for whatever is asked under its key.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        asked: BTreeMap<String, Question>,
+        /// How often it failed since, as in `Failed`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
+        /// The error of the last time, if it failed since.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
+    },
+    /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run again. One that
+    /// failed before keeps the record of that.
+    Cancelled {
+        /// What it did before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        once: BTreeMap<String, String>,
+    },
+    /// Its node failed for good, and its error handler is what will run.
+    Handled {
+        /// What the handler is told.
+        failure: Box<NodeFailure>,
+        /// How the handler ended, as far as it has; `Failed` with the error of the node, and no attempts, if it has not
+        /// run yet. Never `Finished`.
+        handler: Box<TaskRecord>,
+    },
+}
+
+impl TaskRecord {
+    /// What the task did with [`Cx::once`](crate::Cx::once) and has not to do again; `None` if it is done itself.
+    pub fn once(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Finished { .. } => None,
+            Self::Started { once, .. }
+            | Self::Failed { once, .. }
+            | Self::Interrupted { once, .. }
+            | Self::Cancelled { once } => Some(once),
+            Self::Handled { handler, .. } => handler.once(),
+        }
+    }
+}
+
+/// Where a finished task leads: a node's name, `__end__` for the end, or a worker with its item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedTarget {
+    /// To a node or the end.
+    Node(NodeName),
+    /// To a worker.
+    Send {
+        /// The worker.
+        node: NodeName,
+        /// Its item as JSON.
+        item: String,
+    },
+}
+
+impl From<&str> for RecordedTarget {
+    fn from(node: &str) -> Self {
+        Self::Node(node.into())
+    }
+}
+
+fn is_zero(attempts: &u32) -> bool {
+    *attempts == 0
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interrupt {
+    /// Names this question, with its content, among all that are ever asked on the thread. The same when it is asked again;
+    /// another one on another branch, and once the node asks something else under the key.
+    pub id: String,
+    /// The node that asks.
+    pub node: NodeName,
+    /// The name under which it asks.
+    pub key: String,
+    /// What it asks.
+    pub question: Value,
+    /// The JSON Schema of an answer, if the node told it with [`Cx::ask`](crate::Cx::ask).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+}
+
+/// A question as it is stored with its task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// The name under which it is asked.
+    pub key: String,
+    /// What is asked, as JSON.
+    pub question: String,
+    /// The JSON Schema of an answer, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// Who asks it, if the task does so for a graph that it called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
+    /// What was asked under this key before something changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Replaced>,
+}
+
+/// A question that the node does not ask any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The id of its interrupt.
+    pub id: String,
+    /// What was asked, as JSON.
+    pub question: String,
+}
+
+/// Where in a called graph a question comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Within {
+    /// The key of the call.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub call: String,
+    /// The superstep of the called graph whose task asks. An answer is for that superstep, and for no later one in which
+    /// the same is asked.
+    pub step: i64,
+    /// The slot of that task.
+    pub slot: u32,
+    /// The name under which that task keeps the answer.
+    pub key: String,
+    /// The id of the interrupt in the called graph.
+    pub id: String,
+    /// The node that asks.
+    pub node: NodeName,
 }

@@ -13,9 +13,10 @@ use serde::{
 };
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, later::Later, tape::RECORDED};
+use crate::{Channel, later::Later};
 
 const CLEAR: &str = "clear";
+
 const THEN: &str = "$then";
 
 /// An update whose channels are known when the program is compiled. Made by `#[derive(State)]`.
@@ -249,3 +250,6 @@ impl<'de> Deserialize<'de> for Name<'de> {
         deserializer.deserialize_str(Text)
     }
 }
+
+/// The entry of a stored update that has what its task learned.
+pub(crate) const RECORDED: &str = "$recorded";

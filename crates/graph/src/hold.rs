@@ -13,7 +13,7 @@ use superstep_engine::Control;
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
     RunError, Source, TaskKey, TaskRecord, ThreadId,
-    checkpoint::own::MEMORIES,
+    commit::own::MEMORIES,
     durability::{Held, HeldSuperstep, Queue, Write, Writes},
     evolve::Kept,
     load::SinceSnapshot,
@@ -153,7 +153,9 @@ impl Hold {
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&control);
-        self.kept.commit(source, &applied, &records);
+        // A fork takes along records of its parent.
+        let carried = |kept| source == Source::Fork && records.iter().any(|(slot, _)| *slot == kept);
+        self.kept.commit(applied.iter().map(|task| task.slot), carried);
         if let Writes::Held(held) = &mut self.writes {
             // What else there is, is about that superstep alone.
             let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();

@@ -12,33 +12,22 @@ use std::{
     },
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeName, TaskId};
 
-use crate::{NodeError, RunError, TaskRecord, json, namespace::SEPARATOR, origin::Origin, tape::Astray};
+use crate::{
+    NodeError, RunError, TaskRecord,
+    failure::{Interrupt, Question, Replaced, Within},
+    ids::SEPARATOR,
+    interrupt::id::{is_other, marked},
+    json,
+    origin::Origin,
+    tape::Astray,
+};
 
 mod id;
 
-pub use id::ChangedQuestion;
-use id::{is_other, marked};
-
-/// A question that waits for its answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interrupt {
-    /// Names this question, with its content, among all that are ever asked on the thread. The same when it is asked again;
-    /// another one on another branch, and once the node asks something else under the key.
-    pub id: String,
-    /// The node that asks.
-    pub node: NodeName,
-    /// The name under which it asks.
-    pub key: String,
-    /// What it asks.
-    pub question: Value,
-    /// The JSON Schema of an answer, if the node told it with [`Cx::ask`](crate::Cx::ask).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<Value>,
-}
+pub use crate::changed_question::ChangedQuestion;
 
 /// Answers to interrupts, by the interrupt's id, or by its key if only one question has it.
 ///
@@ -134,105 +123,57 @@ impl Answered {
     }
 }
 
-/// A question as it is stored with its task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
-    /// The name under which it is asked.
-    pub key: String,
-    /// What is asked, as JSON.
-    pub question: String,
-    /// The JSON Schema of an answer, as JSON.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<String>,
-    /// Who asks it, if the task does so for a graph that it called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<Within>,
-    /// What was asked under this key before something changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaces: Option<Replaced>,
+/// A question that a called graph asks.
+pub(crate) fn asked_within(asked: Interrupt, within: Within) -> Question {
+    let Interrupt { key, question, schema, .. } = asked;
+    let schema = schema.map(|schema| schema.to_string());
+    Question { key, question: question.to_string(), schema, within: Some(within), replaces: None }
 }
 
-/// A question that the node does not ask any more.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replaced {
-    /// The id of its interrupt.
-    pub id: String,
-    /// What was asked, as JSON.
-    pub question: String,
+/// The call that asks a question; `None` if the task itself does.
+pub(crate) fn call_of(question: &Question) -> Option<&str> {
+    question.within.as_ref().map(|within| within.call.as_str())
 }
 
-/// Where in a called graph a question comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Within {
-    /// The key of the call.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub call: String,
-    /// The superstep of the called graph whose task asks. An answer is for that superstep, and for no later one in which
-    /// the same is asked.
-    pub step: i64,
-    /// The slot of that task.
-    pub slot: u32,
-    /// The name under which that task keeps the answer.
-    pub key: String,
-    /// The id of the interrupt in the called graph.
-    pub id: String,
-    /// The node that asks.
-    pub node: NodeName,
-}
-
-impl Question {
-    /// A question that a called graph asks.
-    pub(crate) fn within(asked: Interrupt, within: Within) -> Self {
-        let Interrupt { key, question, schema, .. } = asked;
-        let schema = schema.map(|schema| schema.to_string());
-        Self { key, question: question.to_string(), schema, within: Some(within), replaces: None }
-    }
-
-    /// The call that asks it; `None` if the task itself does.
-    pub(crate) fn call(&self) -> Option<&str> {
-        self.within.as_ref().map(|within| within.call.as_str())
-    }
-
-    /// The name under which the task keeps the answer.
-    pub(crate) fn answer_key(&self) -> String {
-        match &self.within {
-            None => self.key.clone(),
-            Some(Within { call, step, slot, key, .. }) => {
-                format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
-            }
+/// The name under which the task keeps the answer to a question.
+pub(crate) fn answer_key(question: &Question) -> String {
+    match &question.within {
+        None => question.key.clone(),
+        Some(Within { call, step, slot, key, .. }) => {
+            format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
         }
     }
+}
 
-    /// The question as it is shown: of a task that began there.
-    pub(crate) fn into_asking(self, began: Origin, node: NodeName) -> Asking {
-        let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
-        let question = read(&self.question);
-        let id = marked(&self, &question, began, &node);
-        let node = self.within.as_ref().map_or(node, |within| within.node.clone());
-        let (key, schema) = (self.key.clone(), self.schema.as_ref().map(read));
-        let interrupt = Interrupt { id, node, key, question, schema };
-        Asking { key: self.answer_key(), interrupt, question: self }
-    }
+/// A question as it is shown: of a task that began there.
+pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Asking {
+    let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
+    let question = read(&asked.question);
+    let id = marked(&asked, &question, began, &node);
+    let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
+    let (key, schema) = (asked.key.clone(), asked.schema.as_ref().map(read));
+    let interrupt = Interrupt { id, node, key, question, schema };
+    Asking { key: answer_key(&asked), interrupt, question: asked }
+}
 
-    /// The question as it is shown.
-    pub(crate) fn into_interrupt(self, began: Origin, node: NodeName) -> Interrupt {
-        self.into_asking(began, node).interrupt
-    }
+/// A question as it is shown.
+pub(crate) fn into_interrupt(asked: Question, began: Origin, node: NodeName) -> Interrupt {
+    into_asking(asked, began, node).interrupt
+}
 
-    /// The question as it is stored with its answer.
-    fn answered(&self) -> Self {
-        Self { schema: None, replaces: None, ..self.clone() }
-    }
+/// A question as it is stored with its answer.
+fn answered(question: &Question) -> Question {
+    Question { schema: None, replaces: None, ..question.clone() }
+}
 
-    /// Notes what the task asked under the same key before, if that is something else.
-    pub(crate) fn replacing(&mut self, before: &Self, began: Origin, node: &NodeName) {
-        self.replaces = if before.question == self.question {
-            before.replaces.clone()
-        } else {
-            let id = before.clone().into_interrupt(began, node.clone()).id;
-            Some(Replaced { id, question: before.question.clone() })
-        };
-    }
+/// Notes with a question what the task asked under the same key before, if that is something else.
+pub(crate) fn replacing(question: &mut Question, before: &Question, began: Origin, node: &NodeName) {
+    question.replaces = if before.question == question.question {
+        before.replaces.clone()
+    } else {
+        let id = into_interrupt(before.clone(), began, node.clone()).id;
+        Some(Replaced { id, question: before.question.clone() })
+    };
 }
 
 /// How the names of all answers begin that are for one of a task's calls. The separator stands in no key of a call.
@@ -271,7 +212,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Reads what [`Question::answer_key`] wrote for a call.
+    /// Reads what [`answer_key`] wrote for a call.
     fn parse(key: &str, answered: &Answered) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
         let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -279,27 +220,23 @@ impl Given {
     }
 }
 
-impl TaskRecord {
-    /// The record of a task that asks, or that has answers.
-    pub(crate) fn asks(
-        questions: Vec<Question>,
-        answered: &BTreeMap<String, Answered>,
-        attempts: u32,
-        error: Option<String>,
-        once: BTreeMap<String, String>,
-    ) -> Self {
-        let answer = |(key, answered): (&String, &Answered)| (key.clone(), answered.answer.to_string());
-        let asked = |(key, answered): (&String, &Answered)| {
-            Some((key.clone(), answered.question.as_ref()?.answered()))
-        };
-        Self::Interrupted {
-            questions,
-            answers: answered.iter().map(answer).collect(),
-            asked: answered.iter().filter_map(asked).collect(),
-            attempts,
-            error,
-            once,
-        }
+/// The record of a task that asks, or that has answers.
+pub(crate) fn asking_record(
+    questions: Vec<Question>,
+    answers: &BTreeMap<String, Answered>,
+    attempts: u32,
+    error: Option<String>,
+    once: BTreeMap<String, String>,
+) -> TaskRecord {
+    let answer = |(key, given): (&String, &Answered)| (key.clone(), given.answer.to_string());
+    let asked = |(key, given): (&String, &Answered)| Some((key.clone(), answered(given.question.as_ref()?)));
+    TaskRecord::Interrupted {
+        questions,
+        answers: answers.iter().map(answer).collect(),
+        asked: answers.iter().filter_map(asked).collect(),
+        attempts,
+        error,
+        once,
     }
 }
 
@@ -365,9 +302,9 @@ impl AskedTwice {
         let mut once = Vec::with_capacity(asked.len());
         for asked in asked {
             if let Some(question) = asked.question() {
-                match seen.get(&question.answer_key()) {
+                match seen.get(&answer_key(question)) {
                     None => {
-                        seen.insert(question.answer_key(), question.clone());
+                        seen.insert(answer_key(question), question.clone());
                     }
                     Some(before) if before == question => continue,
                     Some(_) => return Err(Self { node: node.clone(), key: question.key.clone() }),

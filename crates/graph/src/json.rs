@@ -10,19 +10,35 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
-use superstep_engine::{ChannelSet, NodeName};
+use superstep_engine::ChannelSet;
 
 pub use checked::MAX_DEPTH;
 pub(crate) use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
 
 use self::checked::{Mode, OTHER, Unstorable, same};
 use crate::{
-    Channel, ChannelValue, Panicked, RunError, State, WriteError, evolve,
+    Channel, ChannelValue, Panicked, State, WriteError, evolve,
     fingerprint::{exact, exact_of},
 };
 
 /// How deep a reader may be nested in what it reads; beyond that it would have to stop.
 pub(crate) const READABLE: usize = 126;
+
+/// An update that cannot be stored.
+#[derive(Debug)]
+pub(crate) enum Unencoded {
+    /// It does not fit the state.
+    Write(WriteError),
+    /// It has no JSON that is read as what it was.
+    Json { channel: Option<Cow<'static, str>>, source: serde_json::Error },
+}
+
+/// A channel whose value has no JSON that is read as what it was.
+#[derive(Debug)]
+pub(crate) struct UnencodedChannel {
+    pub(crate) channel: Cow<'static, str>,
+    pub(crate) source: serde_json::Error,
+}
 
 /// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
@@ -30,18 +46,16 @@ pub(crate) const READABLE: usize = 126;
 pub(crate) fn encode<S: State>(
     state: &S,
     update: &S::Update,
-    step: i64,
-    node: &NodeName,
     scratch: &mut Vec<u8>,
-) -> Result<Vec<u8>, RunError> {
-    check(state, update, step, node)?;
+) -> Result<Vec<u8>, Unencoded> {
+    state.check(update).map_err(Unencoded::Write)?;
     let update = &*state.stored(update);
     scratch.clear();
     evolve::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
     write(state, update, scratch).map_err(|unstorable| {
         let channel = unstorable.path.first().cloned().map(Cow::Owned);
-        RunError::Encode { node: node.clone(), channel, step, source: unstorable.into_error(1) }
+        Unencoded::Json { channel, source: unstorable.into_error(1) }
     })?;
     if versions > 0 {
         // The object goes on with its channels. There are some, for the versions are theirs.
@@ -163,32 +177,14 @@ pub(crate) fn read_back<T: Serialize + DeserializeOwned>(
     Ok((read, String::from_utf8(json).expect("JSON is UTF-8")))
 }
 
-/// Refuses an update that does not fit the state.
-pub(crate) fn check<S: State>(
-    state: &S,
-    update: &S::Update,
-    step: i64,
-    node: &NodeName,
-) -> Result<(), RunError> {
-    state.check(update).map_err(|error| {
-        let node = node.clone();
-        match error {
-            WriteError::Undeclared { channel, declared } => {
-                RunError::UndeclaredChannel { node, step, channel, declared }
-            }
-            WriteError::Unfit { channel, place, reason } => {
-                RunError::UnfitWrite { node, step, channel, place, reason }
-            }
-        }
-    })
-}
-
 /// The full value of every channel, and their versions.
-pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
+///
+/// # Errors
+/// The first channel that cannot be encoded.
+pub(crate) fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChannel> {
     let channel = |(position, channel): (usize, &Channel)| {
         let json = unpanicked("Serialize", || encode_channel(state, position));
-        let json =
-            json.map_err(|source| RunError::EncodeChannel { channel: channel.name.clone(), step, source })?;
+        let json = json.map_err(|source| UnencodedChannel { channel: channel.name.clone(), source })?;
         Ok(ChannelValue { channel: channel.name.to_string(), json })
     };
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);

@@ -7,7 +7,7 @@ use superstep_engine::{ChannelSet, NodeName};
 use crate::{
     ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State, TaskRecord, ThreadId,
     compiled::Inner,
-    evolve::{Kept, Reader, Unfit},
+    evolve::{Kept, Made, Reader, Unfit},
 };
 
 /// A checkpoint as the driver works with it.
@@ -147,46 +147,6 @@ pub(crate) async fn load_seeded<S: State>(
     restore(reader, thread, loaded, ChannelSet::EMPTY).map(Some)
 }
 
-/// What was written since a graph began with the state of its caller.
-pub(crate) struct Made<S: State> {
-    updates: Vec<S::Update>,
-    /// Where the last superstep begins.
-    last: usize,
-}
-
-impl<S: State> Made<S> {
-    pub(crate) fn begin_superstep(&mut self) {
-        self.last = self.updates.len();
-    }
-
-    pub(crate) fn push(&mut self, update: S::Update) {
-        self.updates.push(update);
-    }
-
-    /// Whether nothing was folded yet, not even the input, so that what is ephemeral has still to be seen.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.updates.is_empty()
-    }
-
-    /// All of it in fold order, without the ephemeral writes that nobody sees any more. `state` is any of the graph.
-    pub(crate) fn into_updates(self, state: &S) -> Vec<S::Update> {
-        let Self { mut updates, last } = self;
-        let channels = (0..).zip(state.channels());
-        let lasting: ChannelSet =
-            channels.filter(|(_, channel)| !channel.ephemeral).map(|(position, _)| position).collect();
-        for update in &mut updates[..last] {
-            state.restrict(update, lasting);
-        }
-        updates
-    }
-}
-
-impl<S: State> Default for Made<S> {
-    fn default() -> Self {
-        Self { updates: Vec::new(), last: 0 }
-    }
-}
-
 /// Refuses a state without its required channels.
 ///
 /// # Errors
@@ -206,6 +166,17 @@ pub(crate) fn require<S: State>(
     }
 }
 
+/// The error for `what` that cannot be read, which a thread has at a checkpoint.
+pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
+    let (thread, what) = (thread.clone(), what.to_owned());
+    match unfit {
+        Unfit::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
+        Unfit::Newer { channel, stored, known } => {
+            RunError::NewerChannel { thread, checkpoint, channel, stored, known }
+        }
+    }
+}
+
 /// Folds a loaded checkpoint.
 ///
 /// # Errors
@@ -219,7 +190,7 @@ fn restore<S: State>(
 ) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
     let id = meta.id;
-    let refuse = |what: String, unfit: Unfit| unfit.into_run_error(thread, id, &what);
+    let refuse = |what: String, unfit: Unfit| unfit_error(unfit, thread, id, &what);
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);

@@ -23,7 +23,7 @@ use superstep_engine::START;
 
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Segment, Source, State, ThreadId,
-    checkpoint::own::{BOUND, MEMORIES, TASK},
+    commit::own::{BOUND, MEMORIES, TASK},
     load::RestoredTask,
     origin::Origins,
 };

@@ -14,11 +14,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use superstep_engine::NodeName;
 
-use crate::{CheckpointId, ThreadId};
-
-/// What stands between a thread's name and those of its subgraphs. No node's name and no name of a thread that a run is
-/// begun on has it, so that no two threads can meet.
-pub(crate) const SEPARATOR: char = '\u{1f}';
+use crate::{CheckpointId, ThreadId, ids::SEPARATOR};
 
 /// One step from a graph to a subgraph: which task called it, under which key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,6 +149,16 @@ impl fmt::Display for Namespace {
             write!(f, "{}{segment}", if nth == 0 { "" } else { "/" })?;
         }
         Ok(())
+    }
+}
+
+/// The name; for the thread of a subgraph, its root's name and the namespace, with `/` between.
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_str().split_once(SEPARATOR) {
+            Some((root, _)) => write!(f, "{root}/{}", self.namespace()),
+            None => f.write_str(self.as_str()),
+        }
     }
 }
 

@@ -10,11 +10,12 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeIndex, OnCancel, Target};
 
 use crate::{
-    Cx, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State, Update, cache::NodeCache,
-    command::Written, discard::OnDiscard, subgraph::Subgraph,
+    Cx, JsonUpdate, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State, Update,
+    cache::NodeCache, command::Written, discard::OnDiscard, json_state::JsonState, subgraph::Subgraph,
 };
 
 /// What a node may return: an update, nothing, or a `Result` of either.
@@ -297,3 +298,10 @@ fn failure_of(cx: &Cx) -> NodeFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("its stored item does not fit the type that the node takes now")]
 struct BadItem(#[source] serde_json::Error);
+
+/// An object is an update; see [`JsonUpdate`].
+impl NodeOutput<JsonState> for Value {
+    fn into_update(self) -> Result<JsonUpdate, NodeError> {
+        JsonUpdate::try_from(self).map_err(|error| NodeError::new(error).fatal())
+    }
+}

@@ -2,11 +2,11 @@
 //!
 //! Start at [`NodeError`].
 
-use std::{any::Any, error::Error, fmt, io};
+use std::{error::Error, fmt, io};
 
 use serde_json::Value;
 
-use crate::{NoStore, StoreError, json};
+use crate::{NoStore, StoreError, json, panicked::Panicked};
 
 /// A failure of a node. Anything with `?` becomes one.
 ///
@@ -145,19 +145,5 @@ pub trait Fatal<T> {
 impl<T, E: Into<NodeError>> Fatal<T> for Result<T, E> {
     fn fatal(self) -> Result<T, NodeError> {
         self.map_err(|error| error.into().fatal())
-    }
-}
-
-/// A node that panicked.
-#[derive(Debug, thiserror::Error)]
-#[error("panicked: {0}")]
-pub struct Panicked(pub String);
-
-impl Panicked {
-    /// The text of a panic, as far as it has one.
-    pub(crate) fn from_payload(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self(text.unwrap_or_else(|| "with no message".to_owned()))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{CheckpointId, CheckpointMeta, checkpoint::own::ORIGINS};
+use crate::{CheckpointId, CheckpointMeta, commit::own::ORIGINS};
 
 /// What a task's key, its questions and the threads of the graphs that it calls are named after: its first place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

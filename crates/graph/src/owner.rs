@@ -4,47 +4,18 @@
 //!
 //! Start at [`Mark`].
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
     CheckpointMeta, CompiledGraph, History, Prune, RunError, State, ThreadId,
-    checkpoint::own::{GRAPH, NONCE, VERSION},
+    commit::{
+        GraphId,
+        own::{GRAPH, NONCE, VERSION},
+    },
     compiled::Inner,
 };
-
-/// The graph that a thread belongs to. Displays itself as "`name`" or "`name`, version `2`".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct GraphId {
-    /// Its name.
-    pub name: String,
-    /// The version that stored the checkpoint, if it said one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
-
-impl fmt::Display for GraphId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`", self.name)?;
-        self.version.as_ref().map_or(Ok(()), |version| write!(f, ", version `{version}`"))
-    }
-}
-
-impl CheckpointMeta {
-    /// The graph that stored it, as a [`Checkpointer`](crate::Checkpointer) has it. `None` if an older program did, and in
-    /// what graphs show of their threads: those are their own.
-    pub fn graph(&self) -> Option<GraphId> {
-        let text = |entry| self.metadata.get(entry).and_then(Value::as_str).map(str::to_owned);
-        Some(GraphId { name: text(GRAPH)?, version: text(VERSION) })
-    }
-
-    /// See [`Checkpointer::nonce`](crate::Checkpointer::nonce).
-    pub(crate) fn nonce(&self) -> Option<&str> {
-        self.metadata.get(NONCE).and_then(Value::as_str)
-    }
-}
 
 /// What is stored with every checkpoint of a thread.
 #[derive(Clone, Debug)]

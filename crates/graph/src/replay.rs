@@ -25,6 +25,7 @@ use crate::{
     error::names,
     evolve::Reader,
     history::asked_as,
+    load::unfit_error,
     owner::Mark,
     run::{self, Along, Given},
 };
@@ -433,7 +434,7 @@ impl<S: State> Replay<S> {
         });
         let mut reader = Reader::new(self.graph.inner().initial.clone());
         let read = reader.record(0, update.unwrap_or_else(|| "{}".to_owned()).as_bytes());
-        read.map_err(|unfit| unfit.into_run_error(&self.thread, meta.id, "an input").into())
+        read.map_err(|unfit| unfit_error(unfit, &self.thread, meta.id, "an input").into())
     }
 }
 

@@ -14,13 +14,6 @@ mod replay;
 mod tell;
 
 pub(crate) use begin::recorded_targets;
-use call::Inside;
-pub(crate) use call::{Call, Called, call};
-use fail::Refused;
-pub(crate) use finish::{items, targets};
-use interrupts::breakpoints;
-use replay::Replaying;
-pub(crate) use replay::{Above, Along, replay};
 
 use std::{
     any::Any,
@@ -50,17 +43,24 @@ use crate::{
     cx::{RunCx, Standing},
     durability::Settling,
     error::chain,
+    failure::Question,
     hold::{Hold, NewCheckpoint},
-    interrupt::{Asking, Desk, Question},
+    interrupt::{Asking, Desk},
     memories::Memories,
     once::{Ledger, Request},
     origin::Carried,
+    run::{call::Inside, fail::Refused, interrupts::breakpoints, replay::Replaying},
     stream::{Events, NodeEvents},
     tape::Tape,
     task::{RunTask, TaskEnd, TaskResult, Tasks},
     timeout::Pulse,
     timers,
 };
+
+pub(crate) use call::{Call, Called, call};
+pub(crate) use fail::lost_handler;
+pub(crate) use finish::{encode, items, snapshot, targets};
+pub(crate) use replay::{Above, Along, replay};
 
 /// What a run is given to begin with.
 pub(crate) enum Given<S: State> {

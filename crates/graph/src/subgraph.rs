@@ -13,7 +13,7 @@ use superstep_engine::ChannelSet;
 use crate::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, History, Persistence, RunConfig,
     RunError, Segment, Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
-    checkpoint::own::SEEDED,
+    commit::own::SEEDED,
     compiled::Inner,
     load::{Restored, load, load_seeded},
     memories::{self, Place},

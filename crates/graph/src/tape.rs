@@ -18,11 +18,9 @@ use serde_json::Value;
 use superstep_engine::TaskId;
 
 use crate::{
-    Cx, NodeFailure, RecordedTarget, interrupt::Asked, json, namespace::SEPARATOR, once::Failed, packed,
+    Cx, NodeFailure, RecordedTarget, fixed::RECORDED, ids::SEPARATOR, interrupt::Asked, json, once::Failed,
+    packed,
 };
-
-/// The entry of a stored update that has what its task learned.
-pub(crate) const RECORDED: &str = "$recorded";
 
 /// What one task learned. A promise: it is stored with the task's update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

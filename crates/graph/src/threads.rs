@@ -7,9 +7,9 @@ use superstep_engine::ChannelSet;
 use crate::{
     CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
     history::asked_as,
-    json::snapshot,
     load::{Restored, load},
     origin::Origins,
+    run::snapshot,
 };
 
 impl<S: State> CompiledGraph<S> {

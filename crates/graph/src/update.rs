@@ -9,15 +9,15 @@ use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, ST
 use crate::{
     AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, Question, RunConfig, RunError, Source,
     State, TaskRecord, ThreadId,
-    checkpoint::own::OUTSIDE,
+    commit::own::OUTSIDE,
     compiled::Inner,
-    json,
+    interrupt::into_interrupt,
     load::{Restored, RestoredTask, load, load_seeded, require},
     memories::{Bound, bound, left_by, with_memories},
     node::Targets,
     origin::{Carried, Origins, with_origins},
     refused::set_back_refused,
-    run,
+    run::{self, encode, lost_handler},
     state::fold,
 };
 
@@ -326,7 +326,7 @@ impl<S: State> Change<S> {
             let node = match &failure {
                 None => graph.topology.find(name.as_str()),
                 Some(failure) => {
-                    let lost = || failure.lost_handler(&graph.name, change.step - 1, slot);
+                    let lost = || lost_handler(failure, &graph.name, change.step - 1, slot);
                     Some(failure.handler(&graph.topology).ok_or_else(lost)?)
                 }
             };
@@ -398,7 +398,7 @@ impl<S: State> Change<S> {
         let task = self.pending.iter().find(|task| task.slot == slot);
         let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
             let (asks, questions) = task.record.questions(node, &graph.topology);
-            let id = |asked: &Question| asked.clone().into_interrupt(origins.get(slot), asks.clone()).id;
+            let id = |asked: &Question| into_interrupt(asked.clone(), origins.get(slot), asks.clone()).id;
             questions.iter().map(id).collect::<Vec<_>>()
         });
         match ids.filter(|ids| !ids.is_empty()) {
@@ -427,7 +427,7 @@ impl<S: State> Change<S> {
             }
             (written, exclusive) = (written.union(writes), exclusive.union(alone));
             writers.push((writes, name.clone()));
-            let json = json::encode(&self.state, &update, self.step, &name, &mut Vec::new())?;
+            let json = encode(&self.state, &update, self.step, &name, &mut Vec::new())?;
             let alone = before.as_ref().map(|before| {
                 let mut alone = before.clone();
                 fold(&mut alone, update.clone()).map(|()| alone)

@@ -10,11 +10,14 @@
 use serde_json::Value;
 use superstep_engine::NodeName;
 
-use super::{Question, Within};
-use crate::origin::Origin;
+use crate::{
+    failure::{Question, Within},
+    origin::Origin,
+};
 
 /// The character between the place of a question and its hash.
 const MARK: char = '~';
+
 /// The length of the hash.
 const DIGITS: usize = 16;
 
@@ -45,50 +48,6 @@ pub(super) fn marked(question: &Question, content: &Value, began: Origin, node: 
 pub(super) fn is_other(id: &str, than: &str) -> bool {
     id != than
         && matches!((taken_apart(id), taken_apart(than)), (Some((one, _)), Some((other, _))) if one == other)
-}
-
-/// The most characters of a question that an error shows.
-const SHOWN: usize = 200;
-
-/// See [`RunError::ChangedQuestion`](crate::RunError::ChangedQuestion).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "SS125: the answer to `{name}` is not for the question that node `{node}` asks now, which did not get it: {}; read the \
-     question and answer it by its id, `{id}`",
-    changed(.answered.as_deref(), .asks)
-)]
-pub struct ChangedQuestion {
-    /// What was answered: the key, or the id that the question had.
-    pub name: String,
-    /// The node.
-    pub node: NodeName,
-    /// The question that was answered, as JSON, if it is known.
-    pub answered: Option<String>,
-    /// What the node asks now, as JSON.
-    pub asks: String,
-    /// The id of the interrupt with which it waits.
-    pub id: String,
-}
-
-/// Both questions, for the error about an answer to the first one: as much of them as shows where they differ.
-fn changed(answered: Option<&str>, asks: &str) -> String {
-    let Some(answered) = answered else {
-        return format!(
-            "it is for a question that does not wait any more, and asked now is {}",
-            part(asks, 0)
-        );
-    };
-    let same = answered.chars().zip(asks.chars()).take_while(|(one, other)| one == other).count();
-    format!("it is for {}, and asked now is {}", part(answered, same), part(asks, same))
-}
-
-/// The text if it is short, or what stands around the character at `place`.
-fn part(text: &str, place: usize) -> String {
-    let length = text.chars().count();
-    let first = place.saturating_sub(SHOWN / 4).min(length.saturating_sub(SHOWN));
-    let shown: String = text.chars().skip(first).take(SHOWN).collect();
-    let (before, after) = (["", "…"][usize::from(first > 0)], ["", "…"][usize::from(first + SHOWN < length)]);
-    format!("{before}{shown}{after}")
 }
 
 /// The place and the hash.

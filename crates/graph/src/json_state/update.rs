@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
 use serde_json::Value;
 
-use super::JsonState;
-use crate::{NodeError, NodeOutput, Update, later::Later, tape::RECORDED};
+use crate::{Update, fixed::RECORDED, later::Later};
 
 const CLEAR: &str = "clear";
+
 const THEN: &str = "$then";
 
 /// A partial [`JsonState`]: writes by the names of their channels.
@@ -133,13 +133,6 @@ impl TryFrom<Value> for JsonUpdate {
     fn try_from(value: Value) -> Result<Self, BadUpdate> {
         let shown: String = value.to_string().chars().take(80).collect();
         serde_json::from_value(value).map_err(|_| BadUpdate { found: shown })
-    }
-}
-
-/// An object is an update; see [`JsonUpdate`].
-impl NodeOutput<JsonState> for Value {
-    fn into_update(self) -> Result<JsonUpdate, NodeError> {
-        JsonUpdate::try_from(self).map_err(|error| NodeError::new(error).fatal())
     }
 }
 

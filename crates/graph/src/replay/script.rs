@@ -16,7 +16,7 @@ use super::Divergence;
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
     TaskRecord, ThreadId,
-    checkpoint::own::{STATE, TASK},
+    commit::own::{STATE, TASK},
     tape::{Given, Recorded},
 };
 

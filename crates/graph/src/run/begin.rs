@@ -8,6 +8,7 @@ use superstep_engine::{
 
 use super::{
     Begin, Done, Driver, Given,
+    fail::lost_handler,
     interrupts::{Waiting, fresh},
 };
 use crate::{
@@ -198,7 +199,7 @@ impl<S: State> Driver<S> {
                         self.failures.insert(slot, Arc::from(failure));
                     }
                     None if update.is_some() => {
-                        return Err(failure.lost_handler(&self.graph.name, begin.control.step, slot));
+                        return Err(lost_handler(&failure, &self.graph.name, begin.control.step, slot));
                     }
                     // The program has no handler any more, so that the node is tried again.
                     None => continue,

@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 use serde_json::Map;
 use superstep_engine::Control;
 
-use super::{Done, Driver};
+use super::{Done, Driver, finish::snapshot};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
-    checkpoint::own::STATE,
+    commit::own::STATE,
     hold::{Hold, NewCheckpoint},
-    json::snapshot,
     memories::with_memories,
 };
 

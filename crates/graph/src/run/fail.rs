@@ -1,12 +1,15 @@
 //! Failed tasks, and supersteps that cannot end.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, error::Error};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use superstep_engine::{Failure, Input, NodeIndex, Run, Task, TaskId};
+use serde_json::Value;
+use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
 
 use super::{Done, Driver};
-use crate::{NodeError, RunConfig, RunError, State, task::Tasks};
+use crate::{
+    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, task::Tasks,
+};
 
 /// A superstep that will not be committed, and the tasks that are to blame, by slot.
 pub(super) struct Refused {
@@ -18,6 +21,40 @@ impl From<RunError> for Refused {
     fn from(error: RunError) -> Self {
         Self { error, blamed: Vec::new() }
     }
+}
+
+/// The failure of a node, as its error handler is told of it.
+pub(super) fn node_failure(
+    node: NodeName,
+    attempts: u32,
+    source: &(dyn Error + 'static),
+    data: Option<Value>,
+    item: Option<&str>,
+) -> NodeFailure {
+    let kind = if source.is::<Panicked>() {
+        FailureKind::Panic
+    } else if source.is::<TimedOut>() {
+        FailureKind::Timeout
+    } else {
+        FailureKind::Error
+    };
+    let mut causes = Vec::new();
+    let mut next = source.source();
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    let item = item.and_then(|item| serde_json::from_str(item).ok());
+    NodeFailure { node, attempts, kind, message: source.to_string(), causes, data, item }
+}
+
+/// The error for a task whose update a handler wrote that the graph does not have any more.
+pub(crate) fn lost_handler(failure: &NodeFailure, graph: &str, step: i64, slot: u32) -> RunError {
+    let detail = format!(
+        "the error handler of node `{}` wrote it, and the graph has none for that node any more; add it again",
+        failure.node
+    );
+    RunError::Restore { graph: graph.to_owned(), error: RestoreError::BadRecord { step, slot, detail } }
 }
 
 impl<S: State> Driver<S> {

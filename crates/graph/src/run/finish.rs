@@ -10,10 +10,10 @@ use super::{
     fail::Refused,
 };
 use crate::{
-    Panicked, RunError, State,
+    ChannelValue, Panicked, RunError, State, WriteError,
     cache::Lookup,
     command::Written,
-    json::{check, encode},
+    json::{self, Unencoded},
     node::{CompiledNode, Targets},
     reduce,
     state::fold,
@@ -179,6 +179,52 @@ impl<S: State> Driver<S> {
         }
         encode(&self.state, update, step, name, &mut self.scratch)
     }
+}
+
+/// An update as it is stored.
+///
+/// # Errors
+/// [`RunError::UndeclaredChannel`], [`RunError::UnfitWrite`] and [`RunError::Encode`], in the name of `node`.
+pub(crate) fn encode<S: State>(
+    state: &S,
+    update: &S::Update,
+    step: i64,
+    node: &NodeName,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<u8>, RunError> {
+    json::encode(state, update, scratch).map_err(|refused| match refused {
+        Unencoded::Write(error) => refused_write(error, step, node),
+        Unencoded::Json { channel, source } => RunError::Encode { node: node.clone(), channel, step, source },
+    })
+}
+
+/// Refuses an update that does not fit the state.
+fn check<S: State>(state: &S, update: &S::Update, step: i64, node: &NodeName) -> Result<(), RunError> {
+    state.check(update).map_err(|error| refused_write(error, step, node))
+}
+
+fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
+    let node = node.clone();
+    match error {
+        WriteError::Undeclared { channel, declared } => {
+            RunError::UndeclaredChannel { node, step, channel, declared }
+        }
+        WriteError::Unfit { channel, place, reason } => {
+            RunError::UnfitWrite { node, step, channel, place, reason }
+        }
+    }
+}
+
+/// The full value of every channel, and their versions.
+///
+/// # Errors
+/// [`RunError::EncodeChannel`].
+pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
+    json::snapshot(state).map_err(|refused| RunError::EncodeChannel {
+        channel: refused.channel,
+        step,
+        source: refused.source,
+    })
 }
 
 /// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.

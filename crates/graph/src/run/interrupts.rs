@@ -7,11 +7,13 @@ use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Ta
 use super::{Begin, Driver, Refused};
 use crate::{
     Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
-    TaskRecord,
     compiled::Inner,
     config,
     hold::Hold,
-    interrupt::{Answered, Asked, AskedTwice, Asking, Refusal, Resolved},
+    interrupt::{
+        Answered, Asked, AskedTwice, Asking, Refusal, Resolved, answer_key, asking_record, call_of,
+        into_asking, into_interrupt, replacing,
+    },
     origin::Origin,
 };
 
@@ -50,19 +52,19 @@ impl<S: State> Driver<S> {
         for asked in asked {
             questions.push(match asked {
                 Asked::Question(mut question) => {
-                    let key = question.answer_key();
-                    if let Some(before) = before.iter().find(|before| before.answer_key() == key) {
-                        question.replacing(before, began, &node);
+                    let key = answer_key(&question);
+                    if let Some(before) = before.iter().find(|before| answer_key(before) == key) {
+                        replacing(&mut question, before, began, &node);
                     }
                     question
                 }
                 Asked::Refused { mut question, why } => {
-                    let answered = answers.remove(&question.answer_key()).and_then(|it| it.question);
+                    let answered = answers.remove(&answer_key(&question)).and_then(|it| it.question);
                     if let Some(answered) = &answered {
-                        question.replacing(answered, began, &node);
+                        replacing(&mut question, answered, began, &node);
                     }
                     let Interrupt { id, node, key, .. } =
-                        question.clone().into_interrupt(began, node.clone());
+                        into_interrupt(question.clone(), began, node.clone());
                     self.refused = Some(id.clone());
                     refused = Some(match why {
                         Refusal::BadType(source) => RunError::BadAnswer { node, step, key, source },
@@ -103,7 +105,7 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         // Calls that run side by side ask as they come to it; nobody is to see that.
-        questions.sort_by(|one, other| one.call().cmp(&other.call()));
+        questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
         // Whoever called this graph decides where it waits.
         if self.hold.is_none() && self.inside.is_none() {
             let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();
@@ -111,9 +113,9 @@ impl<S: State> Driver<S> {
         }
         let attempts = task.attempt - 1;
         let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
-        let record = TaskRecord::asks(questions.clone(), &answers, attempts, error, once);
+        let record = asking_record(questions.clone(), &answers, attempts, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
-        let ask = |question: Question| question.into_asking(began, node.clone());
+        let ask = |question: Question| into_asking(question, began, node.clone());
         let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
         let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
         self.waiting.insert(slot, asked);
@@ -136,7 +138,7 @@ impl<S: State> Driver<S> {
         for task in &waiting {
             let began = self.began(TaskId { step, slot: task.slot });
             let ask =
-                |question: &Question| (task.slot, question.clone().into_asking(began, task.node.clone()));
+                |question: &Question| (task.slot, into_asking(question.clone(), began, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));
         }
         let inside = self.given(step, &asked);
@@ -154,7 +156,7 @@ impl<S: State> Driver<S> {
                 continue;
             }
             self.asked.insert(slot, questions.clone());
-            questions.retain(|question| !new.contains_key(&question.answer_key()));
+            questions.retain(|question| !new.contains_key(&answer_key(question)));
             let known = answers.into_iter().map(|(key, json)| {
                 let answered = Answered { answer: serde_json::from_str(&json)?, question: to.remove(&key) };
                 Ok((key, answered))
@@ -165,7 +167,7 @@ impl<S: State> Driver<S> {
             known.extend(new);
             if is_new {
                 let once = self.cx.ledger.results(TaskId { step, slot });
-                let record = TaskRecord::asks(questions, &known, 0, None, once);
+                let record = asking_record(questions, &known, 0, None, once);
                 begin.answered.push((slot, record.handled(self.failure_of(slot))));
             }
             desk.insert(slot, known);

@@ -5,10 +5,10 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 use super::{Begin, Driver, recorded_targets};
 use crate::{
     Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
-    checkpoint::own::OUTSIDE,
     command::Goto,
+    commit::own::OUTSIDE,
     hold::NewCheckpoint,
-    interrupt::Asking,
+    interrupt::{Asking, into_asking},
     load::RestoredTask,
     node::Targets,
     origin::{Origins, with_origins},
@@ -51,7 +51,7 @@ impl<S: State> Driver<S> {
             let Some(given) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
-            for asked in questions.iter().map(|asked| asked.clone().into_asking(*origin, asks.clone())) {
+            for asked in questions.iter().map(|asked| into_asking(asked.clone(), *origin, asks.clone())) {
                 if let Some(given) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, given.answer.clone());
                 }
@@ -143,7 +143,7 @@ fn questions<S: State>(
         let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
         let (asks, questions) = task.record.questions(node, topology);
         let origin = origins.get(task.slot);
-        let ask = |question: &Question| (task.slot, question.clone().into_asking(origin, asks.clone()));
+        let ask = |question: &Question| (task.slot, into_asking(question.clone(), origin, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }
     asked

@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, error::Error, sync::Arc};
 use serde_json::Value;
 use superstep_engine::{Control, NodeIndex, Report, Run, Target, Task, TaskId};
 
+use super::fail::node_failure;
 use super::{Done, Driver};
 use crate::{
     NodeFailure, RecordedTarget, RunError, State, TaskRecord,
     command::Written,
     error::chain,
+    interrupt::asking_record,
     load::RestoredTask,
     node::Targets,
     once::Request,
@@ -40,7 +42,7 @@ impl<S: State> Driver<S> {
         let item = self.items.get(&slot).map(String::as_str);
         let failure = self
             .recorded_failure(task)
-            .unwrap_or_else(|| NodeFailure::new(node, task.attempt, &*source, data, item));
+            .unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
         self.cx.desk.forget_all(task.id);
         self.cx.ledger.forget(task.id);
@@ -169,7 +171,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() {
             TaskRecord::Failed { attempts, error, once }
         } else {
-            TaskRecord::asks(Vec::new(), &answers, attempts, Some(error), once)
+            asking_record(Vec::new(), &answers, attempts, Some(error), once)
         };
         record.handled(self.failure_of(task.slot))
     }
@@ -180,7 +182,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() {
             TaskRecord::Started { attempts, once }
         } else {
-            TaskRecord::asks(Vec::new(), &answers, attempts, None, once)
+            asking_record(Vec::new(), &answers, attempts, None, once)
         };
         record.handled(self.failure_of(task.slot))
     }

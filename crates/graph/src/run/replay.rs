@@ -15,19 +15,21 @@ use crate::{
     CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
     ThreadId,
     cache::Lookup,
-    checkpoint::own::STATE,
     command::Written,
+    commit::own::STATE,
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
     error::chain,
     evolve::Reader,
     fingerprint::outline,
+    fixed::RECORDED,
+    ids::SEPARATOR,
     interrupt::Asked,
     json::unpanicked,
-    namespace::SEPARATOR,
+    load::unfit_error,
     node::Targets,
     replay::{At, Divergence, Expected, ExpectedTask, Script},
-    tape::{Astray, Given, RECORDED, Recorded},
+    tape::{Astray, Given, Recorded},
     task::{RunTask, TaskResult},
 };
 
@@ -477,7 +479,7 @@ impl<S: State> Driver<S> {
         let thread = self.along().map_or_else(|| ThreadId::from(""), |along| along.thread.clone());
         let checkpoint = self.replaying.expected.at.unwrap_or(CheckpointId(0));
         let read = reader.record(0, update.as_bytes());
-        read.map_err(|unfit| unfit.into_run_error(&thread, checkpoint, "an update"))
+        read.map_err(|unfit| unfit_error(unfit, &thread, checkpoint, "an update"))
     }
 
     /// The writes of an update, by channel, as they are stored.

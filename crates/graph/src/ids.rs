@@ -1,0 +1,58 @@
+//! The names of threads and the numbers of their checkpoints.
+//!
+//! Start at [`ThreadId`].
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a thread. Cheap to clone. The number 7 and the text "7" name the same thread.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ThreadId(Arc<str>);
+
+impl ThreadId {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ThreadId {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for ThreadId {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<u64> for ThreadId {
+    fn from(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+}
+
+impl fmt::Debug for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A checkpoint of a thread: the first one is 1, and later commits have greater numbers, whatever their branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CheckpointId(pub u64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What stands between a thread's name and those of its subgraphs. No node's name and no name of a thread that a run is
+/// begun on has it, so that no two threads can meet.
+pub(crate) const SEPARATOR: char = '\u{1f}';
