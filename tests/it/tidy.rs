@@ -11,12 +11,14 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 10] = [
+const ROOMS: [(&str, &[&str]); 12] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
-    ("superstep-graph", &["superstep-engine", "superstep-macros"]),
+    ("superstep-state", &["superstep-engine"]),
+    ("superstep-checkpoint", &["superstep-engine", "superstep-state"]),
+    ("superstep-sqlite", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
+    ("superstep-graph", &["superstep-engine", "superstep-state", "superstep-checkpoint", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
-    ("superstep-sqlite", &["superstep-graph"]),
     ("superstep-agent", &["superstep-graph", "superstep-llm"]),
     ("superstep-mcp", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
@@ -32,7 +34,7 @@ const SECRETS: [(&str, &[&str]); 5] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("petgraph", &["superstep-engine"]),
-    ("rpds", &["superstep-graph"]),
+    ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),
 ];
 

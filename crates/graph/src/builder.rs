@@ -25,13 +25,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
     Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, RouterSpec, Target, TopologyBuilder,
 };
+use superstep_state::internal::encode;
 
 use crate::{
     CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
     cache::NodeCache,
     compiled::Inner,
     discard::OnDiscard,
-    json,
     node::{CompiledNode, FanOut, NodeFn, Router, erase, erase_worker},
     subgraph::Subgraph,
 };
@@ -246,7 +246,7 @@ impl<S: State> StateGraph<S> {
         self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
         let fan_out: FanOut<S> = Arc::new(move |state, sent| {
             for item in items(state) {
-                sent.push(json::to_string(&item)?);
+                sent.push(encode::to_string(&item)?);
             }
             Ok(())
         });

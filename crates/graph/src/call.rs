@@ -22,15 +22,14 @@ use std::{
 
 use futures::{FutureExt as _, future::Either, task::AtomicWaker};
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{BOUND, SEEDED, TASK};
 use superstep_engine::{NodeIndex, NodeName, TaskId};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
-    OnUnfinished, Route, RunConfig, RunError, Segment, State, Update,
-    commit::own::{BOUND, SEEDED, TASK},
+    OnUnfinished, Route, RunConfig, RunError, Segment, State, Update, Within,
     cx::Standing,
-    failure::Within,
     interrupt::{Asked, asked_within},
     origin::Origin,
     own_task::OwnTask,

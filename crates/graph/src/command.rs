@@ -6,8 +6,9 @@ use std::fmt;
 
 use serde::Serialize;
 use superstep_engine::{EngineError, NodeIndex, NodeName, Target};
+use superstep_state::internal::encode;
 
-use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, json, node::Targets};
+use crate::{NodeError, NodeRef, Route, State, Update, WorkerRef, compiled::Inner, node::Targets};
 
 /// An update together with where to go from here.
 ///
@@ -85,7 +86,7 @@ impl<S: State, R> Command<S, R> {
     ///
     /// [`StateGraph::add_sends`](crate::StateGraph::add_sends) declares that the node may do so.
     pub fn send<I: Serialize>(mut self, worker: WorkerRef<I>, item: I) -> Self {
-        let item = json::to_string(&item).map_err(|error| error.to_string());
+        let item = encode::to_string(&item).map_err(|error| error.to_string());
         self.goto.push(Goto::Send { worker: worker.into(), item });
         self
     }

@@ -5,6 +5,7 @@
 use std::{fmt, sync::Arc};
 
 use superstep_engine::{ChannelSet, NodeIndex, NodeName, Problem, Topology};
+use superstep_state::internal::fold;
 
 use crate::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, Command, GraphId, History, Interrupt, Persistence,
@@ -17,7 +18,6 @@ use crate::{
     origin::Origins,
     refused::set_back_refused,
     run::{self, Given},
-    state::fold,
     update::{fork, update_states},
 };
 

@@ -3,9 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
+use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, Clock, Drain, Durability, RunError, SystemClock, ThreadId, json};
+use crate::{Answers, CheckpointId, Clock, Drain, Durability, RunError, SystemClock, ThreadId};
 
 /// Settings of one run.
 ///
@@ -103,7 +104,7 @@ impl RunConfig {
             )
         };
         for (name, value) in &self.metadata {
-            json::check_depth(value)
+            encode::check_depth(value)
                 .map_err(|source| RunError::Unstorable { what: unstorable(name), source })?;
         }
         Ok(())

@@ -16,6 +16,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
+use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -26,7 +27,6 @@ use crate::{
     durability::Settling,
     fingerprint,
     interrupt::{Asked, Desk, Refusal},
-    json,
     memories::Memories,
     once::Ledger,
     origin::Origin,
@@ -364,7 +364,7 @@ impl Cx {
         question: impl Serialize,
         schema: Option<String>,
     ) -> A {
-        let written = json::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
+        let written = encode::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
         let (print, question) = match written {
             Ok(written) => written,
             Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,

@@ -8,14 +8,14 @@ use std::{
 };
 
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::MEMORIES;
 use superstep_engine::Control;
+use superstep_state::internal::Kept;
 
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
     RunError, Source, TaskKey, TaskRecord, ThreadId,
-    commit::own::MEMORIES,
     durability::{Held, HeldSuperstep, Queue, Write, Writes},
-    evolve::Kept,
     load::SinceSnapshot,
     owner::Mark,
 };

@@ -5,10 +5,11 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use superstep_engine::Control;
+use superstep_state::internal::encode;
 
 use crate::{
     CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, History, RunConfig, RunError,
-    Segment, Source, State, ThreadId, json,
+    Segment, Source, State, ThreadId,
 };
 
 /// Something that was put into a thread's inbox.
@@ -69,7 +70,7 @@ impl<S: State> CompiledGraph<S> {
     /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
     /// `item` cannot be, or what the checkpointer reports.
     pub async fn post(&self, item: impl Serialize, config: RunConfig) -> Result<u64, RunError> {
-        let item = json::to_value(&item)
+        let item = encode::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
         let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
         let newest = History { limit: Some(1), ..History::default() };

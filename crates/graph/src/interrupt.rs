@@ -13,14 +13,13 @@ use std::{
 };
 
 use serde_json::Value;
+use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::{NodeName, TaskId};
+use superstep_state::internal::encode;
 
 use crate::{
-    NodeError, RunError, TaskRecord,
-    failure::{Interrupt, Question, Replaced, Within},
-    ids::SEPARATOR,
+    Interrupt, NodeError, Question, Replaced, RunError, TaskRecord, Within,
     interrupt::id::{is_other, marked},
-    json,
     origin::Origin,
     tape::Astray,
 };
@@ -88,7 +87,7 @@ impl Answers {
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
             };
-            json::check_depth(value)
+            encode::check_depth(value)
                 .map_err(|source| RunError::Unstorable { what: format!("the answer `{name}`"), source })?;
             let answered = Answered { answer: value.clone(), question: Some(question.clone()) };
             if resolved.entry(*slot).or_default().insert(key.clone(), answered).is_some() {

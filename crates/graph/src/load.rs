@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use superstep_engine::{ChannelSet, NodeName};
+use superstep_state::internal::{Kept, Made, Reader, Unfit};
 
 use crate::{
     ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State, TaskRecord, ThreadId,
     compiled::Inner,
-    evolve::{Kept, Made, Reader, Unfit},
 };
 
 /// A checkpoint as the driver works with it.

@@ -19,13 +19,12 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{BOUND, MEMORIES, TASK};
 use superstep_engine::START;
 
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Segment, Source, State, ThreadId,
-    commit::own::{BOUND, MEMORIES, TASK},
-    load::RestoredTask,
-    origin::Origins,
+    load::RestoredTask, origin::Origins,
 };
 
 /// The checkpoints of subgraphs, by the last segment of their threads.

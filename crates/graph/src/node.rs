@@ -10,12 +10,12 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeIndex, OnCancel, Target};
+use superstep_state::internal::Refuses;
 
 use crate::{
-    Cx, JsonUpdate, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State, Update,
-    cache::NodeCache, command::Written, discard::OnDiscard, json_state::JsonState, subgraph::Subgraph,
+    BadUpdate, Cx, IntoUpdate, NodeError, NodeFailure, Panicked, Retries, Route, RoutingOutput, State,
+    cache::NodeCache, command::Written, discard::OnDiscard, subgraph::Subgraph,
 };
 
 /// What a node may return: an update, nothing, or a `Result` of either.
@@ -26,32 +26,10 @@ use crate::{
             `Result` of either whose error implements `std::error::Error`; a node that returns a `Command` or a route is \
             declared with `add_routing_node`"
 )]
-pub trait NodeOutput<S: State> {
-    /// The update in it, or why there is none.
-    ///
-    /// # Errors
-    /// The node's failure.
-    fn into_update(self) -> Result<S::Update, NodeError>;
-}
+pub trait NodeOutput<S: State>: IntoUpdate<S, NodeError> {}
 
 #[diagnostic::do_not_recommend]
-impl<U: Update, S: State<Update = U>> NodeOutput<S> for U {
-    fn into_update(self) -> Result<U, NodeError> {
-        Ok(self)
-    }
-}
-
-impl<S: State> NodeOutput<S> for () {
-    fn into_update(self) -> Result<S::Update, NodeError> {
-        Ok(S::update())
-    }
-}
-
-impl<S: State, O: NodeOutput<S>, E: Into<NodeError>> NodeOutput<S> for Result<O, E> {
-    fn into_update(self) -> Result<S::Update, NodeError> {
-        self.map_err(Into::into)?.into_update()
-    }
-}
+impl<S: State, O: IntoUpdate<S, NodeError>> NodeOutput<S> for O {}
 
 /// What a router may return: a route, or several.
 pub trait Routes {
@@ -299,9 +277,9 @@ fn failure_of(cx: &Cx) -> NodeFailure {
 #[error("its stored item does not fit the type that the node takes now")]
 struct BadItem(#[source] serde_json::Error);
 
-/// An object is an update; see [`JsonUpdate`].
-impl NodeOutput<JsonState> for Value {
-    fn into_update(self) -> Result<JsonUpdate, NodeError> {
-        JsonUpdate::try_from(self).map_err(|error| NodeError::new(error).fatal())
+/// Another attempt would give the same.
+impl Refuses for NodeError {
+    fn refuse(error: BadUpdate) -> Self {
+        Self::new(error).fatal()
     }
 }

@@ -5,8 +5,9 @@
 use std::{error::Error, fmt, io};
 
 use serde_json::Value;
+use superstep_state::internal::encode;
 
-use crate::{NoStore, StoreError, json, panicked::Panicked};
+use crate::{NoStore, Panicked, StoreError};
 
 /// A failure of a node. Anything with `?` becomes one.
 ///
@@ -34,7 +35,7 @@ impl NodeError {
     #[must_use]
     pub fn with_data(self, data: impl Into<Value>) -> Self {
         let data = data.into();
-        let data = json::check_depth(&data).map_or_else(|error| error.to_string().into(), |()| data);
+        let data = encode::check_depth(&data).map_or_else(|error| error.to_string().into(), |()| data);
         Self { data: Some(data), ..self }
     }
 

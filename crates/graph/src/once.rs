@@ -15,10 +15,11 @@ use futures::task::AtomicWaker;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use superstep_engine::TaskId;
+use superstep_state::internal::encode;
 use tokio::sync::oneshot;
 
 use crate::{
-    Cx, NodeError, json,
+    Cx, NodeError,
     tape::{self, Astray, Given},
 };
 
@@ -99,7 +100,7 @@ impl Cx {
                 })?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
                 // Read back, so that the first time is like every other.
-                let read = json::read_back(&result);
+                let read = encode::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
                 ledger.put(task, name, json);
                 read

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::ORIGINS;
 
-use crate::{CheckpointId, CheckpointMeta, commit::own::ORIGINS};
+use crate::{CheckpointId, CheckpointMeta};
 
 /// What a task's key, its questions and the threads of the graphs that it calls are named after: its first place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

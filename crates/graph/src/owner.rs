@@ -7,14 +7,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{GRAPH, NONCE, VERSION};
 
 use crate::{
-    CheckpointMeta, CompiledGraph, History, Prune, RunError, State, ThreadId,
-    commit::{
-        GraphId,
-        own::{GRAPH, NONCE, VERSION},
-    },
-    compiled::Inner,
+    CheckpointMeta, CompiledGraph, GraphId, History, Prune, RunError, State, ThreadId, compiled::Inner,
 };
 
 /// What is stored with every checkpoint of a thread.

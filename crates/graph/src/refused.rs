@@ -1,13 +1,9 @@
 //! What finished tasks wrote that their superstep will not take, found before it is over.
 
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
+use superstep_state::internal::fold;
 
-use crate::{
-    RunError, State, TaskRecord,
-    error::chain,
-    load::RestoredTask,
-    state::{FoldError, fold},
-};
+use crate::{FoldError, RunError, State, TaskRecord, error::chain, load::RestoredTask};
 
 /// Takes the finished tasks of the head for failed that would fail when their superstep ends: all writers of a channel
 /// that takes one write, and whose write a reducer refuses. `state` is that of the checkpoint.

@@ -9,10 +9,10 @@ mod shadow;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::asked_as;
 use superstep_engine::NodeName;
+use superstep_state::internal::Reader;
 
-pub use self::divergence::{At, Divergence};
-pub(crate) use self::script::{Called, Expected, ExpectedTask, Script};
 use self::{
     script::{Line, is_input},
     shadow::Shadow,
@@ -23,12 +23,13 @@ use crate::{
     ThreadId,
     compiled::Keepers,
     error::names,
-    evolve::Reader,
-    history::asked_as,
     load::unfit_error,
     owner::Mark,
     run::{self, Along, Given},
 };
+
+pub use self::divergence::{At, Divergence};
+pub(crate) use self::script::{Called, Expected, ExpectedTask, Script};
 
 /// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did through their
 /// [`Cx`](crate::Cx), which none of them does again; and says where that first comes to something else than what is stored.

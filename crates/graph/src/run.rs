@@ -33,8 +33,8 @@ use superstep_engine::{
 use tokio::{sync::oneshot, time::Sleep};
 
 use crate::{
-    CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, RunConfig, RunError, State,
-    Status, TaskRecord, ThreadId,
+    CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError,
+    State, Status, TaskRecord, ThreadId,
     background::Background,
     cache::{Lookup, Missing},
     call::{Calls, mix},
@@ -43,7 +43,6 @@ use crate::{
     cx::{RunCx, Standing},
     durability::Settling,
     error::chain,
-    failure::Question,
     hold::{Hold, NewCheckpoint},
     interrupt::{Asking, Desk},
     memories::Memories,

@@ -8,12 +8,12 @@
 use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
+use superstep_checkpoint::internal::own::SEEDED;
 use superstep_engine::ChannelSet;
 
 use crate::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, History, Persistence, RunConfig,
     RunError, Segment, Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
-    commit::own::SEEDED,
     compiled::Inner,
     load::{Restored, load, load_seeded},
     memories::{self, Place},

@@ -15,12 +15,11 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned, ser::Error as _};
 use serde_json::Value;
+use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::TaskId;
+use superstep_state::internal::{RECORDED, encode};
 
-use crate::{
-    Cx, NodeFailure, RecordedTarget, fixed::RECORDED, ids::SEPARATOR, interrupt::Asked, json, once::Failed,
-    packed,
-};
+use crate::{Cx, NodeFailure, RecordedTarget, interrupt::Asked, once::Failed, packed};
 
 /// What one task learned. A promise: it is stored with the task's update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,7 +83,7 @@ impl Recorded {
         }
         let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
         let recorded = packed::pack(recorded, update);
-        if json::is_deeper(&recorded, json::READABLE - 1) {
+        if encode::is_deeper(&recorded, encode::READABLE - 1) {
             return Err(serde_json::Error::custom("what the task learned is nested too deep"));
         }
         update.pop();
@@ -409,7 +408,7 @@ impl Cx {
         }
         let outcome = self::effect(Box::pin(effect())).await;
         if self.tape().is_on() {
-            match json::to_value_of(&outcome) {
+            match encode::to_value_of(&outcome) {
                 Ok(json) => self.learn_result(name, json),
                 Err(error) => return self.unstorable(&format!("the outcome of `{name}`"), error).await,
             }
@@ -446,7 +445,7 @@ impl Cx {
             }
         };
         if self.tape().is_on() && value != T::default() {
-            let json = json::to_value_of(&value);
+            let json = encode::to_value_of(&value);
             self.learn_result(
                 name,
                 json.unwrap_or_else(|error| panic!("what is noted as `{name}`: {error}")),
@@ -462,7 +461,7 @@ impl Cx {
         if !self.tape().is_on() {
             return;
         }
-        let got = match json::to_value(&what()) {
+        let got = match encode::to_value(&what()) {
             Ok(got) => got,
             Err(error) => return self.unstorable(&format!("what is compared as `{name}`"), error).await,
         };

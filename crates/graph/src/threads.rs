@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use superstep_checkpoint::internal::asked_as;
 use superstep_engine::ChannelSet;
 
 use crate::{
     CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
-    history::asked_as,
     load::{Restored, load},
     origin::Origins,
     run::snapshot,

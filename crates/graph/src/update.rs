@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use superstep_checkpoint::internal::own::OUTSIDE;
 use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target, Topology};
+use superstep_state::internal::fold;
 
 use crate::{
     AppliedTask, CheckpointId, CheckpointMeta, Checkpointer, Commit, Question, RunConfig, RunError, Source,
     State, TaskRecord, ThreadId,
-    commit::own::OUTSIDE,
     compiled::Inner,
     interrupt::into_interrupt,
     load::{Restored, RestoredTask, load, load_seeded, require},
@@ -18,7 +19,6 @@ use crate::{
     origin::{Carried, Origins, with_origins},
     refused::set_back_refused,
     run::{self, encode, lost_handler},
-    state::fold,
 };
 
 /// In whose name the state is updated from outside. Made of a node's name, or of `None`.

@@ -3,7 +3,7 @@
 use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension, Row};
-use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{SqliteOptions, Synchronous, checksum::THREAD, error, location::Place, open::beside};
 

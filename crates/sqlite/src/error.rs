@@ -3,7 +3,7 @@
 use std::{error::Error, io, path::Path};
 
 use rusqlite::ErrorCode;
-use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::location::Place;
 

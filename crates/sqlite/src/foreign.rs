@@ -9,7 +9,7 @@ use std::{
 };
 
 use rusqlite::{Connection, config::DbConfig};
-use superstep_graph::CheckpointError;
+use superstep_checkpoint::CheckpointError;
 
 use crate::{SCHEMA, checksum, error, location::Place, open::SCHEMA_1, store::SCHEMAS};
 

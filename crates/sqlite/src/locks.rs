@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use superstep_graph::{CheckpointError, ThreadId};
+use superstep_checkpoint::{CheckpointError, ThreadId};
 
 use crate::{error, location::Place};
 

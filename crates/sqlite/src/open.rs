@@ -9,7 +9,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
-use superstep_graph::CheckpointError;
+use superstep_checkpoint::CheckpointError;
 
 pub(crate) use self::reading::beside;
 use crate::{SqliteOptions, Synchronous, checksum, error, foreign, location::Place, upgrade};

@@ -1,10 +1,11 @@
 //! Load, history, threads.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Control, History, Loaded, NodeName,
-    TaskRecord, ThreadId,
+use superstep_checkpoint::{
+    CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, TaskRecord, ThreadId,
 };
+use superstep_engine::{Control, NodeName};
+use superstep_state::ChannelValue;
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},

@@ -13,7 +13,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use rusqlite::Connection;
-use superstep_graph::{
+use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
     TaskKey, TaskRecord, ThreadId,
 };
@@ -62,11 +62,11 @@ const SMALL: usize = 64 * 1024;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use superstep_sqlite::SqliteCheckpointer;
-/// use superstep_graph::Checkpointer;
+/// use superstep_checkpoint::Checkpointer;
 ///
 /// let store = SqliteCheckpointer::in_memory()?;
 /// assert_eq!(store.load(&"chat".into(), None).await?, None);
-/// # Ok::<(), superstep_graph::CheckpointError>(())
+/// # Ok::<(), superstep_checkpoint::CheckpointError>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -101,7 +101,7 @@ pub struct SqliteOptions {
 /// case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// Before a node goes on that asked for it ([`Cx::durable`](superstep_graph::Cx::durable)), as agents do before they run a
+    /// Before a node goes on that asked for it (`Cx::durable`), as agents do before they run a
     /// tool that must not run twice, and when the write-ahead log is folded into the database. What was committed since is lost.
     #[default]
     Effects,

@@ -16,7 +16,7 @@ use std::{
 use futures::future::BoxFuture;
 use rusqlite::{Connection, TransactionBehavior};
 use serde_json::Value;
-use superstep_graph::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
+use superstep_checkpoint::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
 use tokio::{runtime::Handle, sync::Mutex};
 
 use crate::{SqliteOptions, database::Database, error, location::Place, open};
@@ -50,14 +50,14 @@ const SMALL: usize = 64 * 1024;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use superstep_sqlite::SqliteStore;
-/// use superstep_graph::store::{Namespace, Search, Store};
+/// use superstep_checkpoint::store::{Namespace, Search, Store};
 ///
 /// let store = SqliteStore::in_memory()?;
 /// let notes = Namespace::new(["notes"])?;
 /// store.put(&notes, "1", "tea is at five".into()).await?;
 /// let found = store.search(Search::within(&notes).words(r#"when is "tea" AND NOT (coffee"#)).await?;
 /// assert_eq!(found[0].item.key, "1");
-/// # Ok::<(), superstep_graph::store::StoreError>(())
+/// # Ok::<(), superstep_checkpoint::store::StoreError>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

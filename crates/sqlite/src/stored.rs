@@ -7,10 +7,11 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
-    TaskKey, TaskRecord, ThreadId,
+use superstep_checkpoint::{
+    CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source, TaskKey,
+    TaskRecord, ThreadId,
 };
+use superstep_state::ChannelValue;
 
 use crate::error;
 

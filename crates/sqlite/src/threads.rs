@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
-use superstep_graph::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},

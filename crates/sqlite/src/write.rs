@@ -1,7 +1,7 @@
 //! Commit, record, delete.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use superstep_graph::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
     checksum::TASK_SHARE,

@@ -10,10 +10,7 @@
 use serde_json::Value;
 use superstep_engine::NodeName;
 
-use crate::{
-    failure::{Question, Within},
-    origin::Origin,
-};
+use crate::{Question, Within, origin::Origin};
 
 /// The character between the place of a question and its hash.
 const MARK: char = '~';

@@ -10,13 +10,13 @@ use std::{
     },
 };
 
+use superstep_checkpoint::internal::own::{STATE, TASK};
 use superstep_engine::{NodeName, START};
 
 use super::Divergence;
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
     TaskRecord, ThreadId,
-    commit::own::{STATE, TASK},
     tape::{Given, Recorded},
 };
 

@@ -2,24 +2,22 @@
 
 use std::{any::Any, sync::Arc};
 
+use superstep_checkpoint::internal::own::TASK;
 use superstep_engine::Control;
+use superstep_state::internal::{Made, clear_ephemeral};
 
 use super::{Begin, Driver, limits};
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Namespace, RunConfig, RunError, Seen,
-    State, Status, ThreadId,
+    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Namespace, Question, RunConfig, RunError,
+    Seen, State, Status, ThreadId,
     call::Watch,
-    commit::own::TASK,
     compiled::Inner,
     cx::Standing,
-    evolve::Made,
-    failure::Question,
     hold::Hold,
     interrupt::{Answered, Asking, Given, Refusal, Resolved},
     load::{Restored, RestoredTask, load, load_seeded, require},
     memories::{self, Bound, Place, last_input, left_by},
     origin::Origins,
-    state::clear_ephemeral,
     stream::{Below, Events},
 };
 

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::Map;
+use superstep_checkpoint::internal::own::STATE;
 use superstep_engine::Control;
 
 use super::{Done, Driver, finish::snapshot};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
-    commit::own::STATE,
     hold::{Hold, NewCheckpoint},
     memories::with_memories,
 };

@@ -38,14 +38,15 @@ pub(super) fn node_failure(
     } else {
         FailureKind::Error
     };
-    let mut causes = Vec::new();
+    let mut failure = NodeFailure::new(node, attempts, kind, source.to_string());
     let mut next = source.source();
     while let Some(cause) = next {
-        causes.push(cause.to_string());
+        failure.causes.push(cause.to_string());
         next = cause.source();
     }
-    let item = item.and_then(|item| serde_json::from_str(item).ok());
-    NodeFailure { node, attempts, kind, message: source.to_string(), causes, data, item }
+    failure.data = data;
+    failure.item = item.and_then(|item| serde_json::from_str(item).ok());
+    failure
 }
 
 /// The error for a task whose update a handler wrote that the graph does not have any more.

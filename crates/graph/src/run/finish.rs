@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
+use superstep_state::internal::{Unencoded, encode, fold};
 
 use super::{
     Done, Driver,
@@ -13,10 +15,8 @@ use crate::{
     ChannelValue, Panicked, RunError, State, WriteError,
     cache::Lookup,
     command::Written,
-    json::{self, Unencoded},
     node::{CompiledNode, Targets},
     reduce,
-    state::fold,
 };
 
 impl<S: State> Driver<S> {
@@ -192,7 +192,7 @@ pub(crate) fn encode<S: State>(
     node: &NodeName,
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>, RunError> {
-    json::encode(state, update, scratch).map_err(|refused| match refused {
+    encode::encode(state, update, scratch).map_err(|refused| match refused {
         Unencoded::Write(error) => refused_write(error, step, node),
         Unencoded::Json { channel, source } => RunError::Encode { node: node.clone(), channel, step, source },
     })
@@ -212,6 +212,11 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
         WriteError::Unfit { channel, place, reason } => {
             RunError::UnfitWrite { node, step, channel, place, reason }
         }
+        // This program knows all of them.
+        other => {
+            let source = serde_json::Error::custom(format!("{other:?}"));
+            RunError::Encode { node, channel: None, step, source }
+        }
     }
 }
 
@@ -220,7 +225,7 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
 /// # Errors
 /// [`RunError::EncodeChannel`].
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
-    json::snapshot(state).map_err(|refused| RunError::EncodeChannel {
+    encode::snapshot(state).map_err(|refused| RunError::EncodeChannel {
         channel: refused.channel,
         step,
         source: refused.source,

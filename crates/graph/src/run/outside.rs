@@ -1,12 +1,12 @@
 //! Commands from outside: an update and where to go, beside what the thread has still to run.
 
+use superstep_checkpoint::internal::own::OUTSIDE;
 use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{Begin, Driver, recorded_targets};
 use crate::{
     Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
     command::Goto,
-    commit::own::OUTSIDE,
     hold::NewCheckpoint,
     interrupt::{Asking, into_asking},
     load::RestoredTask,

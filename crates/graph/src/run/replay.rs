@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
+use superstep_checkpoint::internal::{SEPARATOR, own::STATE};
 use superstep_engine::{Control, NodeName, Run, START, Task, TaskId};
+use superstep_state::internal::{RECORDED, Reader, outline, unpanicked};
 
 use super::{Done, Driver, Given as Begins, Refused, begin::recorded_targets, limits};
 use crate::{
@@ -16,16 +18,10 @@ use crate::{
     ThreadId,
     cache::Lookup,
     command::Written,
-    commit::own::STATE,
     compiled::{Inner, Keepers},
     cx::{RunCx, Standing},
     error::chain,
-    evolve::Reader,
-    fingerprint::outline,
-    fixed::RECORDED,
-    ids::SEPARATOR,
     interrupt::Asked,
-    json::unpanicked,
     load::unfit_error,
     node::Targets,
     replay::{At, Divergence, Expected, ExpectedTask, Script},

@@ -5,12 +5,10 @@ use std::error::Error;
 use serde::Serialize;
 use serde_json::{Value, json};
 use superstep_engine::Task;
+use superstep_state::internal::unpanicked;
 
 use super::Driver;
-use crate::{
-    CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, event::Channels,
-    json::unpanicked,
-};
+use crate::{CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, event::Channels};
 
 impl<S: State> Driver<S> {
     pub(super) fn wants(&self, mode: StreamMode) -> bool {

@@ -8,12 +8,13 @@ use std::{
 
 use serde_json::Value;
 use superstep_engine::{ChannelSet, NodeName};
+use superstep_state::internal::unpanicked;
 
 use super::{
     messages::{Said, Sent},
     patience::Patience,
 };
-use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming, json::unpanicked};
+use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming};
 
 /// Where events go.
 pub(crate) trait Sink<S: State>: Send + Sync {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use superstep_graph::CheckpointError;
+use superstep_checkpoint::CheckpointError;
 
 use super::{find, prepare};
 use crate::{SqliteOptions, error, location::Place};

@@ -1,7 +1,7 @@
 //! What is done with items inside a transaction.
 
 use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
-use superstep_graph::store::{
+use superstep_checkpoint::store::{
     Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words,
 };
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use rusqlite::Row;
-use superstep_graph::store::{Item, Namespace, StoreError, Vector};
+use superstep_checkpoint::store::{Item, Namespace, StoreError, Vector};
 
 use crate::{error::CHECKSUM, location::Place};
 

@@ -1,7 +1,7 @@
 //! The tables of a store, and which of them a database has.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
-use superstep_graph::{CheckpointError, store::StoreError};
+use superstep_checkpoint::{CheckpointError, store::StoreError};
 
 use crate::{error, location::Place};
 

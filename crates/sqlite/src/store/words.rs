@@ -5,7 +5,7 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use rusqlite::Row;
-use superstep_graph::store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding};
+use superstep_checkpoint::store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding};
 
 use super::{
     items::{Hit, IN_SCOPE, Items, intact},

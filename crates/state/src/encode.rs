@@ -12,46 +12,50 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
-pub use checked::MAX_DEPTH;
-pub(crate) use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
-
 use self::checked::{Mode, OTHER, Unstorable, same};
 use crate::{
-    Channel, ChannelValue, Panicked, State, WriteError, evolve,
+    Channel, ChannelValue, Panicked, State, WriteError,
     fingerprint::{exact, exact_of},
+    schema_evolution,
 };
 
+pub use checked::MAX_DEPTH;
+pub use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
+
 /// How deep a reader may be nested in what it reads; beyond that it would have to stop.
-pub(crate) const READABLE: usize = 126;
+pub const READABLE: usize = 126;
 
 /// An update that cannot be stored.
 #[derive(Debug)]
-pub(crate) enum Unencoded {
+pub enum Unencoded {
     /// It does not fit the state.
     Write(WriteError),
     /// It has no JSON that is read as what it was.
-    Json { channel: Option<Cow<'static, str>>, source: serde_json::Error },
+    Json {
+        /// The channel that is to blame, if it is known.
+        channel: Option<Cow<'static, str>>,
+        /// The cause.
+        source: serde_json::Error,
+    },
 }
 
 /// A channel whose value has no JSON that is read as what it was.
 #[derive(Debug)]
-pub(crate) struct UnencodedChannel {
-    pub(crate) channel: Cow<'static, str>,
-    pub(crate) source: serde_json::Error,
+pub struct UnencodedChannel {
+    /// The channel.
+    pub channel: Cow<'static, str>,
+    /// The cause.
+    pub source: serde_json::Error,
 }
 
 /// An update as it is stored: its JSON form, with the versions of its channels in front.
 ///
 /// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
-pub(crate) fn encode<S: State>(
-    state: &S,
-    update: &S::Update,
-    scratch: &mut Vec<u8>,
-) -> Result<Vec<u8>, Unencoded> {
+pub fn encode<S: State>(state: &S, update: &S::Update, scratch: &mut Vec<u8>) -> Result<Vec<u8>, Unencoded> {
     state.check(update).map_err(Unencoded::Write)?;
     let update = &*state.stored(update);
     scratch.clear();
-    evolve::write_versions(state.channels(), state.written(update), scratch);
+    schema_evolution::write_versions(state.channels(), state.written(update), scratch);
     let versions = scratch.len();
     write(state, update, scratch).map_err(|unstorable| {
         let channel = unstorable.path.first().cloned().map(Cow::Owned);
@@ -98,7 +102,7 @@ fn panicking<S: State>(state: &S, update: &S::Update) -> Option<String> {
 }
 
 /// Does what a user's `Serialize` or `Deserialize` has a part in; that of a panic is an error like any other.
-pub(crate) fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> serde_json::Result<T> {
+pub fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> serde_json::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let panicked = Panicked::from_payload(&*panic);
         Err(serde_json::Error::custom(format!("its `{of}` {panicked}")))
@@ -161,9 +165,7 @@ fn unreadable<U: Serialize>(update: &U, path: Vec<String>, error: serde_json::Er
 ///
 /// # Errors
 /// If that is another value, or nothing.
-pub(crate) fn read_back<T: Serialize + DeserializeOwned>(
-    value: &T,
-) -> Result<(T, String), serde_json::Error> {
+pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, String), serde_json::Error> {
     let mut json = Vec::new();
     let doubtful = checked::write(value, Mode::Lenient, &mut json).map_err(|error| error.into_error(0))?;
     let read = match serde_json::from_slice(&json) {
@@ -181,7 +183,7 @@ pub(crate) fn read_back<T: Serialize + DeserializeOwned>(
 ///
 /// # Errors
 /// The first channel that cannot be encoded.
-pub(crate) fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChannel> {
+pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChannel> {
     let channel = |(position, channel): (usize, &Channel)| {
         let json = unpanicked("Serialize", || encode_channel(state, position));
         let json = json.map_err(|source| UnencodedChannel { channel: channel.name.clone(), source })?;
@@ -189,7 +191,7 @@ pub(crate) fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, Unencod
     };
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let channels = stored.map(channel);
-    channels.chain(evolve::versions(state.channels()).map(Ok)).collect()
+    channels.chain(schema_evolution::versions(state.channels()).map(Ok)).collect()
 }
 
 /// The value of a channel, as it is stored.

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use superstep_engine::NodeName;
+use superstep_state::ChannelValue;
 
-use crate::{ChannelValue, CheckpointId, CheckpointMeta, Source};
+use crate::{CheckpointId, CheckpointMeta, Source};
 
 /// Which checkpoints of a thread. All that is set has to hold.
 ///
@@ -59,7 +60,8 @@ pub enum Keep {
 
 impl Keep {
     /// The checkpoints to keep of a history, newest first.
-    pub(crate) fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
+    #[doc(hidden)]
+    pub fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
         let parents: BTreeSet<_> = history.iter().filter_map(|meta| meta.parent).collect();
         let keeps = |(nth, meta): &(usize, &CheckpointMeta)| {
             *nth == 0
@@ -76,7 +78,7 @@ impl Keep {
 
 /// What the newest input or fork on the way to a checkpoint has to be remembered with it, or a prune kept of that: how the
 /// thread is asked. `all` is the history, newest first.
-pub(crate) fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
+pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
     let mut wanted = Some(at);
     for meta in all {
         if wanted != Some(meta.id) {

@@ -27,7 +27,7 @@ pub struct Channel {
 
 impl Channel {
     /// Whether this is, or was, the channel's name.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.was.iter().any(|was| was == name)
     }
 }

@@ -1,6 +1,6 @@
-//! What an error handler is told.
+//! The records of tasks: how they ended, what they ask, and what an error handler is told.
 //!
-//! Start at [`NodeFailure`].
+//! Start at [`TaskRecord`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::ids::{CheckpointId, ThreadId};
 /// A node that failed for good, as its error handler is told of it: the same in the run in which it failed and in any that
 /// goes on later.
 ///
-/// See [`StateGraph::add_error_handler`](crate::StateGraph::add_error_handler).
+/// See `StateGraph::add_error_handler`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeFailure {
@@ -28,7 +28,7 @@ pub struct NodeFailure {
     /// Why, from the nearest cause to the farthest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// What the node said beside: [`NodeError::with_data`](crate::NodeError::with_data).
+    /// What the node said beside: `NodeError::with_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
     /// The item, if the node is a worker.
@@ -50,21 +50,30 @@ pub enum FailureKind {
 }
 
 impl NodeFailure {
+    /// A failure without causes, data and item.
+    #[doc(hidden)]
+    pub fn new(node: NodeName, attempts: u32, kind: FailureKind, message: String) -> Self {
+        Self { node, attempts, kind, message, causes: Vec::new(), data: None, item: None }
+    }
+
     /// What happened and why, in one line.
-    pub(crate) fn chain(&self) -> String {
+    #[doc(hidden)]
+    pub fn chain(&self) -> String {
         let texts = [&self.message].into_iter().chain(&self.causes);
         texts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 
     /// The handler that is told of it, if the graph has one.
-    pub(crate) fn handler(&self, topology: &Topology) -> Option<NodeIndex> {
+    #[doc(hidden)]
+    pub fn handler(&self, topology: &Topology) -> Option<NodeIndex> {
         topology.handler(topology.find(self.node.as_str())?)
     }
 }
 
 impl TaskRecord {
     /// The same record, of an error handler that was told of `failure`.
-    pub(crate) fn handled(self, failure: Option<&NodeFailure>) -> Self {
+    #[doc(hidden)]
+    pub fn handled(self, failure: Option<&NodeFailure>) -> Self {
         let Some(failure) = failure else { return self };
         let told = Box::new(failure.clone());
         match self {
@@ -74,7 +83,8 @@ impl TaskRecord {
     }
 
     /// What an error handler is told, if one has the task over, and how the task or the handler ended.
-    pub(crate) fn taken_apart(self) -> (Option<Box<NodeFailure>>, Self) {
+    #[doc(hidden)]
+    pub fn taken_apart(self) -> (Option<Box<NodeFailure>>, Self) {
         match self {
             Self::Handled { failure, handler } => (Some(failure), *handler),
             Self::Finished { update, targets, failure } => {
@@ -85,7 +95,8 @@ impl TaskRecord {
     }
 
     /// What the task did once.
-    pub(crate) fn into_once(self) -> BTreeMap<String, String> {
+    #[doc(hidden)]
+    pub fn into_once(self) -> BTreeMap<String, String> {
         match self {
             Self::Started { once, .. }
             | Self::Failed { once, .. }
@@ -97,7 +108,8 @@ impl TaskRecord {
     }
 
     /// What is asked, and who asks: the node that is to run, or its error handler.
-    pub(crate) fn questions<'a>(
+    #[doc(hidden)]
+    pub fn questions<'a>(
         &'a self,
         node: &'a NodeName,
         topology: &'a Topology,
@@ -126,7 +138,7 @@ pub struct TaskKey {
     pub slot: u32,
 }
 
-/// How a task ended, as far as it has. `once` has what it did with [`Cx::once`](crate::Cx::once): results by name, as JSON.
+/// How a task ended, as far as it has. `once` has what it did with `Cx::once`: results by name, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
@@ -196,7 +208,7 @@ pub enum TaskRecord {
 }
 
 impl TaskRecord {
-    /// What the task did with [`Cx::once`](crate::Cx::once) and has not to do again; `None` if it is done itself.
+    /// What the task did with `Cx::once` and has not to do again; `None` if it is done itself.
     pub fn once(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Finished { .. } => None,
@@ -246,7 +258,7 @@ pub struct Interrupt {
     pub key: String,
     /// What it asks.
     pub question: Value,
-    /// The JSON Schema of an answer, if the node told it with [`Cx::ask`](crate::Cx::ask).
+    /// The JSON Schema of an answer, if the node told it with `Cx::ask`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
 }

@@ -55,4 +55,4 @@ impl fmt::Display for CheckpointId {
 
 /// What stands between a thread's name and those of its subgraphs. No node's name and no name of a thread that a run is
 /// begun on has it, so that no two threads can meet.
-pub(crate) const SEPARATOR: char = '\u{1f}';
+pub const SEPARATOR: char = '\u{1f}';

@@ -13,7 +13,7 @@ use serde::{
 };
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, later::Later};
+use crate::{Channel, update_chain::Later};
 
 const CLEAR: &str = "clear";
 
@@ -252,4 +252,4 @@ impl<'de> Deserialize<'de> for Name<'de> {
 }
 
 /// The entry of a stored update that has what its task learned.
-pub(crate) const RECORDED: &str = "$recorded";
+pub const RECORDED: &str = "$recorded";

@@ -11,7 +11,7 @@ pub struct Panicked(pub String);
 
 impl Panicked {
     /// The text of a panic, as far as it has one.
-    pub(crate) fn from_payload(panic: &(dyn Any + Send)) -> Self {
+    pub fn from_payload(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Self(text.unwrap_or_else(|| "with no message".to_owned()))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
 use serde_json::Value;
 
-use crate::{Update, fixed::RECORDED, later::Later};
+use crate::{Update, derived_update::RECORDED, update_chain::Later};
 
 const CLEAR: &str = "clear";
 

@@ -34,7 +34,7 @@ const MAX_FOLDED: usize = MAX_DEPTH + 10;
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(super) enum Mode {
     /// What is read as something else is refused.
     Strict,
     /// It is written, and the second part of the answer says so.
@@ -47,16 +47,16 @@ pub(crate) enum Mode {
 
 /// What is wrong with a value, and where.
 #[derive(Debug)]
-pub(crate) struct Unstorable {
+pub(super) struct Unstorable {
     /// The names and positions that lead there, from the value inwards.
-    pub(crate) path: Vec<String>,
+    pub path: Vec<String>,
     /// What is wrong there.
-    pub(crate) error: Error,
+    pub error: Error,
 }
 
 impl Unstorable {
     /// The same, as one error. The first `skipped` steps of the path are said elsewhere.
-    pub(crate) fn into_error(self, skipped: usize) -> Error {
+    pub(super) fn into_error(self, skipped: usize) -> Error {
         match self.path.get(skipped..).unwrap_or_default() {
             [] => self.error,
             path => {
@@ -69,7 +69,7 @@ impl Unstorable {
 
 /// Gives a value to a serializer. Returns what that makes of it, and whether something in it is read as something else, if it is read
 /// the usual way.
-pub(crate) fn serialize<S: Serializer<Error = Error>>(
+pub(super) fn serialize<S: Serializer<Error = Error>>(
     serializer: S,
     mode: Mode,
     value: impl FnOnce(Checked<'_, S>) -> Result<S::Ok, Error>,
@@ -94,7 +94,7 @@ pub(crate) fn serialize<S: Serializer<Error = Error>>(
 }
 
 /// Writes a value behind what is written already. Returns whether something in it is read as something else.
-pub(crate) fn write(
+pub(super) fn write(
     value: &(impl Serialize + ?Sized),
     mode: Mode,
     written: &mut Vec<u8>,
@@ -107,7 +107,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// What cannot be stored in it, and where.
-pub(crate) fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
+pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     let mut written = Vec::new();
     write(value, Mode::Strict, &mut written).map_err(|error| error.into_error(0))?;
     Ok(String::from_utf8(written).expect("JSON is UTF-8"))
@@ -117,7 +117,7 @@ pub(crate) fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Err
 ///
 /// # Errors
 /// See [`to_string`].
-pub(crate) fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
+pub fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
     let written = serialize(serde_json::value::Serializer, Mode::Strict, |checked| value.serialize(checked));
     written.map(|(value, _)| value).map_err(|error| error.into_error(0))
 }
@@ -126,7 +126,7 @@ pub(crate) fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error
 ///
 /// # Errors
 /// If that would be something else, or nothing.
-pub(crate) fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, Error> {
+pub fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, Error> {
     let written = serialize(serde_json::value::Serializer, Mode::Lenient, |checked| value.serialize(checked));
     let (json, doubtful) = written.map_err(|error| error.into_error(0))?;
     if doubtful || cfg!(debug_assertions) {
@@ -139,7 +139,7 @@ pub(crate) fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<
 ///
 /// # Errors
 /// What is lost, and where, if that is known.
-pub(crate) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
+pub(super) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
     if exact_of(value) == exact_of(read) {
         return Ok(());
     }
@@ -148,19 +148,19 @@ pub(crate) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
 }
 
 /// What is wrong with a value of which it is not known where it changes.
-pub(crate) const OTHER: &str =
+pub(super) const OTHER: &str =
     "it is read back as another value: part of it is not stored, or two parts of it are one in JSON";
 
 /// Refuses a value that is nested too deep.
 ///
 /// # Errors
 /// If it is.
-pub(crate) fn check_depth(value: &Value) -> Result<(), Error> {
+pub fn check_depth(value: &Value) -> Result<(), Error> {
     if is_deeper(value, MAX_DEPTH) { Err(too_deep(MAX_DEPTH)) } else { Ok(()) }
 }
 
 /// Whether a value has more than this many levels.
-pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
+pub fn is_deeper(value: &Value, levels: usize) -> bool {
     let inside = |value: &Value| levels == 0 || is_deeper(value, levels - 1);
     match value {
         Value::Array(values) => levels == 0 || values.iter().any(inside),
@@ -223,7 +223,7 @@ const RAW: &str = "$serde_json::private::RawValue";
 
 /// A serializer that passes on to another one what can be read again.
 #[derive(Clone, Copy)]
-pub(crate) struct Checked<'a, S> {
+pub(super) struct Checked<'a, S> {
     inner: S,
     notes: &'a Notes,
     depth: usize,
@@ -453,7 +453,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
 }
 
 /// Collects the elements of a list or the entries of an object.
-pub(crate) struct Compound<'a, C> {
+pub(super) struct Compound<'a, C> {
     inner: C,
     notes: &'a Notes,
     depth: usize,
@@ -520,6 +520,7 @@ lists! {
     SerializeTupleStruct: serialize_field
     SerializeTupleVariant: serialize_field
 }
+
 structs! { SerializeStruct SerializeStructVariant }
 
 impl<C: SerializeMap> SerializeMap for Compound<'_, C> {

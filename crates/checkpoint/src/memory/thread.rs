@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use superstep_state::ChannelValue;
+
 use crate::{
-    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Commit, History, Loaded, Prune,
-    Source, TaskKey, TaskRecord, ThreadId,
+    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, History, Loaded, Prune, Source,
+    TaskKey, TaskRecord, ThreadId,
 };
 
 /// The checkpoints of a thread by id, which count up from 1 and are all there, if none were pruned.

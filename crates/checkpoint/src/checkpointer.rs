@@ -10,8 +10,8 @@ use rand::{TryRng as _, rngs::SysRng};
 use crate::{
     CheckpointError, History, Prune,
     commit::{CheckpointMeta, Commit, Loaded},
-    failure::{TaskKey, TaskRecord},
     ids::{CheckpointId, ThreadId},
+    record::{TaskKey, TaskRecord},
 };
 
 /// Keeps threads: durable lines of checkpoints, each with one writer.
@@ -51,7 +51,7 @@ pub trait Checkpointer: Send + Sync + 'static {
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
     /// What is to tell a thread that is about to begin from those that had its name before, for
-    /// [`Cx::key`](crate::Cx::key). Asked once, before the first commit of a thread, with which it is stored.
+    /// `Cx::key`. Asked once, before the first commit of a thread, with which it is stored.
     ///
     /// `None` if no thread of this name was ever forgotten. Drawn by chance if nothing else is written here, so that it holds
     /// whatever became of the store.

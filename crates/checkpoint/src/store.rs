@@ -28,8 +28,8 @@ pub use self::{
 /// Keeps items that outlive every thread: JSON values under a [`Namespace`] and a key.
 ///
 /// A thread remembers its own course; a store remembers what several threads are to know. Give a graph one with
-/// [`CompiledGraph::with_store`](crate::CompiledGraph::with_store), and its nodes find it with
-/// [`Cx::store`](crate::Cx::store). It is no part of any checkpoint: what a node puts there is there at once, also if the
+/// `CompiledGraph::with_store`, and its nodes find it with
+/// `Cx::store`. It is no part of any checkpoint: what a node puts there is there at once, also if the
 /// node fails afterwards and runs again, so put under keys that are the same the next time.
 ///
 /// # Contract

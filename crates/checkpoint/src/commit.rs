@@ -7,12 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
+use superstep_state::ChannelValue;
 
 use crate::{
-    ChannelValue,
     commit::own::{GRAPH, NONCE, VERSION},
-    failure::TaskRecord,
     ids::CheckpointId,
+    record::TaskRecord,
 };
 
 /// Why a checkpoint exists.
@@ -62,32 +62,35 @@ pub struct CheckpointMeta {
 }
 
 /// The entries in the metadata of a checkpoint that are the driver's own, which nobody is shown.
-pub(crate) mod own {
+pub mod own {
     /// Of a called graph's input: for which task it was accepted.
-    pub(crate) const TASK: &str = "$task";
+    pub const TASK: &str = "$task";
     /// Of the same: that the graph began with the state of the graph that called it, which is not stored with it.
-    pub(crate) const SEEDED: &str = "$seeded";
+    pub const SEEDED: &str = "$seeded";
     /// Of a superstep whose tasks' effects are recorded: the fingerprints of the channels that it wrote.
-    pub(crate) const STATE: &str = "$state";
-    /// Of an update from outside: where the tasks began that it left to be run, see [`Origins`](crate::origin::Origins).
-    pub(crate) const ORIGINS: &str = "$origins";
+    pub const STATE: &str = "$state";
+    /// Of an update from outside: where the tasks began that it left to be run, see `Origins`.
+    pub const ORIGINS: &str = "$origins";
     /// Of any checkpoint of a thread whose tasks called subgraphs that live on over them: at which of their checkpoints the
-    /// next tasks find them, see [`Memories`](crate::memories::Memories).
-    pub(crate) const MEMORIES: &str = "$memories";
+    /// next tasks find them, see `Memories`.
+    pub const MEMORIES: &str = "$memories";
     /// Of such a subgraph's input: that the checkpoints of its caller say where it is found.
-    pub(crate) const BOUND: &str = "$bound";
+    pub const BOUND: &str = "$bound";
     /// Of a command from outside: whether it wrote anything, which nobody made.
-    pub(crate) const OUTSIDE: &str = "$outside";
+    pub const OUTSIDE: &str = "$outside";
     /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
-    /// those that had its name before, see [`Mark`](crate::owner::Mark).
-    pub(crate) const GRAPH: &str = "$graph";
-    pub(crate) const VERSION: &str = "$version";
-    pub(crate) const NONCE: &str = "$nonce";
+    /// those that had its name before, see `Mark`.
+    pub const GRAPH: &str = "$graph";
+    /// The version of that graph.
+    pub const VERSION: &str = "$version";
+    /// The nonce of the thread.
+    pub const NONCE: &str = "$nonce";
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
-    pub(crate) fn shown(mut self) -> Self {
+    #[doc(hidden)]
+    pub fn shown(mut self) -> Self {
         let own = [
             own::TASK,
             own::SEEDED,
@@ -189,7 +192,8 @@ impl CheckpointMeta {
     }
 
     /// See [`Checkpointer::nonce`](crate::Checkpointer::nonce).
-    pub(crate) fn nonce(&self) -> Option<&str> {
+    #[doc(hidden)]
+    pub fn nonce(&self) -> Option<&str> {
         self.metadata.get(NONCE).and_then(Value::as_str)
     }
 }

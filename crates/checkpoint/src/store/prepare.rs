@@ -3,13 +3,14 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
+use superstep_state::internal::encode;
 
 use super::{
     Embed, ListNamespaces, Namespace, Operation, Query, Search, StoreError, Ttl, Vector, Words,
     meaning::vectors,
     words::{terms, text_of},
 };
-use crate::{Clock, SystemClock, json};
+use crate::{Clock, SystemClock};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -118,7 +119,7 @@ impl StoreOptions {
     pub async fn prepare(&self, operations: Vec<Operation>) -> Result<Batch, StoreError> {
         for operation in &operations {
             let Operation::Put { namespace, key, value, .. } = operation else { continue };
-            json::check_depth(value).map_err(|source| StoreError::Unstorable {
+            encode::check_depth(value).map_err(|source| StoreError::Unstorable {
                 namespace: namespace.clone(),
                 key: key.clone(),
                 source,

@@ -19,8 +19,8 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     Channel, ChannelValue, Panicked, State, Stored, Update,
-    fixed::RECORDED,
-    json::unpanicked,
+    derived_update::RECORDED,
+    encode::unpanicked,
     state::{clear_ephemeral, fold},
 };
 
@@ -40,22 +40,30 @@ type Versions = BTreeMap<String, u32>;
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// Reads a thread, part by part in the order in which the parts were stored.
-pub(crate) struct Reader<S: State> {
-    pub(crate) state: S,
+pub struct Reader<S: State> {
+    /// The state as far as it is read.
+    pub state: S,
     /// What the state does not know.
-    pub(crate) kept: Kept,
+    pub kept: Kept,
     /// The channels that have a value, or that a finished task gave one.
-    pub(crate) present: ChannelSet,
+    pub present: ChannelSet,
     /// What was folded, if it is to be kept; see [`Made`].
-    pub(crate) made: Option<Made<S>>,
+    pub made: Option<Made<S>>,
     /// The channels whose version is not 1.
     versioned: ChannelSet,
 }
 
 /// Why something stored cannot be read.
-pub(crate) enum Unfit {
+pub enum Unfit {
     /// A program with a later version of the channel stored it.
-    Newer { channel: Cow<'static, str>, stored: u32, known: u32 },
+    Newer {
+        /// The channel.
+        channel: Cow<'static, str>,
+        /// The version that stored it.
+        stored: u32,
+        /// The version of this program.
+        known: u32,
+    },
     /// It does not fit the types, or cannot be migrated or folded.
     Decode(Cause),
 }
@@ -87,14 +95,14 @@ impl ChannelJson {
 
 impl<S: State> Reader<S> {
     /// `initial` is the state of a thread on which nothing was written.
-    pub(crate) fn new(initial: S) -> Self {
+    pub fn new(initial: S) -> Self {
         let versioned = initial.channels().iter().enumerate().filter(|(_, channel)| channel.version != 1);
         let versioned = versioned.map(|(position, _)| position).collect();
         Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, made: None, versioned }
     }
 
     /// Takes the state from a snapshot. On failure, names the channel that is to blame.
-    pub(crate) fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unfit)> {
+    pub fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unfit)> {
         let (mut versions, mut kept) = (Versions::new(), Kept::default());
         let mut values = Vec::with_capacity(channels.len());
         for ChannelValue { channel, json } in channels {
@@ -124,7 +132,7 @@ impl<S: State> Reader<S> {
     }
 
     /// Takes back what only the superstep before was to see.
-    pub(crate) fn begin_superstep(&mut self) -> Result<(), Unfit> {
+    pub fn begin_superstep(&mut self) -> Result<(), Unfit> {
         if !self.made.as_ref().is_some_and(Made::is_empty) {
             clear_ephemeral(&mut self.state).map_err(|error| Unfit::Decode(error.into()))?;
         }
@@ -135,13 +143,13 @@ impl<S: State> Reader<S> {
     }
 
     /// Folds an update of a superstep that is over.
-    pub(crate) fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
+    pub fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
         let (update, rest) = self.read(json)?;
         self.fold(update, rest)
     }
 
     /// Reads the update of a finished task whose superstep is not over.
-    pub(crate) fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
+    pub fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
         let (update, rest) = self.read(json)?;
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
@@ -304,7 +312,7 @@ impl From<serde_json::Error> for Unfit {
 /// that knows them finds them again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub struct Kept {
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     values: Object,
     /// What was written to them after the snapshot that had their values, oldest first.
@@ -317,7 +325,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// The names of the channels.
-    pub(crate) fn channels(&self) -> Vec<String> {
+    pub fn channels(&self) -> Vec<String> {
         let objects = [&self.values].into_iter().chain(&self.updates).chain(self.tasks.values());
         let names: BTreeSet<String> = objects.flat_map(Object::channels).collect();
         names.into_iter().collect()
@@ -325,7 +333,7 @@ impl Kept {
 
     /// Goes on to the next checkpoint: what the tasks in the slots of `folded` wrote is an update now, and what the others
     /// wrote is kept only for a slot that is `carried` along.
-    pub(crate) fn commit(&mut self, folded: impl IntoIterator<Item = u32>, carried: impl Fn(u32) -> bool) {
+    pub fn commit(&mut self, folded: impl IntoIterator<Item = u32>, carried: impl Fn(u32) -> bool) {
         if self.tasks.is_empty() {
             return;
         }
@@ -336,7 +344,7 @@ impl Kept {
     }
 
     /// The entry of a snapshot for it, if there is anything.
-    pub(crate) fn entry(&self) -> Option<ChannelValue> {
+    pub fn entry(&self) -> Option<ChannelValue> {
         if self.values.is_empty() && self.updates.is_empty() {
             return None;
         }
@@ -490,28 +498,30 @@ fn unknown_entry(name: &str) -> serde_json::Error {
 }
 
 /// What was written since a graph began with the state of its caller.
-pub(crate) struct Made<S: State> {
+pub struct Made<S: State> {
     updates: Vec<S::Update>,
     /// Where the last superstep begins.
     last: usize,
 }
 
 impl<S: State> Made<S> {
-    pub(crate) fn begin_superstep(&mut self) {
+    /// Begins the updates of another superstep.
+    pub fn begin_superstep(&mut self) {
         self.last = self.updates.len();
     }
 
-    pub(crate) fn push(&mut self, update: S::Update) {
+    /// Adds an update that was folded.
+    pub fn push(&mut self, update: S::Update) {
         self.updates.push(update);
     }
 
     /// Whether nothing was folded yet, not even the input, so that what is ephemeral has still to be seen.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
     }
 
     /// All of it in fold order, without the ephemeral writes that nobody sees any more. `state` is any of the graph.
-    pub(crate) fn into_updates(self, state: &S) -> Vec<S::Update> {
+    pub fn into_updates(self, state: &S) -> Vec<S::Update> {
         let Self { mut updates, last } = self;
         let channels = (0..).zip(state.channels());
         let lasting: ChannelSet =

@@ -16,18 +16,22 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, FoldError, State, WriteError};
-use rule::{Held, Rule};
-use schema::Schema;
+use crate::{
+    Channel, FoldError, State, WriteError,
+    json_state::{
+        rule::{Held, Rule},
+        schema::Schema,
+    },
+};
 
 /// A state whose channels are described at run time, by a [`JsonChannels`]. Its values are JSON.
 ///
 /// It runs in the same graphs, is stored in the same checkpoints, and folds by the same reducers as a struct that derives
 /// [`State`]. Only what the compiler would have found is found when a node returns its update: an undeclared channel
-/// ([`RunError::UndeclaredChannel`](crate::RunError::UndeclaredChannel)), a value that does not fit its schema
-/// ([`RunError::UnfitWrite`](crate::RunError::UnfitWrite)) or its reducer ([`RunError::Fold`](crate::RunError::Fold)).
+/// (`RunError::UndeclaredChannel`), a value that does not fit its schema
+/// (`RunError::UnfitWrite`) or its reducer (`RunError::Fold`).
 ///
-/// The default state has no channels. Begin a graph with [`StateGraph::with_initial`](crate::StateGraph::with_initial).
+/// The default state has no channels. Begin a graph with `StateGraph::with_initial`.
 ///
 /// `null` is no value: a last-value channel that is written `null` has none.
 ///

@@ -163,6 +163,7 @@ macro_rules! sum {
         })*
     };
 }
+
 sum!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize; f32 f64);
 
 /// The greatest write stays.

@@ -12,7 +12,7 @@ use std::{
 use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, Panicked, ReduceError, fixed::Fixed};
+use crate::{Channel, Panicked, ReduceError, derived_update::Fixed};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -183,7 +183,7 @@ pub fn reduce<S: State>(state: &S, updates: impl IntoIterator<Item = S::Update>)
 }
 
 /// Takes back what only one superstep was to see; a `Default` that panics refuses.
-pub(crate) fn clear_ephemeral<S: State>(state: &mut S) -> Result<(), FoldError> {
+pub fn clear_ephemeral<S: State>(state: &mut S) -> Result<(), FoldError> {
     catch_unwind(AssertUnwindSafe(|| state.clear_ephemeral())).map_err(|panic| {
         let mut ephemeral = state.channels().iter().filter(|channel| channel.ephemeral);
         let channel = match (ephemeral.next(), ephemeral.next()) {
@@ -195,7 +195,7 @@ pub(crate) fn clear_ephemeral<S: State>(state: &mut S) -> Result<(), FoldError> 
 }
 
 /// Folds one update; a reducer that panics refuses the write.
-pub(crate) fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError> {
+pub fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError> {
     let written = state.written(&update);
     catch_unwind(AssertUnwindSafe(|| state.fold(update))).unwrap_or_else(|panic| {
         let mut written = written.iter();

@@ -50,10 +50,7 @@ pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
 /// has. Equal values have equal ones here too.
 ///
 /// `None` if it does not serialize.
-pub(crate) fn outline(
-    most: usize,
-    serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>,
-) -> Option<String> {
+pub fn outline(most: usize, serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -> Option<String> {
     let (room, begun) = (Cell::new(most), Cell::new(None));
     let whole = serialize(Printer { room: &room, begun: Some(&begun), exact: false });
     whole.ok().or_else(|| begun.get()).map(shown)
@@ -65,7 +62,7 @@ fn shown(print: u64) -> String {
 
 /// Makes a number of a value.
 #[derive(Clone, Copy)]
-pub(crate) struct Printer<'a> {
+pub struct Printer<'a> {
     /// How many bytes may still be read.
     room: &'a Cell<usize>,
     /// What there is when the room ends: only of the outermost value.
@@ -150,7 +147,7 @@ impl<'a> Printer<'a> {
 }
 
 /// The elements of a list as far as they are read.
-pub(crate) struct List<'a> {
+pub struct List<'a> {
     printer: Printer<'a>,
     variant: Option<&'static str>,
     length: u64,
@@ -178,7 +175,7 @@ impl List<'_> {
 }
 
 /// The entries of a map, or the fields of a struct, as far as they are read.
-pub(crate) struct Entries<'a> {
+pub struct Entries<'a> {
     printer: Printer<'a>,
     variant: Option<&'static str>,
     read: u64,
@@ -395,6 +392,7 @@ lists! {
     SerializeSeq::serialize_element, SerializeTuple::serialize_element, SerializeTupleStruct::serialize_field,
     SerializeTupleVariant::serialize_field,
 }
+
 structs! { SerializeStruct, SerializeStructVariant }
 
 impl SerializeMap for Entries<'_> {

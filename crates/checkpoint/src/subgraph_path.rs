@@ -104,7 +104,8 @@ impl ThreadId {
 
 impl Segment {
     /// Reads what [`Display`](fmt::Display) wrote. What nobody wrote is a node's name.
-    pub(crate) fn parse(text: &str) -> Self {
+    #[doc(hidden)]
+    pub fn parse(text: &str) -> Self {
         let own = |node: &str, key: &str| Self { node: node.into(), task: None, key: key.to_owned() };
         let Some((node, rest)) = text.split_once(':') else { return own(text, "") };
         if let Some(key) = rest.strip_prefix(':') {

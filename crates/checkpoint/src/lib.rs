@@ -1,0 +1,36 @@
+//! The contract of what keeps threads and memories: ids, commits, records and histories; [`Checkpointer`] and [`Store`], and
+//! both in memory.
+//!
+//! It knows nothing of how a graph runs.
+//!
+//! Start at [`Checkpointer`].
+
+mod checkpointer;
+mod clock;
+mod commit;
+mod error;
+mod history;
+mod ids;
+mod memory;
+mod record;
+pub mod store;
+mod subgraph_path;
+
+pub use checkpointer::{Checkpointer, Lease};
+pub use clock::{Clock, SystemClock};
+pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, Loaded, Source};
+pub use error::CheckpointError;
+pub use history::{History, Keep, Prune};
+pub use ids::{CheckpointId, ThreadId};
+pub use memory::MemoryCheckpointer;
+pub use record::{
+    FailureKind, Interrupt, NodeFailure, Question, RecordedTarget, Replaced, TaskKey, TaskRecord, Within,
+};
+pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
+pub use subgraph_path::{Namespace, Segment};
+
+/// What the other crates of superstep share. Not for other use.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::{commit::own, history::asked_as, ids::SEPARATOR};
+}
