@@ -3,7 +3,9 @@
 //! Start at [`HasAgent`].
 
 use futures::FutureExt;
-use superstep_graph::{Cx, Flattens, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph};
+use superstep_graph::{
+    Cx, Flattens, IntoUpdate as _, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph,
+};
 
 use crate::{AgentState, AgentStateUpdate};
 

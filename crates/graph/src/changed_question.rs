@@ -47,3 +47,16 @@ fn part(text: &str, place: usize) -> String {
     let (before, after) = (["", "…"][usize::from(first > 0)], ["", "…"][usize::from(first + SHOWN < length)]);
     format!("{before}{shown}{after}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_two_long_questions_is_where_they_differ() {
+        let question = |amount: u32| format!("{}pay {amount}{}", "-".repeat(1_000), "=".repeat(1_000));
+        let shown = changed(Some(&question(1)), &question(1_000_000));
+        assert!(shown.len() < 1_000 && shown.contains("pay 1=") && shown.contains("pay 1000000="), "{shown}");
+        assert_eq!(changed(Some("1"), "2"), "it is for 1, and asked now is 2");
+    }
+}

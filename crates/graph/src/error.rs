@@ -4,32 +4,11 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
-use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
+use superstep_engine::{EngineError, NodeName, RestoreError};
 
 use crate::{
-    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, interrupt::ChangedQuestion,
+    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, changed_question::ChangedQuestion,
 };
-
-/// A graph that cannot be compiled. Has all its problems at once.
-#[derive(Debug)]
-pub struct CompileError {
-    /// The graph's name.
-    pub graph: String,
-    /// What is wrong, each with its place in the user's code.
-    pub problems: Vec<Problem>,
-}
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "graph `{}` cannot be compiled:", self.graph)?;
-        for problem in &self.problems {
-            write!(f, "\n  {problem}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for CompileError {}
 
 /// A run that did not complete. The last commit of the thread stands.
 #[derive(Debug, thiserror::Error)]

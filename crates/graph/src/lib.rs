@@ -2,73 +2,52 @@
 
 extern crate self as superstep_graph;
 
-mod background;
-mod barrier;
+mod api;
 mod builder;
-mod cache;
-mod call;
 mod changed_question;
-mod command;
 mod compiled;
-mod config;
-mod context;
-mod cx;
-mod discard;
-mod drain;
-mod draw;
-mod durability;
 mod error;
-mod event;
 mod flat_drop;
-mod hold;
-mod inbox;
-mod interrupt;
-mod load;
-mod memories;
+mod journal;
 mod node;
-mod node_error;
-mod once;
-mod origin;
 mod own_task;
-mod owner;
-mod packed;
-mod refused;
-mod replay;
-mod retries;
-mod route;
 mod run;
 mod stream;
-mod subgraph;
-mod tape;
-mod task;
-mod threads;
-mod timeout;
 mod timers;
-mod tokio_clock;
-mod update;
-mod view;
 
-pub use barrier::{Arrive, Arrived, Barrier};
-pub use builder::{END, NodeRef, RoutingRef, START, StateGraph, WorkerRef};
-pub use cache::CachePolicy;
-pub use call::{CallError, Persistence, Returned, Seen};
-pub use command::{Command, NoRoute, RoutingOutput};
-pub use compiled::{CompiledGraph, Outcome, StateSnapshot, Status, TaskSnapshot};
-pub use config::{Breakpoints, OnUnfinished, RunConfig};
-pub use cx::Cx;
-pub use discard::Discarded;
-pub use drain::Drain;
-pub use durability::Durability;
-pub use error::{CompileError, RunError, chain};
-pub use event::{DebugKind, Event};
-pub use inbox::Posted;
-pub use interrupt::{Answers, ChangedQuestion};
-pub use node::{NodeOptions, NodeOutput, Routes};
-pub use node_error::{Fatal, NodeError};
-pub use replay::{At, Divergence, Replay, ReplayError, Replayed};
-pub use retries::Retries;
-pub use route::Route;
-pub use stream::{MessageKind, RunStream, StreamMode, Streaming};
+pub use api::replay::{Replay, ReplayError, Replayed};
+pub use api::state::{StateSnapshot, TaskSnapshot};
+pub use builder::error::CompileError;
+pub use builder::state_graph::StateGraph;
+pub use changed_question::ChangedQuestion;
+pub use compiled::graph::CompiledGraph;
+pub use error::{RunError, chain};
+pub use journal::divergence::{At, Divergence};
+pub use journal::inbox::Posted;
+pub use journal::interrupts::Answers;
+pub use node::barrier::{Arrive, Arrived, Barrier};
+pub use node::cache::CachePolicy;
+pub use node::clock::TokioClock;
+pub use node::command::{Command, NoRoute, RoutingOutput};
+pub use node::cx::Cx;
+pub use node::discarded::Discarded;
+pub use node::drain::Drain;
+pub use node::error::{Fatal, NodeError};
+pub use node::options::{NodeOptions, Persistence};
+pub use node::output::NodeOutput;
+pub use node::refs::{END, NodeRef, RoutingRef, START, WorkerRef};
+pub use node::retries::Retries;
+pub use node::route::Route;
+pub use node::routing::Routes;
+pub use node::run_config::{Breakpoints, Durability, OnUnfinished, RunConfig};
+pub use node::timeout::{TimedOut, TimeoutKind};
+pub use run::external_update::AsNode;
+pub use run::nested_run::{CallError, Returned, Seen};
+pub use stream::event::{DebugKind, Event};
+pub use stream::message_events::MessageKind;
+pub use stream::modes::{StreamMode, Streaming};
+pub use stream::outcome::{Outcome, Status};
+pub use stream::run_stream::RunStream;
 pub use superstep_checkpoint::store;
 pub use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, FailureKind,
@@ -87,10 +66,7 @@ pub use superstep_state::{
     MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, ReduceError, Reducer, State, Stored,
     Sum, Topic, Union, UnknownId, Update, View, WriteError, fingerprint, reduce,
 };
-pub use timeout::{TimedOut, TimeoutKind};
 pub use timers::NoTimers;
-pub use tokio_clock::TokioClock;
-pub use update::AsNode;
 
 /// What the derives expand to. Not for other use.
 #[doc(hidden)]

@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use superstep_engine::{ChannelSet, Endpoint, Level, Lint, TopologyBuilder, WritesSpec};
 
-use super::{NodeRef, StateGraph};
-use crate::State;
+use super::state_graph::StateGraph;
+use crate::{State, node::refs::NodeRef};
 
 impl<S: State> StateGraph<S> {
     /// Says what is done about a suspicion: nothing, a warning, or an error of [`compile`](Self::compile). All are

@@ -2,10 +2,13 @@
 
 use std::{future::Future, panic::Location};
 
-use super::{NodeRef, RoutingRef, StateGraph};
+use super::state_graph::StateGraph;
 use crate::{
     Cx, NodeFailure, NodeOutput, Route, RoutingOutput, State,
-    node::{NodeFn, erase_handler, erase_routing_handler},
+    node::{
+        erased::{NodeFn, erase_handler, erase_routing_handler},
+        refs::{NodeRef, RoutingRef},
+    },
 };
 
 impl<S: State> StateGraph<S> {

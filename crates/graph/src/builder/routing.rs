@@ -1,31 +1,17 @@
 //! Nodes that decide themselves what runs next.
 
-use std::{future::Future, marker::PhantomData, panic::Location};
+use std::{future::Future, panic::Location};
 
 use superstep_engine::{Edge, EdgeKind};
 
-use super::{NodeRef, StateGraph, WorkerRef};
-use crate::{Cx, Route, RoutingOutput, State, node::erase_routing};
-
-/// A node of a [`StateGraph`] that chooses among the routes `R` itself, as `add_routing_node` returned it.
-pub struct RoutingRef<R> {
-    node: NodeRef,
-    routes: PhantomData<fn(R)>,
-}
-
-impl<R> RoutingRef<R> {
-    pub(super) fn new(node: NodeRef) -> Self {
-        Self { node, routes: PhantomData }
-    }
-}
-
-impl<R> Clone for RoutingRef<R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R> Copy for RoutingRef<R> {}
+use super::state_graph::StateGraph;
+use crate::{
+    Cx, Route, RoutingOutput, State,
+    node::{
+        erased::erase_routing,
+        refs::{NodeRef, RoutingRef, WorkerRef},
+    },
+};
 
 impl<R> From<RoutingRef<R>> for NodeRef {
     fn from(routing: RoutingRef<R>) -> Self {

@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use superstep_engine::{Endpoint, Problem, ProblemKind};
 
-use super::{NodeRef, StateGraph};
-use crate::State;
+use super::state_graph::StateGraph;
+use crate::{State, node::refs::NodeRef};
 
 /// Where runs stop, by the position of the declaration.
 #[derive(Default)]

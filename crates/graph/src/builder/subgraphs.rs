@@ -4,11 +4,15 @@ use std::{panic::Location, sync::Arc};
 
 use superstep_engine::{Endpoint, OnCancel, Problem, ProblemKind, Topology};
 
-use super::{NodeRef, RoutingRef, StateGraph};
+use super::state_graph::StateGraph;
 use crate::{
     Command, CompiledGraph, Cx, NodeError, Persistence, Returned, Route, State,
-    node::{NodeFn, erase, erase_routing},
-    subgraph::{Mapped, Same, Subgraph},
+    compiled::subgraph::Subgraph,
+    node::{
+        erased::{NodeFn, erase, erase_routing},
+        refs::{NodeRef, RoutingRef},
+    },
+    run::subgraph_lookup::{Mapped, Same},
 };
 
 impl<S: State> StateGraph<S> {

@@ -2,24 +2,23 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{
-    ChannelSet, Control, END, NodeName, Report, RestoreError, START, Target, TaskId, Topology,
-};
+use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 
 use super::{
-    Begin, Done, Driver, Given,
+    driver::{Begin, Done, Driver, Given},
     fail::lost_handler,
     interrupts::{Waiting, fresh},
 };
 use crate::{
-    Answers, Checkpointer, Event, OnUnfinished, RecordedTarget, RunConfig, RunError, Source, State,
-    TaskRecord, Update,
-    discard::left_behind,
-    hold::{Hold, NewCheckpoint},
-    load::{Restored, RestoredTask, load, require},
-    memories::{Bound, left_by},
-    node::Targets,
-    origin::Origins,
+    Answers, Checkpointer, Event, OnUnfinished, RunConfig, RunError, Source, State, TaskRecord, Update,
+    journal::{memories::Bound, task_origin::Origins},
+    node::routing::Targets,
+    run::{
+        left_behind::left_behind,
+        restore::{Restored, RestoredTask, left_by, load, require},
+        targets::recorded_targets,
+        thread_writer::{Hold, NewCheckpoint},
+    },
 };
 
 impl<S: State> Driver<S> {
@@ -245,33 +244,4 @@ impl<S: State> Driver<S> {
             error: RestoreError::UnknownNodes { step, nodes },
         }
     }
-}
-
-/// Stored targets as the graph has them now, and the nodes that it lost.
-pub(crate) fn recorded_targets(
-    topology: &Topology,
-    recorded: Vec<RecordedTarget>,
-) -> (Targets, Vec<NodeName>) {
-    let (mut targets, mut lost) = (Targets::default(), Vec::new());
-    for target in recorded {
-        let (name, item) = match target {
-            RecordedTarget::Node(name) if name.as_str() == END => {
-                targets.ends.push(Target::End);
-                continue;
-            }
-            RecordedTarget::Node(name) => (name, None),
-            RecordedTarget::Send { node, item } => (node, Some(item)),
-        };
-        match topology.find(name.as_str()) {
-            Some(node) => {
-                targets.ends.push(if item.is_some() { Target::Send(node) } else { Target::Node(node) })
-            }
-            None => {
-                lost.push(name);
-                continue;
-            }
-        }
-        targets.items.extend(item);
-    }
-    (targets, lost)
 }

@@ -6,11 +6,14 @@ use serde_json::Map;
 use superstep_checkpoint::internal::own::STATE;
 use superstep_engine::Control;
 
-use super::{Done, Driver, finish::snapshot};
+use super::{
+    driver::{Done, Driver},
+    finish::snapshot,
+};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
-    hold::{Hold, NewCheckpoint},
-    memories::with_memories,
+    journal::memories::with_memories,
+    run::thread_writer::{Hold, NewCheckpoint},
 };
 
 impl<S: State> Driver<S> {

@@ -6,9 +6,9 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
 
-use super::{Done, Driver};
+use super::driver::{Done, Driver};
 use crate::{
-    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, task::Tasks,
+    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, run::task::Tasks,
 };
 
 /// A superstep that will not be committed, and the tasks that are to blame, by slot.

@@ -1,22 +1,22 @@
 //! Finished tasks: what they wrote is folded, and where they lead is found.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
 use superstep_state::internal::{Unencoded, encode, fold};
 
 use super::{
-    Done, Driver,
-    call::{begin_fold, note},
+    driver::{Done, Driver},
     fail::Refused,
+    nested_driver::{begin_fold, note},
 };
 use crate::{
     ChannelValue, Panicked, RunError, State, WriteError,
-    cache::Lookup,
-    command::Written,
-    node::{CompiledNode, Targets},
+    compiled::node::CompiledNode,
+    node::{cache::Lookup, output::Written, routing::Targets},
     reduce,
+    run::targets::{items, targets},
 };
 
 impl<S: State> Driver<S> {
@@ -230,27 +230,4 @@ pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValu
         step,
         source: refused.source,
     })
-}
-
-/// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
-pub(crate) fn targets<S: State>(
-    node: &CompiledNode<S>,
-    state: &S,
-    step: i64,
-    name: &NodeName,
-) -> Result<Targets, RunError> {
-    if !node.decides() {
-        return Ok(Targets::default());
-    }
-    node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
-}
-
-/// The items of the last of `next` tasks, by slot: those that were sent, in the order in which they were.
-pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
-    let first = next - sent.len();
-    (first..).map(slot_number).zip(sent).collect()
-}
-
-fn slot_number(slot: usize) -> u32 {
-    u32::try_from(slot).expect("slots are counted in 32 bits")
 }

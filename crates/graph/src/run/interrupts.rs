@@ -4,17 +4,22 @@ use std::collections::BTreeMap;
 
 use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task, TaskId, Topology};
 
-use super::{Begin, Driver, Refused};
+use super::{
+    driver::{Begin, Driver},
+    fail::Refused,
+};
 use crate::{
     Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
-    compiled::Inner,
-    config,
-    hold::Hold,
-    interrupt::{
-        Answered, Asked, AskedTwice, Asking, Refusal, Resolved, answer_key, asking_record, call_of,
-        into_asking, into_interrupt, replacing,
+    compiled::graph::Inner,
+    journal::{
+        interrupts::{
+            Answered, Asked, AskedTwice, Asking, Refusal, Resolved, answer_key, asking_record, call_of,
+            into_asking, into_interrupt, replacing,
+        },
+        task_origin::Origin,
     },
-    origin::Origin,
+    node::run_config,
+    run::thread_writer::Hold,
 };
 
 /// A task as its record says it waits.
@@ -193,7 +198,7 @@ impl<S: State> Driver<S> {
 /// The nodes at which the run stops: where every run of the graph does, and where the caller wants it.
 pub(super) fn breakpoints<S: State>(
     graph: &Inner<S>,
-    wanted: &config::Breakpoints,
+    wanted: &run_config::Breakpoints,
 ) -> Result<Breakpoints, RunError> {
     let topology = &graph.topology;
     let find = |names: &[String]| -> Result<Vec<NodeIndex>, RunError> {

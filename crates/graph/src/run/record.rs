@@ -5,19 +5,21 @@ use std::{collections::BTreeMap, error::Error, sync::Arc};
 use serde_json::Value;
 use superstep_engine::{Control, NodeIndex, Report, Run, Target, Task, TaskId};
 
-use super::fail::node_failure;
-use super::{Done, Driver};
+use super::{
+    driver::{Done, Driver},
+    fail::node_failure,
+};
 use crate::{
     NodeFailure, RecordedTarget, RunError, State, TaskRecord,
-    command::Written,
     error::chain,
-    interrupt::asking_record,
-    load::RestoredTask,
-    node::Targets,
-    once::Request,
+    journal::{effects::Request, interrupts::asking_record},
+    node::{output::Written, routing::Targets},
     reduce,
-    refused::set_back_refused,
-    task::{TaskEnd, TaskResult},
+    run::{
+        conflicts::set_back_refused,
+        restore::RestoredTask,
+        task::{TaskEnd, TaskResult},
+    },
 };
 
 impl<S: State> Driver<S> {

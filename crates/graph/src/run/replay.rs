@@ -8,37 +8,36 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use superstep_checkpoint::internal::{SEPARATOR, own::STATE};
-use superstep_engine::{Control, NodeName, Run, START, Task, TaskId};
+use superstep_checkpoint::internal::own::STATE;
+use superstep_engine::{Control, NodeName, Run, START, Task};
 use superstep_state::internal::{RECORDED, Reader, outline, unpanicked};
 
-use super::{Done, Driver, Given as Begins, Refused, begin::recorded_targets, limits};
+use super::{
+    driver::{Done, Driver, Given as Begins, limits},
+    fail::Refused,
+    targets::recorded_targets,
+};
 use crate::{
     CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
     ThreadId,
-    cache::Lookup,
-    command::Written,
-    compiled::{Inner, Keepers},
-    cx::{RunCx, Standing},
+    compiled::graph::{Inner, Keepers},
     error::chain,
-    interrupt::Asked,
-    load::unfit_error,
-    node::Targets,
-    replay::{At, Divergence, Expected, ExpectedTask, Script},
-    tape::{Astray, Given, Recorded},
-    task::{RunTask, TaskResult},
+    journal::{
+        divergence::{Astray, At, Divergence},
+        interrupts::Asked,
+        recorder::Given,
+        replay_cursor::Along,
+        replay_script::{Expected, ExpectedTask},
+    },
+    node::{cache::Lookup, cx::Standing, output::Written, routing::Targets},
+    run::{
+        restore::unfit_error,
+        task::{RunTask, TaskResult},
+    },
 };
 
 /// How many bytes of a channel are read for its fingerprint, so that what it costs does not grow with the channel.
 const OUTLINE: usize = 2 << 10;
-
-/// The thread that a run goes along.
-#[derive(Clone)]
-pub(crate) struct Along {
-    pub(crate) script: Arc<Script>,
-    /// The thread whose records count; another one than the run's if that is a fork.
-    pub(crate) thread: ThreadId,
-}
 
 /// What a run along a thread keeps.
 #[derive(Default)]
@@ -511,66 +510,4 @@ fn object(json: &[u8]) -> Map<String, Value> {
 /// Whether a list of cleared channels has this one.
 fn is_cleared(value: &Value, name: &str) -> bool {
     value.as_array().is_some_and(|names| names.iter().any(|cleared| cleared == name))
-}
-
-/// Where what the tasks of a graph learn goes that is kept nowhere: to the task that called it, or, if that is kept nowhere
-/// either, to the innermost one outside that is.
-#[derive(Clone)]
-pub(crate) struct Above {
-    pub(crate) run: Arc<RunCx>,
-    pub(crate) task: TaskId,
-    /// The tasks between that one and the call, outermost first.
-    pub(crate) way: Vec<String>,
-    pub(crate) key: String,
-}
-
-impl Above {
-    /// The same for a graph that `task` of this one calls.
-    pub(crate) fn inside(&self, task: TaskId, key: &str) -> Self {
-        let way = self.way.iter().cloned().chain([self.name(task)]).collect();
-        Self { run: self.run.clone(), task: self.task, way, key: key.to_owned() }
-    }
-
-    fn name(&self, task: TaskId) -> String {
-        format!("{}/{}.{}", self.key, task.step, task.slot)
-    }
-
-    /// The name of a task and the way to it. The separator stands in no key of a call.
-    fn whole_name(&self, task: TaskId) -> String {
-        let mut names = self.way.clone();
-        names.push(self.name(task));
-        names.join(&SEPARATOR.to_string())
-    }
-
-    /// What a task learned, as it is recorded.
-    fn find(&self, recorded: &Recorded, task: TaskId) -> Option<Recorded> {
-        if let Some(found) = recorded.inner(&self.whole_name(task)) {
-            return Some(found);
-        }
-        // Older programs recorded it with the task that called its graph.
-        let caller = self.way.iter().try_fold(recorded, |recorded, name| recorded.inner.get(name));
-        caller?.inner.get(&self.name(task)).cloned()
-    }
-
-    fn given(&self, task: TaskId, live: bool) -> Given {
-        match self.run.tape.given(self.task) {
-            Given::Recorded(recorded) | Given::Live(recorded) => {
-                match self.find(&recorded, task).map(Arc::new) {
-                    Some(recorded) if live => Given::Live(recorded),
-                    Some(recorded) => Given::Recorded(recorded),
-                    // It did not come to its end, or an older program recorded it.
-                    None => Given::Unknown,
-                }
-            }
-            other => other,
-        }
-    }
-
-    /// Keeps what a task learned, also if that is nothing: then it is known.
-    pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
-        let name = self.whole_name(task);
-        self.run.tape.learn(self.task, |above| {
-            above.add_inner(&name, learned);
-        });
-    }
 }

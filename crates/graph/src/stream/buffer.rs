@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     Event, Outcome, RunError, State,
-    stream::{events::Sink, patience::Patience},
+    stream::{emitter::Sink, patience::Patience},
 };
 
 /// How a run ended; an error is its panic.

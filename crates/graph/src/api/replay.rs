@@ -1,0 +1,503 @@
+//! Running a thread once more on what is recorded of it.
+//!
+//! Start at [`Replay`].
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::asked_as;
+use superstep_engine::NodeName;
+use superstep_state::internal::Reader;
+
+use crate::{
+    Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
+    History, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock, TaskRecord,
+    ThreadId,
+    api::replay_checkpointer::Shadow,
+    compiled::{graph::Keepers, owner::Mark},
+    error::names,
+    journal::{
+        divergence::Divergence,
+        replay_cursor::Along,
+        replay_script::{Line, Script, is_input},
+    },
+    run::{driver::Given, replay, restore::unfit_error},
+};
+
+/// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did through their
+/// [`Cx`](crate::Cx), which none of them does again; and says where that first comes to something else than what is stored.
+///
+/// A thread that was recorded once is so a test of the graph: of its nodes, prompts, reducers and edges, without a model or
+/// a tool. Nothing is stored, and whoever runs the thread is not disturbed. **What a node does otherwise than through its `Cx`
+/// it does again**, unless it asks [`Cx::is_for_real`](crate::Cx::is_for_real).
+///
+/// ```
+/// # use std::sync::Arc;
+/// use superstep_graph::{Cx, MemoryCheckpointer, Replay, RunConfig, START, State, StateGraph};
+/// # use superstep_graph::{CompiledGraph, CompileError, Checkpointer};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Trip { city: String, weather: String }
+///
+/// fn trip(store: Arc<dyn Checkpointer>, polite: bool) -> Result<CompiledGraph<Trip>, CompileError> {
+///     let mut graph = StateGraph::<Trip>::new("trip");
+///     let look_up = graph.add_node_with("look_up", polite, async |polite: bool, trip: Trip, cx: Cx| {
+///         let weather = cx.recorded("weather", async || format!("rain in {}", trip.city)).await;
+///         Trip::update().weather(if polite { format!("sorry, {weather}") } else { weather })
+///     });
+///     graph.add_edge(START, look_up);
+///     Ok(graph.compile()?.with_checkpointer(store))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Arc::new(MemoryCheckpointer::new());
+/// trip(store.clone(), false)?.invoke(Trip::update().city("Bonn".to_owned()), RunConfig::thread("t")).await?;
+///
+/// Replay::of(&trip(store.clone(), false)?, "t").run().await?.assert_same();
+///
+/// let found = Replay::of(&trip(store, true)?, "t").run().await?.divergence.expect("it became polite");
+/// assert_eq!((found.node.as_str(), found.at.channel()), ("look_up", Some("weather")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Replay<S: State> {
+    graph: CompiledGraph<S>,
+    pub(crate) thread: ThreadId,
+    pub(crate) from: Option<CheckpointId>,
+    to: Option<CheckpointId>,
+    pub(crate) live: BTreeSet<String>,
+    context: Value,
+    pub(crate) store: Option<Arc<dyn Store>>,
+}
+
+/// What came of a [`Replay`].
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a difference is no error: look at `divergence`, or call `assert_same`"]
+#[non_exhaustive]
+pub struct Replayed {
+    /// How many supersteps came to what is stored.
+    pub supersteps: usize,
+    /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
+    /// without [`RunConfig::recording`], by an older program, or beside the graph.
+    pub taken: usize,
+    /// How many supersteps were passed over: they were stored as one checkpoint, with [`Durability::Exit`].
+    pub skipped: usize,
+    /// How many supersteps of the branch a live replay did not come to, for it ends where something else than a superstep came
+    /// next, or with the first difference.
+    pub left: usize,
+    /// The fork on which the nodes did for real what they do, if there were any.
+    pub fork: Option<CheckpointId>,
+    /// The first difference.
+    pub divergence: Option<Divergence>,
+}
+
+/// A thread that cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// Nothing is stored of it.
+    #[error(
+        "SS193: thread `{thread}` has no checkpoint, so there is nothing to replay; check its name and the store"
+    )]
+    EmptyThread {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// A checkpoint is not among those that lead to the one where the replay ends.
+    #[error(
+        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; end \
+         it on the branch of that checkpoint, or begin at one that is on this branch"
+    )]
+    NotOnBranch {
+        /// The thread.
+        thread: ThreadId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Where the replay was to end.
+        to: CheckpointId,
+    },
+    /// Nodes are to do for real what they do, but the thread has still something to run, which a fork would leave behind.
+    #[error(
+        "SS195: thread `{thread}` has still to run {}, which a live replay would leave behind; resume it to its end first, or \
+         replay it without live nodes",
+        names(next)
+    )]
+    Unfinished {
+        /// The thread.
+        thread: ThreadId,
+        /// The nodes that are to run.
+        next: Vec<NodeName>,
+    },
+    /// Nodes are to do for real what they do, and one of them, or another one, calls a graph that has one thread for all its
+    /// calls.
+    #[error(
+        "SS196: node `{node}` calls a graph with `Persistence::Own`, and a live replay of thread `{thread}` would write to the \
+         thread of that graph; replay it without live nodes, or up to a checkpoint before that node"
+    )]
+    Own {
+        /// The thread.
+        thread: ThreadId,
+        /// The node that calls.
+        node: NodeName,
+    },
+    /// No node has a name that one is to have that does for real what it does.
+    #[error(
+        "SS197: `{node}` is to do for real what it does, but graph `{graph}` has no such node, and neither had a graph that it \
+         called; name the nodes as the graph has them"
+    )]
+    NoSuchNode {
+        /// The name.
+        node: String,
+        /// The graph.
+        graph: String,
+    },
+    /// The thread or the graph cannot be read or run at all.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl<S: State> Replay<S> {
+    /// The whole of a thread, along the branch that ends at its head. The graph has the thread's checkpointer.
+    pub fn of(graph: &CompiledGraph<S>, thread: impl Into<ThreadId>) -> Self {
+        Self {
+            graph: graph.clone(),
+            thread: thread.into(),
+            from: None,
+            to: None,
+            live: BTreeSet::new(),
+            context: Value::Null,
+            store: None,
+        }
+    }
+
+    /// Begins at this checkpoint: its tasks are the first to run.
+    #[must_use]
+    pub fn from(self, checkpoint: CheckpointId) -> Self {
+        Self { from: Some(checkpoint), ..self }
+    }
+
+    /// Ends at this checkpoint, which may be on another branch than the head.
+    #[must_use]
+    pub fn to(self, checkpoint: CheckpointId) -> Self {
+        Self { to: Some(checkpoint), ..self }
+    }
+
+    /// Has nodes do for real what they do, by their names, also in graphs that are called; what they are compared with stays
+    /// the same. The run is stored as a fork of the thread, and ends with the first difference, or where something else than
+    /// a superstep came next: see [`Replayed::left`]. Then the thread is made to stand again where it stood, so it has to be
+    /// finished. A replay that is dropped before leaves it on the fork.
+    #[must_use]
+    pub fn live<N: Into<String>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.live.extend(nodes.into_iter().map(Into::into));
+        self
+    }
+
+    /// What the nodes find with [`Cx::context`](crate::Cx::context), which is not stored.
+    #[must_use]
+    pub fn context(self, context: Value) -> Self {
+        Self { context, ..self }
+    }
+
+    /// What the nodes find with [`Cx::store`](crate::Cx::store), those that are live and all others. Without it there is none,
+    /// whatever the graph has: what nodes do there is an effect that belongs into [`Cx::recorded`](crate::Cx::recorded).
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`ReplayError`]. A difference is none: [`Replayed::divergence`].
+    pub async fn run(self) -> Result<Replayed, ReplayError> {
+        let stored = self.graph.checkpointer()?.clone();
+        let branch: Arc<[CheckpointMeta]> = self.branch(&*stored).await?.into();
+        let start = match self.from {
+            None => 0,
+            Some(from) => branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
+                let to = branch.last().map_or(from, |last| last.id);
+                ReplayError::NotOnBranch { thread: self.thread.clone(), checkpoint: from, to }
+            })?,
+        };
+        let script = Arc::new(Script::new(stored.clone(), self.live.clone()));
+        let (skipped, fork) = match script.is_any_live() {
+            true => (0, Some(self.live_run(&script, stored, &branch, start).await?)),
+            false => (self.quiet_runs(&script, &branch, start).await?, None),
+        };
+        Ok(Replayed {
+            supersteps: script.supersteps(),
+            taken: script.taken(),
+            skipped,
+            left: if fork.is_some() { script.left(&self.thread) } else { 0 },
+            fork,
+            divergence: script.found(),
+        })
+    }
+
+    /// The checkpoints that lead to the last one, oldest first.
+    async fn branch(&self, stored: &dyn Checkpointer) -> Result<Vec<CheckpointMeta>, ReplayError> {
+        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
+        let thread = self.thread.clone();
+        let Some(head) = all.first().map(|head| head.id) else {
+            return Err(ReplayError::EmptyThread { thread });
+        };
+        if let Some(checkpoint) = self.from.filter(|from| all.iter().all(|meta| meta.id != *from)) {
+            return Err(RunError::UnknownCheckpoint { thread, checkpoint }.into());
+        }
+        all.iter().try_for_each(|meta| self.graph.inner().owns(&self.thread, meta))?;
+        let mut wanted = Some(self.to.unwrap_or(head));
+        let mut branch: Vec<CheckpointMeta> = Vec::new();
+        for meta in all {
+            if wanted == Some(meta.id) {
+                wanted = meta.parent.filter(|_| !meta.parent_pruned);
+                branch.push(meta);
+            }
+        }
+        match wanted {
+            Some(checkpoint) => Err(RunError::UnknownCheckpoint { thread, checkpoint }.into()),
+            None => {
+                branch.reverse();
+                Ok(branch)
+            }
+        }
+    }
+
+    /// Replays the branch piece by piece: each begins with what no superstep made. How many supersteps are passed over.
+    async fn quiet_runs(
+        &self,
+        script: &Arc<Script>,
+        branch: &Arc<[CheckpointMeta]>,
+        start: usize,
+    ) -> Result<usize, ReplayError> {
+        let (mut at, mut skipped, mut stuck) = (start, 0, false);
+        while at < branch.len() && script.found().is_none() {
+            let (first, end) = (&branch[at], end_of_piece(branch, at));
+            if first.source == Source::Loop && at > start && !stuck {
+                let supersteps = first.control.step.saturating_sub(branch[at - 1].control.step);
+                skipped += usize::try_from(supersteps).unwrap_or_default();
+            }
+            let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
+            let done = if is_input { at } else { at + 1 };
+            script.put(&self.thread, Line { checkpoints: branch.clone(), done, end });
+            let given = match is_input {
+                true => Given::Input(self.input(&*script.store, first).await?),
+                false => Given::Nothing,
+            };
+            stuck = match is_input || end > at + 1 {
+                true => self.run_along(script, Arc::new(Shadow(script.clone())), given).await?,
+                false => false,
+            };
+            // Where it is stuck, another run begins with what came of that superstep.
+            at = if stuck { script.done(&self.thread) } else { end };
+        }
+        Ok(skipped)
+    }
+
+    async fn live_run(
+        &self,
+        script: &Arc<Script>,
+        stored: Arc<dyn Checkpointer>,
+        branch: &Arc<[CheckpointMeta]>,
+        mut start: usize,
+    ) -> Result<CheckpointId, ReplayError> {
+        // Nobody runs the thread before it stands again where it stood.
+        let _lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
+        // Where nothing ran there is nothing to compare.
+        while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
+            start += 1;
+        }
+        let line = Line { checkpoints: branch.clone(), done: start + 1, end: end_of_piece(branch, start) };
+        script.put(&self.thread, line);
+        let at = branch[start].id;
+        let loaded = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        let Some(Loaded { meta, head, tasks, .. }) = loaded else {
+            return Err(RunError::UnknownCheckpoint { thread: self.thread.clone(), checkpoint: at }.into());
+        };
+        self.check_finished(&*stored, head).await?;
+        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
+        let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
+        let mark = Mark::of(&meta);
+        let mut metadata = asked_as(&all, at);
+        mark.put(&mut metadata);
+        // Its supersteps are counted like those of the thread, so that ids are the same.
+        let fork = Commit {
+            parent: Some(at),
+            source: Source::Fork,
+            control: meta.control,
+            created_ms: SystemClock.now_ms(),
+            metadata,
+            applied: Vec::new(),
+            snapshot: None,
+            records,
+        };
+        let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
+        let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
+        let mut metadata = asked_as(&all, head);
+        mark.put(&mut metadata);
+        self.stand_at(&*stored, head, metadata).await?;
+        ran?;
+        if let Some(node) = script.refused() {
+            return Err(ReplayError::Own { thread: self.thread.clone(), node });
+        }
+        let graph = self.graph.inner();
+        match script.unmet(|name| graph.topology.find(name).is_some()) {
+            Some(node) if script.found().is_none() => {
+                Err(ReplayError::NoSuchNode { node, graph: graph.name.to_string() })
+            }
+            _ => Ok(fork),
+        }
+    }
+
+    /// Refuses a thread whose head has still something to run: half of that may be done, on threads and under keys that are
+    /// named after that checkpoint, so that it cannot be gone on with from another one.
+    async fn check_finished(&self, stored: &dyn Checkpointer, head: CheckpointId) -> Result<(), ReplayError> {
+        let loaded = stored.load(&self.thread, Some(head)).await.map_err(RunError::from)?;
+        match loaded.map(|loaded| loaded.meta.control) {
+            Some(control) if !control.is_finished() => {
+                Err(ReplayError::Unfinished { thread: self.thread.clone(), next: control.next })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the thread stand again where it stood, at a checkpoint with nothing to run.
+    async fn stand_at(
+        &self,
+        stored: &dyn Checkpointer,
+        at: CheckpointId,
+        metadata: Map<String, Value>,
+    ) -> Result<(), ReplayError> {
+        let head = stored.load(&self.thread, None).await.map_err(RunError::from)?;
+        let stood = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        if let (Some(head), Some(stood)) = (head, stood) {
+            let back = Commit {
+                parent: Some(at),
+                source: Source::Fork,
+                control: stood.meta.control,
+                created_ms: SystemClock.now_ms(),
+                metadata,
+                applied: Vec::new(),
+                snapshot: None,
+                records: Vec::new(),
+            };
+            stored.commit(&self.thread, Some(head.head), back).await.map_err(RunError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it cannot go on, though nothing is different.
+    async fn run_along(
+        &self,
+        script: &Arc<Script>,
+        checkpointer: Arc<dyn Checkpointer>,
+        given: Given<S>,
+    ) -> Result<bool, ReplayError> {
+        let config = RunConfig {
+            step_limit: u32::MAX,
+            on_unfinished: OnUnfinished::Discard,
+            breakpoints: Breakpoints::default(),
+            drain: Drain::new(),
+            context: self.context.clone(),
+            durability: Durability::Sync,
+            ..RunConfig::thread(self.thread.clone())
+        };
+        let keepers = Keepers { checkpointer: Some(checkpointer), store: self.store.clone() };
+        let along = Along { script: script.clone(), thread: self.thread.clone() };
+        let ran = replay::replay(self.graph.inner().clone(), keepers, given, config, along).await;
+        match ran {
+            Ok(()) | Err(RunError::Diverged) => Ok(false),
+            Err(RunError::Stuck) => Ok(true),
+            // It was noted as a difference.
+            Err(_) if script.found().is_some() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The input that a checkpoint accepted.
+    pub(crate) async fn input(
+        &self,
+        stored: &dyn Checkpointer,
+        meta: &CheckpointMeta,
+    ) -> Result<S::Update, ReplayError> {
+        let loaded = stored.load(&self.thread, Some(meta.id)).await.map_err(RunError::from)?;
+        let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
+        let update = tasks.into_iter().find_map(|(_, record)| match record {
+            TaskRecord::Finished { update, .. } => Some(update),
+            _ => None,
+        });
+        let mut reader = Reader::new(self.graph.inner().initial.clone());
+        let read = reader.record(0, update.unwrap_or_else(|| "{}".to_owned()).as_bytes());
+        read.map_err(|unfit| unfit_error(unfit, &self.thread, meta.id, "an input").into())
+    }
+}
+
+/// Where the supersteps end that follow a checkpoint one by one.
+fn end_of_piece(branch: &[CheckpointMeta], at: usize) -> usize {
+    let steps = branch[at..].windows(2);
+    let plain = steps.take_while(|pair| {
+        pair[1].source == Source::Loop && pair[1].control.step == pair[0].control.step.saturating_add(1)
+    });
+    at + 1 + plain.count()
+}
+
+impl Replayed {
+    /// Whether everything came to what is stored.
+    pub fn is_same(&self) -> bool {
+        self.divergence.is_none()
+    }
+
+    /// Whether all of the branch was replayed, and nothing taken as it is stored.
+    pub fn is_whole(&self) -> bool {
+        self.supersteps > 0 && self.taken == 0 && self.skipped == 0 && self.left == 0
+    }
+
+    /// For tests.
+    ///
+    /// # Panics
+    /// If there is a difference; or if nothing was replayed, or not all of it, or a task was not run for want of records, for
+    /// then the test tests less than it says.
+    #[track_caller]
+    pub fn assert_same(&self) {
+        if let Some(divergence) = &self.divergence {
+            panic!("the replay diverged from the thread\n{divergence}");
+        }
+        assert!(self.supersteps > 0, "nothing was replayed: {self}");
+        assert!(self.taken == 0 && self.skipped == 0, "not all of the thread is recorded: {self}");
+        assert!(self.left == 0, "not all of the thread was replayed: {self}");
+    }
+}
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { supersteps, taken, skipped, left, divergence, .. } = self;
+        if let Some(divergence) = divergence {
+            return write!(f, "{divergence}");
+        }
+        let s = |number: usize| if number == 1 { "" } else { "s" };
+        write!(f, "{supersteps} superstep{} replayed, no divergence", s(*supersteps))?;
+        if *taken > 0 {
+            write!(f, "; {taken} task{} not recorded and taken as stored", s(*taken))?;
+        }
+        if *skipped > 0 {
+            write!(f, "; {skipped} superstep{} stored as one and passed over", s(*skipped))?;
+        }
+        if *left > 0 {
+            write!(
+                f,
+                "; {left} superstep{} after that not replayed, for a live replay ends there",
+                s(*left)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: State> fmt::Debug for Replay<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("thread", &self.thread)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}

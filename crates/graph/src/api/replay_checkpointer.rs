@@ -1,0 +1,104 @@
+//! A store in which a replay finds what it needs, and that keeps nothing of it.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+
+use crate::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
+    TaskKey, TaskRecord, ThreadId,
+    journal::replay_script::{Script, is_input},
+};
+
+/// The head of a thread is where its line stands. What is committed is taken for the next checkpoint of the line, and has
+/// its number: that it is the same has been seen to.
+pub(crate) struct Shadow(pub(crate) Arc<Script>);
+
+impl Checkpointer for Shadow {
+    fn lease(&self, _: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        // Nothing is written.
+        async { Ok(Lease::new(())) }.boxed()
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let thread = thread.clone();
+        async move {
+            let at = at.or(self.0.place(&thread).0.map(|at| at.id));
+            let Some(at) = at else { return Ok(None) };
+            let loaded = self.0.store.load(&thread, Some(at)).await?;
+            Ok(loaded.map(|mut loaded| {
+                loaded.head = at;
+                loaded.tasks.retain(|(slot, _)| is_input(&loaded.meta, *slot));
+                loaded
+            }))
+        }
+        .boxed()
+    }
+
+    fn record(&self, _: &TaskKey, _: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    /// That of the thread it goes along.
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        let nonce = self.0.place(thread).1.and_then(|next| next.nonce().map(str::to_owned));
+        async { Ok(nonce) }.boxed()
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        _: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let next = self.0.place(thread).1.map(|next| next.id);
+        let beyond = CheckpointId(expected.map_or(0, |head| head.0) + 1);
+        async move { Ok(next.unwrap_or(beyond)) }.boxed()
+    }
+
+    fn commit_all(
+        &self,
+        _: &ThreadId,
+        _: Option<CheckpointId>,
+        _: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        self.0.store.history(thread, range)
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        self.0.store.threads()
+    }
+
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.0.store.children(thread)
+    }
+
+    fn delete(&self, _: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn copy(&self, _: &ThreadId, _: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn prune(
+        &self,
+        _: &ThreadId,
+        _: CheckpointId,
+        _: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        async { Ok(0) }.boxed()
+    }
+}

@@ -1,0 +1,174 @@
+//! States of threads, as callers read them.
+//!
+//! Start at [`StateSnapshot`].
+
+use superstep_engine::{ChannelSet, NodeName, Topology};
+use superstep_state::internal::fold;
+
+use crate::{
+    CheckpointId, CheckpointMeta, CompiledGraph, GraphId, History, Interrupt, Question, RunError, State,
+    TaskRecord, ThreadId,
+    journal::{interrupts::into_interrupt, task_origin::Origins},
+    run::{
+        conflicts::set_back_refused,
+        restore::{Restored, load},
+    },
+};
+
+/// The state of a thread at a checkpoint.
+#[derive(Clone, Debug)]
+pub struct StateSnapshot<S: State> {
+    /// The state. At the head it has the updates of tasks that finished before their superstep did; those that cannot be
+    /// folded there are an error of their tasks.
+    pub values: S,
+    /// The nodes still to run.
+    pub next: Vec<NodeName>,
+    /// The checkpoint's tasks and what is known of them.
+    pub tasks: Vec<TaskSnapshot<S>>,
+    /// The checkpoint; `None` if the thread has none.
+    pub checkpoint: Option<CheckpointMeta>,
+    /// The graph that stored it, which is this one, in whatever version; `None` if nothing is stored, or an older program
+    /// did it.
+    pub graph: Option<GraphId>,
+    /// The channels that are stored and that this state does not know, by name. Whoever goes on with the thread keeps them.
+    pub unknown: Vec<String>,
+}
+
+/// A task of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TaskSnapshot<S: State> {
+    /// Its node.
+    pub node: NodeName,
+    /// What it wrote, if it is done.
+    pub result: Option<S::Update>,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+    /// What it waits for.
+    pub interrupts: Vec<Interrupt>,
+    /// The threads of the graphs that it called, as far as it is to run and they are kept. Those that have no type of their
+    /// own here: [`CompiledGraph::get_subgraph_state`] looks into a subgraph, [`CompiledGraph::get_state`] of the called
+    /// graph into one that a node called.
+    pub subgraphs: Vec<ThreadId>,
+}
+
+impl<S: State> Restored<S> {
+    /// `live` folds in what finished tasks wrote before their superstep ended.
+    pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
+        let Self { meta, state: mut values, tasks: mut records, kept, .. } = self;
+        if live {
+            set_back_refused(topology, &meta.control, &values, &mut records);
+        }
+        let origins = Origins::of(&meta);
+        let mut tasks: Vec<TaskSnapshot<S>> = meta
+            .control
+            .next
+            .iter()
+            .map(|node| TaskSnapshot {
+                node: node.clone(),
+                result: None,
+                error: None,
+                interrupts: Vec::new(),
+                subgraphs: Vec::new(),
+            })
+            .collect();
+        let mut next = meta.control.next.clone();
+        if live && meta.control.next.first().is_some_and(|node| node.as_str() != superstep_engine::START) {
+            let done = |slot: u32| records.iter().any(|task| task.slot == slot && task.update.is_some());
+            next = (0u32..).zip(next).filter(|(slot, _)| !done(*slot)).map(|(_, node)| node).collect();
+        }
+        let folds_early = next.len() < meta.control.next.len();
+        if folds_early {
+            values.clear_ephemeral();
+        }
+        for record in records {
+            let Some(task) = tasks.get_mut(record.slot as usize) else {
+                continue;
+            };
+            if let (true, Some(update)) = (folds_early, &record.update) {
+                let (node, step) = (task.node.clone(), meta.control.step + 1);
+                fold(&mut values, update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
+            }
+            task.result = record.update;
+            let (asks, questions) = record.record.questions(&task.node, topology);
+            let origin = origins.get(record.slot);
+            let ask = |asked: &Question| into_interrupt(asked.clone(), origin, asks.clone());
+            task.interrupts = questions.iter().map(ask).collect();
+            let (failure, end) = record.record.taken_apart();
+            task.error = match end {
+                TaskRecord::Failed { error, .. } => Some(error),
+                TaskRecord::Interrupted { error, .. } => {
+                    error.or_else(|| failure.map(|failure| failure.chain()))
+                }
+                TaskRecord::Cancelled { .. } if failure.is_none() => Some("cancelled".to_owned()),
+                TaskRecord::Finished { .. } => None,
+                // While its error handler has still to run, what the node failed of stands.
+                TaskRecord::Started { .. } | TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => {
+                    failure.map(|failure| failure.chain())
+                }
+            };
+        }
+        let (graph, checkpoint) = (meta.graph(), Some(meta.shown()));
+        Ok(StateSnapshot { values, next, tasks, checkpoint, graph, unknown: kept.channels() })
+    }
+}
+
+impl<S: State> CompiledGraph<S> {
+    /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or what the checkpointer or the state reports;
+    /// [`RunError::NoSubgraph`] for the thread of a subgraph that can be read from its caller only.
+    pub async fn get_state(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> Result<StateSnapshot<S>, RunError> {
+        let checkpointer = self.checkpointer()?;
+        self.refuse_seeded(thread).await?;
+        match load(&self.inner, checkpointer, thread, at, ChannelSet::EMPTY).await? {
+            Some(restored) => {
+                let origins = Origins::of(&restored.meta);
+                let snapshot = restored.into_snapshot(at.is_none(), &self.inner.topology)?;
+                snapshot.with_subgraphs(&**checkpointer, thread, &origins).await
+            }
+            None => Ok(StateSnapshot {
+                values: self.inner.initial.clone(),
+                next: Vec::new(),
+                tasks: Vec::new(),
+                checkpoint: None,
+                graph: None,
+                unknown: Vec::new(),
+            }),
+        }
+    }
+
+    /// The thread's checkpoints without their states, newest first.
+    ///
+    /// # Errors
+    /// [`RunError::OtherGraph`], or what the checkpointer reports.
+    pub async fn get_history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let history = self.checkpointer()?.history(thread, range).await?;
+        history.iter().try_for_each(|meta| self.inner.owns(thread, meta))?;
+        Ok(history.into_iter().map(CheckpointMeta::shown).collect())
+    }
+
+    /// The thread's checkpoints with their states, newest first.
+    ///
+    /// # Errors
+    /// What the checkpointer or the state reports.
+    pub async fn get_state_history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> Result<Vec<StateSnapshot<S>>, RunError> {
+        let mut snapshots = Vec::new();
+        for meta in self.checkpointer()?.history(thread, range).await? {
+            snapshots.push(self.get_state(thread, Some(meta.id)).await?);
+        }
+        Ok(snapshots)
+    }
+}

@@ -1,0 +1,251 @@
+//! Changing a thread from outside.
+//!
+//! Start at [`update_states`].
+
+use std::sync::Arc;
+
+use superstep_checkpoint::internal::own::OUTSIDE;
+use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
+
+use crate::{
+    CheckpointId, Checkpointer, Commit, CompiledGraph, RunConfig, RunError, Source, State, TaskRecord,
+    ThreadId,
+    compiled::graph::Inner,
+    journal::memories::{Bound, bound, with_memories},
+    run::{
+        conflicts::set_back_refused,
+        external_update::{As, AsNode, Change},
+        restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
+    },
+};
+
+/// See [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state). The caller has the lease. `seed` is the
+/// state that a subgraph began with.
+pub(crate) async fn update_states<S: State>(
+    graph: &Inner<S>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    config: &RunConfig,
+    supersteps: Vec<Vec<(S::Update, AsNode)>>,
+    seed: Option<&S>,
+) -> Result<CheckpointId, RunError> {
+    if supersteps.is_empty() || supersteps.iter().any(Vec::is_empty) {
+        return Err(RunError::NoUpdates { thread: thread.clone() });
+    }
+    let written = |updates: &Vec<(S::Update, AsNode)>| {
+        let written = updates.iter().map(|(update, _)| graph.initial.written(update));
+        written.fold(ChannelSet::EMPTY, ChannelSet::union)
+    };
+    let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
+    let mut restored = match seed {
+        Some(seed) => load_seeded(graph, seed, checkpointer, thread).await?,
+        None => load(graph, checkpointer, thread, config.checkpoint, given).await?,
+    };
+    if restored.is_none() {
+        require(&graph.initial, given, None)?;
+    }
+    let head = restored.as_ref().map(|it| it.head);
+    let mark = graph.mark(match &restored {
+        Some(restored) => restored.meta.nonce().map(str::to_owned),
+        None if thread.is_child() => None,
+        None => checkpointer.nonce(thread).await?,
+    });
+    // Whoever names the head means its tasks, and leaves them to no other branch.
+    let live = restored.as_ref().is_none_or(|it| it.meta.id == it.head);
+    if let Some(Restored { meta, state, tasks, .. }) = restored.as_mut().filter(|_| live) {
+        set_back_refused(&graph.topology, &meta.control, state, tasks);
+    }
+    let mut last_run = match &restored {
+        Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
+        None => vec![START.into()],
+    };
+    let mut memories = Bound::new();
+    if let Some(Restored { meta, tasks, .. }) = &restored {
+        memories = bound(meta);
+        if live {
+            memories.extend(left_by(&**checkpointer, thread, meta, tasks).await?);
+        }
+    }
+    let config = RunConfig { metadata: with_memories(config.metadata.clone(), &memories), ..config.clone() };
+    let mut parent = restored.as_ref().map(|it| it.meta.id);
+    let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
+    let mut change = Change::after(graph, before, live)?;
+    let mut commits = Vec::with_capacity(supersteps.len());
+    for updates in supersteps {
+        let mut named = Vec::with_capacity(updates.len());
+        for (update, node) in updates {
+            named.push((update, find(graph, thread, node, &last_run)?));
+        }
+        last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
+        change.take_over(graph, thread, &named)?;
+        change.add(graph, named)?;
+        let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
+        let (mut commit, next) = change.into_commit(graph, (parent, id), &config);
+        mark.put(&mut commit.metadata);
+        commits.push(commit);
+        change = next;
+        parent = Some(id);
+    }
+    checkpointer.commit_all(thread, head, commits).await?;
+    Ok(parent.expect("there is at least one superstep"))
+}
+
+/// See [`CompiledGraph::fork`](crate::CompiledGraph::fork).
+pub(crate) async fn fork<S: State>(
+    graph: &Inner<S>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    config: &RunConfig,
+) -> Result<CheckpointId, RunError> {
+    let _lease = checkpointer.lease(thread).await?;
+    let restored = load(graph, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
+    let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
+    let mut metadata = with_memories(config.metadata.clone(), &bound(&restored.meta));
+    graph.mark(restored.meta.nonce().map(str::to_owned)).put(&mut metadata);
+    let mut control = restored.meta.control;
+    // Its tasks run afresh; only an input is no task that could run again.
+    let is_input = |slot: u32| control.next.get(slot as usize).is_some_and(|node| node.as_str() == START);
+    let tasks = restored.tasks.into_iter().filter(|task| is_input(task.slot));
+    let records = tasks.map(|task| (task.slot, task.record)).collect();
+    control.step += 1;
+    let commit = Commit {
+        parent: Some(restored.meta.id),
+        source: Source::Fork,
+        control,
+        created_ms: config.clock.now_ms(),
+        metadata,
+        applied: Vec::new(),
+        snapshot: None,
+        records,
+    };
+    Ok(checkpointer.commit(thread, Some(restored.head), commit).await?)
+}
+
+/// The nodes that ran last before a checkpoint, in fold order; none if that is not stored any more.
+async fn last_run<S: State>(
+    topology: &Topology,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    restored: &Restored<S>,
+    live: bool,
+) -> Result<Vec<NodeName>, RunError> {
+    let meta = &restored.meta;
+    let finished = restored.tasks.iter().filter(|task| live && task.update.is_some());
+    let who = |task: &RestoredTask<S>| match &task.record {
+        TaskRecord::Finished { failure: Some(failure), .. } => {
+            failure.handler(topology).map(|handler| topology.name(handler).clone())
+        }
+        _ => meta.control.next.get(task.slot as usize).cloned(),
+    };
+    let finished: Vec<_> = finished.filter_map(who).collect();
+    if !finished.is_empty() {
+        return Ok(finished);
+    }
+    let (mut meta, mut applied) = (meta.clone(), restored.applied.clone());
+    loop {
+        match (meta.source, meta.metadata.get(OUTSIDE)) {
+            // A fork stands where its parent stood.
+            (Source::Fork, _) => applied.clear(),
+            // Nobody made what a command from outside wrote; but it took along who had finished.
+            (Source::Update, Some(wrote)) => {
+                if wrote.as_bool() == Some(true) {
+                    applied.pop();
+                }
+            }
+            // What was made by hand came after the tasks that it took along, and has one slot for all.
+            (Source::Update, None) => {
+                let by_hand = applied.last().map(|(slot, _)| *slot);
+                applied.retain(|(slot, _)| Some(*slot) == by_hand);
+            }
+            (Source::Input, _) => return Ok(vec![START.into()]),
+            (Source::Loop, _) => {}
+        }
+        if !applied.is_empty() {
+            return Ok(applied.into_iter().map(|(_, node)| node).collect());
+        }
+        // Nobody knows, if that is pruned.
+        let Some(id) = meta.parent else { return Ok(Vec::new()) };
+        let Some(parent) = checkpointer.load(thread, Some(id)).await? else { return Ok(Vec::new()) };
+        (meta, applied) = (parent.meta, parent.applied);
+    }
+}
+
+pub(crate) fn find<S: State>(
+    graph: &Inner<S>,
+    thread: &ThreadId,
+    node: AsNode,
+    last_run: &[NodeName],
+) -> Result<As, RunError> {
+    let last = matches!(node, AsNode::LastRun);
+    let name = match node {
+        AsNode::Named(name) => name,
+        AsNode::Input => START.to_owned(),
+        AsNode::End => END.to_owned(),
+        AsNode::LastRun => {
+            let mut nodes = last_run.to_vec();
+            nodes.sort();
+            nodes.dedup();
+            match &*nodes {
+                [only] => only.to_string(),
+                _ => return Err(RunError::AmbiguousUpdate { thread: thread.clone(), nodes }),
+            }
+        }
+    };
+    if name == END {
+        return Ok(As::End);
+    }
+    let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
+    let node = graph.topology.find(&name).ok_or_else(unknown)?;
+    Ok(if last { As::LastRun(node) } else { As::Node(node) })
+}
+
+impl<S: State> CompiledGraph<S> {
+    /// Changes the state from outside as if `as_node` had made `update`, on a new checkpoint after `config`'s. What
+    /// follows `as_node` runs next, beside what was to run already; only `as_node` itself does not run for that any more.
+    /// Use [`resume`](Self::resume) to run it.
+    ///
+    /// `as_node` is a node's name; `None` takes the node that ran last, and [`AsNode::End`] leaves nothing to run.
+    /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
+    /// this one, and what follows them runs next as well. Those whose writes are in conflict, or refused by a reducer, have
+    /// failed and stay to be run.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, or what a router, a reducer,
+    /// the checkpointer or the state reports. Nothing is stored then.
+    pub async fn update_state(
+        &self,
+        config: RunConfig,
+        update: S::Update,
+        as_node: impl Into<AsNode>,
+    ) -> Result<CheckpointId, RunError> {
+        let supersteps = vec![vec![(update, as_node.into())]];
+        self.bulk_update_state(config, supersteps).await
+    }
+
+    /// Like [`update_state`](Self::update_state), several times over: a checkpoint for each superstep, in which several
+    /// nodes may have made updates, folded in the order given. Stores all of them or none. Returns the last.
+    ///
+    /// # Errors
+    /// Those of [`update_state`](Self::update_state); [`RunError::NoUpdates`] if there are no supersteps or one is empty,
+    /// and [`RunError::Conflict`] if two updates of one superstep write a channel that takes one write.
+    pub async fn bulk_update_state(
+        &self,
+        config: RunConfig,
+        supersteps: Vec<Vec<(S::Update, AsNode)>>,
+    ) -> Result<CheckpointId, RunError> {
+        let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
+        config.check_metadata()?;
+        let _lease = checkpointer.lease(thread).await?;
+        update_states(&self.inner, checkpointer, thread, &config, supersteps, None).await
+    }
+
+    /// Makes a checkpoint that is like `config`'s, or like the head, and becomes the head: what was to run there is to
+    /// run again. Use [`resume`](Self::resume) to run it; with [`RunConfig::checkpoint`] that does both at once.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or what the checkpointer or the state reports.
+    pub async fn fork(&self, config: RunConfig) -> Result<CheckpointId, RunError> {
+        config.check_metadata()?;
+        fork(&self.inner, self.checkpointer()?, self.thread_of(&config)?, &config).await
+    }
+}

@@ -1,0 +1,19 @@
+//! Parts of a state: what goes in, what comes out, and what a node sees.
+//!
+//! Start at [`View`].
+
+use crate::{CompiledGraph, Outcome, RunConfig, RunError, State, View};
+
+impl<S: State> CompiledGraph<S> {
+    /// Like [`invoke`](Self::invoke), with an input and an outcome that have a part of the state only.
+    ///
+    /// # Errors
+    /// Those of [`invoke`](Self::invoke).
+    pub async fn invoke_as<I, V>(&self, input: I, config: RunConfig) -> Result<Outcome<V>, RunError>
+    where
+        I: Into<S::Update>,
+        V: View<S>,
+    {
+        Ok(self.invoke(input.into(), config).await?.view())
+    }
+}

@@ -1,0 +1,13 @@
+//! Graphs that are being built, and what is found wrong with them.
+//!
+//! Start at [`state_graph::StateGraph`].
+
+pub(crate) mod checks;
+pub(crate) mod discard;
+pub(crate) mod error;
+pub(crate) mod handlers;
+pub(crate) mod routing;
+pub(crate) mod state_graph;
+pub(crate) mod stops;
+pub(crate) mod subgraphs;
+pub(crate) mod view;

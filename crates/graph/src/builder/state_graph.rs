@@ -1,0 +1,355 @@
+//! Declaring a graph.
+//!
+//! Start at [`StateGraph`].
+
+use std::{
+    fmt,
+    future::Future,
+    marker::PhantomData,
+    panic::Location,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use superstep_engine::{
+    Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, RouterSpec, Target, TopologyBuilder,
+};
+use superstep_state::internal::encode;
+
+use super::{checks, stops::Stops};
+use crate::{
+    CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
+    compiled::{
+        graph::Inner,
+        node::{CompiledNode, FanOut, Router},
+        subgraph::Subgraph,
+    },
+    node::{
+        cache::NodeCache,
+        discarded::OnDiscard,
+        erased::{NodeFn, erase, erase_worker},
+        refs::{NodeRef, WorkerRef, endpoint},
+    },
+};
+
+/// A graph while it is declared: nodes that do one step each, wired by edges and conditional edges.
+///
+/// Compile it to run it. Mistakes are collected, and [`compile`](Self::compile) reports all of them at once.
+pub struct StateGraph<S: State> {
+    pub(super) name: String,
+    version: Option<String>,
+    initial: S,
+    stamp: u64,
+    pub(super) topology: TopologyBuilder,
+    pub(super) nodes: Vec<(NodeFn<S>, NodeOptions)>,
+    pub(super) routes: Vec<(Endpoint, Vec<NodeRef>)>,
+    routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
+    fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
+    caches: Vec<(usize, CachePolicy<S>)>,
+    pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
+    pub(super) stops: Stops,
+    /// By the position of their declaration.
+    pub(super) subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
+}
+
+impl<S: State> fmt::Debug for StateGraph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateGraph").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<S: State> StateGraph<S> {
+    /// A graph without nodes, whose threads begin with the default state.
+    ///
+    /// The name stands in the checkpoints of its threads, which no graph of another name goes on with
+    /// ([`CompiledGraph::adopt_thread`]).
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::with_initial(name, S::default())
+    }
+
+    /// A graph without nodes, whose threads begin with this state. It is not stored: give the same one to every program
+    /// that goes on with the threads, as it would be with the default state.
+    pub fn with_initial(name: impl Into<String>, initial: S) -> Self {
+        // Tells handles of different graphs apart; never stored, never ordered by.
+        static STAMPS: AtomicU64 = AtomicU64::new(1);
+        Self {
+            name: name.into(),
+            version: None,
+            initial,
+            stamp: STAMPS.fetch_add(1, Ordering::Relaxed),
+            topology: TopologyBuilder::default(),
+            nodes: Vec::new(),
+            routes: Vec::new(),
+            routers: Vec::new(),
+            fan_outs: Vec::new(),
+            caches: Vec::new(),
+            discards: Vec::new(),
+            stops: Stops::default(),
+            subgraphs: Vec::new(),
+        }
+    }
+
+    /// Says which version of the graph this is: it is stored with each checkpoint, and
+    /// [`StateSnapshot::graph`](crate::StateSnapshot::graph) shows it. A thread goes on in any version of the graph that began
+    /// it: what has to fit is what is to run and the state.
+    pub fn version(&mut self, version: impl Into<String>) {
+        self.version = Some(version.into());
+    }
+
+    /// Declares a node: an async function of the state that returns an update.
+    ///
+    /// The name stands in checkpoints: to rename a node is to lose the threads that still have it to run.
+    #[track_caller]
+    pub fn add_node<F, Fut>(&mut self, name: &str, node: F) -> NodeRef
+    where
+        F: Fn(S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.declare(name, erase(node), false)
+    }
+
+    /// Declares a node whose tasks each take an item beside the state. [`add_fan_out`](Self::add_fan_out) leads to it.
+    #[track_caller]
+    pub fn add_worker<I, F, Fut>(&mut self, name: &str, worker: F) -> WorkerRef<I>
+    where
+        I: DeserializeOwned + 'static,
+        F: Fn(I, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        WorkerRef { node: self.declare(name, erase_worker(worker), true), item: PhantomData }
+    }
+
+    #[track_caller]
+    pub(super) fn declare(&mut self, name: &str, run: NodeFn<S>, worker: bool) -> NodeRef {
+        let options = NodeOptions::default();
+        self.topology.nodes.push(NodeSpec {
+            name: name.into(),
+            on_cancel: options.on_cancel,
+            worker,
+            routing: false,
+            handles: None,
+            deferred: options.deferred,
+            subgraph: None,
+            place: Location::caller(),
+        });
+        self.nodes.push((run, options));
+        NodeRef { graph: self.stamp, end: Endpoint::Node(self.nodes.len() - 1) }
+    }
+
+    /// Declares a node that needs something beside the state, such as a model; each task gets a clone of it.
+    #[track_caller]
+    pub fn add_node_with<D, F, Fut>(&mut self, name: &str, deps: D, node: F) -> NodeRef
+    where
+        D: Clone + Send + Sync + 'static,
+        F: Fn(D, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.add_node(name, move |state, cx| node(deps.clone(), state, cx))
+    }
+
+    /// Sets how a node is run. A subgraph is always told of a cancel: its own nodes decide what becomes of them.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this graph.
+    #[track_caller]
+    pub fn configure(&mut self, node: impl Into<NodeRef>, options: NodeOptions) {
+        let Endpoint::Node(declared) = self.endpoint(node.into()) else {
+            panic!("only a node of graph `{}` can be configured in it", self.name);
+        };
+        let spec = &mut self.topology.nodes[declared];
+        spec.deferred = options.deferred;
+        if spec.subgraph.is_none() {
+            spec.on_cancel = options.on_cancel;
+        }
+        self.nodes[declared].1 = options;
+    }
+
+    /// Lets a node give again what it gave before, as the policy says, without running.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this graph.
+    #[track_caller]
+    pub fn cache(&mut self, node: impl Into<NodeRef>, policy: CachePolicy<S>) {
+        let declared = self.declared(node.into(), "can have a cache");
+        self.caches.push((declared, policy));
+    }
+
+    /// The position of a node's declaration.
+    #[track_caller]
+    pub(crate) fn declared(&self, node: NodeRef, what: &str) -> usize {
+        match self.endpoint(node) {
+            Endpoint::Node(declared) => declared,
+            _ => panic!("only a node of graph `{}` {what} in it", self.name),
+        }
+    }
+
+    /// After `from`, `to` runs.
+    #[track_caller]
+    pub fn add_edge(&mut self, from: impl Into<NodeRef>, to: impl Into<NodeRef>) {
+        let (from, to) = (self.endpoint(from.into()), self.endpoint(to.into()));
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::Plain, place: Location::caller() });
+    }
+
+    /// After `from`, `worker` runs once for each item that `items` takes from the state that `from` left behind; not at
+    /// all if there is none.
+    ///
+    /// `items` is a pure function, as a router is. Items are stored with the checkpoint. The tasks come after those of
+    /// plain edges and routes, in the order of their items, and their updates are folded in that order.
+    #[track_caller]
+    pub fn add_fan_out<I, F, O>(&mut self, from: impl Into<NodeRef>, items: F, worker: WorkerRef<I>)
+    where
+        I: Serialize,
+        F: Fn(&S) -> O + Send + Sync + 'static,
+        O: IntoIterator<Item = I>,
+    {
+        let (from, to) = (self.endpoint(from.into()), self.endpoint(worker.node));
+        self.topology.edges.push(Edge { from, to, kind: EdgeKind::FanOut, place: Location::caller() });
+        let fan_out: FanOut<S> = Arc::new(move |state, sent| {
+            for item in items(state) {
+                sent.push(encode::to_string(&item)?);
+            }
+            Ok(())
+        });
+        self.fan_outs.push((from, fan_out, worker.node));
+    }
+
+    /// Once all of `sources` have run, whichever supersteps that takes, `to` runs, once.
+    ///
+    /// Two plain edges to `to` would run it each time one of them is reached.
+    #[track_caller]
+    pub fn add_join<N: Into<NodeRef>>(
+        &mut self,
+        sources: impl IntoIterator<Item = N>,
+        to: impl Into<NodeRef>,
+    ) {
+        let sources = sources.into_iter().map(|source| self.endpoint(source.into())).collect();
+        let to = self.endpoint(to.into());
+        self.topology.joins.push(JoinSpec { sources, to, place: Location::caller() });
+    }
+
+    /// After `from`, what runs depends on the state that it left behind.
+    ///
+    /// `router` is a pure function of that state, with `from`'s own update applied and those of its siblings not.
+    /// `map` says where each route leads; it is asked once per route, now.
+    #[track_caller]
+    pub fn add_conditional_edges<F, O, M>(&mut self, from: impl Into<NodeRef>, router: F, map: M)
+    where
+        F: Fn(&S) -> O + Send + Sync + 'static,
+        O: Routes,
+        M: Fn(O::Route) -> NodeRef,
+    {
+        let place = Location::caller();
+        let from = self.endpoint(from.into());
+        let targets: Vec<NodeRef> = O::Route::ALL.iter().map(|&route| map(route)).collect();
+        let first = self.topology.edges.len();
+        self.topology.routers.push(RouterSpec { edges: first..first + targets.len(), one: O::ONE });
+        for (route, &to) in O::Route::ALL.iter().zip(&targets) {
+            let (to, kind) = (self.endpoint(to), EdgeKind::Route(route.label().to_owned()));
+            self.topology.edges.push(Edge { from, to, kind, place });
+        }
+        let router: Router<S> = Arc::new(move |state, targets, chosen| {
+            router(state).each(|route| chosen.push(targets[route.index()]));
+        });
+        self.routers.push((from, router, targets));
+    }
+
+    /// Checks the graph and makes it runnable.
+    ///
+    /// # Errors
+    /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
+    #[track_caller]
+    pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
+        self.topology.channels = checks::channels(&self.initial);
+        let written = checks::written(&self.topology);
+        let Self {
+            name,
+            version,
+            initial,
+            stamp,
+            topology,
+            nodes: declared,
+            routes,
+            routers,
+            fan_outs,
+            caches,
+            discards,
+            stops,
+            subgraphs,
+        } = self;
+        let (topology, warnings) = match topology.build(Location::caller()) {
+            Ok(built) => built,
+            Err(problems) => {
+                return Err(CompileError { graph: name, problems });
+            }
+        };
+        let mut nodes: Vec<CompiledNode<S>> = Vec::new();
+        nodes.resize_with(topology.len(), CompiledNode::default);
+        let mut limits = Vec::new();
+        for (position, (run, options)) in declared.into_iter().enumerate() {
+            let index = topology.declared(position).expect("every node is in the topology");
+            let node = &mut nodes[index.position()];
+            node.run = Some(run);
+            node.retry = options.retry;
+            (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
+            limits.extend(options.max_concurrency.map(|most| (index, most.max(1))));
+        }
+        for (position, subgraph) in subgraphs {
+            let index = topology.declared(position).expect("every node is in the topology");
+            nodes[index.position()].subgraph = Some(subgraph);
+        }
+        let target = |node: &NodeRef| match endpoint(stamp, *node) {
+            Endpoint::Node(declared) => {
+                Target::Node(topology.declared(declared).expect("checked by `build`"))
+            }
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => Target::End,
+        };
+        let index = |end: Endpoint| match end {
+            Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
+        };
+        for (declared, policy) in caches {
+            nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
+        }
+        for (declared, keep) in discards {
+            nodes[index(Endpoint::Node(declared)).position()].on_discard = Some(keep);
+        }
+        let stop = |declared: usize| index(Endpoint::Node(declared));
+        let breakpoints = Breakpoints {
+            before: stops.before.into_iter().map(stop).collect(),
+            after: stops.after.into_iter().map(stop).collect(),
+        };
+        for (declared, writes) in written {
+            nodes[index(declared).position()].writes = Some(writes);
+        }
+        for (from, targets) in routes {
+            nodes[index(from).position()].routes = targets.iter().map(target).collect();
+        }
+        for (from, router, targets) in routers {
+            nodes[index(from).position()].routers.push((router, targets.iter().map(target).collect()));
+        }
+        for (from, fan_out, worker) in fan_outs {
+            nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
+        }
+        Ok(CompiledGraph::new(Inner {
+            name,
+            version,
+            initial,
+            stamp,
+            topology: Arc::new(topology),
+            nodes,
+            limits,
+            breakpoints,
+            warnings,
+        }))
+    }
+
+    pub(super) fn endpoint(&self, node: NodeRef) -> Endpoint {
+        endpoint(self.stamp, node)
+    }
+}

@@ -1,0 +1,21 @@
+//! Nodes that see a part of the state.
+//!
+//! Start at [`StateGraph::add_view_node`].
+
+use std::future::Future;
+
+use crate::{Cx, NodeOutput, NodeRef, State, StateGraph, View};
+
+impl<S: State> StateGraph<S> {
+    /// Declares a node that sees a part of the state. What it may write is not restricted.
+    #[track_caller]
+    pub fn add_view_node<V, F, Fut>(&mut self, name: &str, node: F) -> NodeRef
+    where
+        V: View<S>,
+        F: Fn(V, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.add_node(name, move |state, cx| node(V::view(&state), cx))
+    }
+}

@@ -1,0 +1,141 @@
+//! A graph that runs.
+//!
+//! Start at [`CompiledGraph`].
+
+use std::{fmt, sync::Arc};
+
+use superstep_engine::{NodeIndex, Problem, Topology};
+
+use crate::{
+    Checkpointer, Persistence, RunConfig, RunError, State, Store, ThreadId, compiled::node::CompiledNode,
+    flat_drop::drop_flat, node::cache::NodeCache,
+};
+
+/// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
+pub struct CompiledGraph<S: State> {
+    pub(crate) inner: Arc<Inner<S>>,
+    pub(crate) keepers: Keepers,
+    persistence: Persistence,
+}
+
+impl<S: State> fmt::Debug for CompiledGraph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledGraph").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+/// Where a graph keeps what outlives a run.
+#[derive(Clone, Default)]
+pub(crate) struct Keepers {
+    pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
+    pub(crate) store: Option<Arc<dyn Store>>,
+}
+
+pub(crate) struct Inner<S: State> {
+    pub(crate) name: String,
+    pub(crate) version: Option<String>,
+    /// The state with which a thread begins.
+    pub(crate) initial: S,
+    /// The builder's, which tells its handles from those of other graphs.
+    pub(crate) stamp: u64,
+    pub(crate) topology: Arc<Topology>,
+    /// By index in the topology.
+    pub(crate) nodes: Vec<CompiledNode<S>>,
+    /// The nodes that may not run all their tasks at once, and how many they may.
+    pub(crate) limits: Vec<(NodeIndex, usize)>,
+    /// Where every run stops.
+    pub(crate) breakpoints: superstep_engine::Breakpoints,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl<S: State> Drop for Inner<S> {
+    /// Its nodes may hold other graphs, whose nodes hold others.
+    fn drop(&mut self) {
+        drop_flat(std::mem::take(&mut self.nodes));
+    }
+}
+
+impl<S: State> CompiledGraph<S> {
+    pub(crate) fn new(inner: Inner<S>) -> Self {
+        Self { inner: Arc::new(inner), keepers: Keepers::default(), persistence: Persistence::default() }
+    }
+
+    /// The same graph, keeping its threads in `checkpointer`.
+    #[must_use]
+    pub fn with_checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        Self { keepers: Keepers { checkpointer: Some(checkpointer), ..self.keepers }, ..self }
+    }
+
+    /// The same graph, its nodes remembering across threads in `store`: see [`Cx::store`](crate::Cx::store).
+    ///
+    /// Several graphs may share one.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn Store>) -> Self {
+        Self { keepers: Keepers { store: Some(store), ..self.keepers }, ..self }
+    }
+
+    /// The same graph, kept like this when another graph calls it. Nothing changes when it is run by itself.
+    #[must_use]
+    pub fn with_persistence(self, persistence: Persistence) -> Self {
+        Self { persistence, ..self }
+    }
+
+    pub(crate) fn persistence(&self) -> Persistence {
+        self.persistence
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.keepers.store.as_ref()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner<S>> {
+        &self.inner
+    }
+
+    /// Forgets what the nodes with a [`CachePolicy`](crate::CachePolicy) gave, so that they run again; also what tasks give
+    /// that are at work now.
+    pub fn clear_cache(&self) {
+        self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The graph's version, if it said one with [`StateGraph::version`](crate::StateGraph::version).
+    pub fn version(&self) -> Option<&str> {
+        self.inner.version.as_deref()
+    }
+
+    /// What is suspicious in the graph.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.inner.warnings
+    }
+
+    /// The shape of the graph; it draws itself as Mermaid, DOT, text and SVG.
+    pub fn topology(&self) -> &Topology {
+        &self.inner.topology
+    }
+
+    pub(crate) fn thread_of<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
+        let missing = || RunError::NoThread { graph: self.inner.name.clone() };
+        let thread = config.thread.as_ref().ok_or_else(missing)?;
+        if thread.is_child() {
+            return Err(RunError::ChildThread { thread: thread.clone() });
+        }
+        Ok(thread)
+    }
+
+    pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
+        let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
+        self.keepers.checkpointer.as_ref().ok_or_else(missing)
+    }
+}
+
+impl<S: State> Clone for CompiledGraph<S> {
+    fn clone(&self) -> Self {
+        let Self { inner, keepers, persistence } = self;
+        Self { inner: inner.clone(), keepers: keepers.clone(), persistence: *persistence }
+    }
+}

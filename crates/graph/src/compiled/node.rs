@@ -1,0 +1,94 @@
+//! A node of a compiled graph.
+//!
+//! Start at [`CompiledNode`].
+
+use std::{
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use superstep_engine::{ChannelSet, NodeIndex, Target};
+
+use crate::{
+    Panicked, Retries, State,
+    compiled::subgraph::Subgraph,
+    node::{cache::NodeCache, discarded::OnDiscard, erased::NodeFn, options::NodeOptions, routing::Targets},
+};
+
+/// Asks the state for routes and adds the target of each, looked up in the second argument, to the third.
+pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
+
+/// Asks the state for items and adds each, as JSON, to the second argument.
+pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Result<()> + Send + Sync>;
+
+/// A node of a compiled graph.
+pub(crate) struct CompiledNode<S: State> {
+    /// `None` for the start, whose task is the input.
+    pub(crate) run: Option<NodeFn<S>>,
+    /// What it may write; `None` if it did not say.
+    pub(crate) writes: Option<ChannelSet>,
+    /// Where the routes lead that it may choose itself.
+    pub(crate) routes: Vec<Target>,
+    pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
+    /// Each with the worker that its items go to.
+    pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
+    pub(crate) retry: Retries,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) cache: Option<NodeCache<S>>,
+    /// What stays of a task that is discarded.
+    pub(crate) on_discard: Option<OnDiscard<S>>,
+    /// The graph that it runs, if it was added as a subgraph.
+    pub(crate) subgraph: Option<Arc<dyn Subgraph<S>>>,
+}
+
+impl<S: State> Default for CompiledNode<S> {
+    fn default() -> Self {
+        let NodeOptions { retry, timeout, idle_timeout, .. } = NodeOptions::default();
+        Self {
+            run: None,
+            subgraph: None,
+            on_discard: None,
+            writes: None,
+            routes: Vec::new(),
+            routers: Vec::new(),
+            fan_outs: Vec::new(),
+            retry,
+            timeout,
+            idle_timeout,
+            cache: None,
+        }
+    }
+}
+
+impl<S: State> CompiledNode<S> {
+    /// The first of these channels that it did not say it writes.
+    pub(crate) fn undeclared(&self, written: ChannelSet) -> Option<usize> {
+        let declared = self.writes?;
+        written.iter().find(|channel| !declared.contains(*channel))
+    }
+
+    /// Whether where it leads depends on the state.
+    pub(crate) fn decides(&self) -> bool {
+        !self.routers.is_empty() || !self.fan_outs.is_empty()
+    }
+
+    /// Where its conditional edges and fan-outs lead, given the state that it left behind.
+    pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let Targets { mut ends, mut items } = Targets::default();
+            for (router, targets) in &self.routers {
+                router(state, targets, &mut ends);
+            }
+            for (fan_out, worker) in &self.fan_outs {
+                let before = items.len();
+                fan_out(state, &mut items)?;
+                ends.extend(items[before..].iter().map(|_| Target::Send(*worker)));
+            }
+            Ok(Targets { ends, items })
+        }));
+        asked.unwrap_or_else(|panic| Err(Panicked::from_payload(&*panic).into()))
+    }
+}

@@ -1,0 +1,59 @@
+//! The graph that a thread belongs to.
+//!
+//! Start at [`Mark`].
+
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{GRAPH, NONCE, VERSION};
+
+use crate::{CheckpointMeta, GraphId, RunError, State, ThreadId, compiled::graph::Inner};
+
+/// What is stored with every checkpoint of a thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    graph: Option<GraphId>,
+    pub(crate) nonce: Option<String>,
+}
+
+impl Mark {
+    /// That of a checkpoint as it is stored.
+    pub(crate) fn of(meta: &CheckpointMeta) -> Self {
+        Self { graph: meta.graph(), nonce: meta.nonce().map(str::to_owned) }
+    }
+
+    pub(crate) fn put(&self, metadata: &mut Map<String, Value>) {
+        let version = self.graph.as_ref().and_then(|graph| graph.version.as_ref());
+        let name = self.graph.as_ref().map(|graph| &graph.name);
+        for (entry, text) in [(GRAPH, name), (VERSION, version), (NONCE, self.nonce.as_ref())] {
+            match text {
+                Some(text) => metadata.insert(entry.to_owned(), text.as_str().into()),
+                None => metadata.remove(entry),
+            };
+        }
+    }
+}
+
+impl<S: State> Inner<S> {
+    fn id(&self) -> GraphId {
+        GraphId { name: self.name.clone(), version: self.version.clone() }
+    }
+
+    /// The mark of this graph on a thread that has this nonce.
+    pub(crate) fn mark(&self, nonce: Option<String>) -> Mark {
+        Mark { graph: Some(self.id()), nonce }
+    }
+
+    /// Refuses what another graph stored. Another version of this one may have, and so may an older program, which did
+    /// not say who it was.
+    ///
+    /// # Errors
+    /// [`RunError::OtherGraph`].
+    pub(crate) fn owns(&self, thread: &ThreadId, meta: &CheckpointMeta) -> Result<(), RunError> {
+        match meta.metadata.get(GRAPH).and_then(Value::as_str) {
+            Some(name) if name != self.name => {
+                let stored = Box::new(meta.graph().expect("its name is there"));
+                Err(RunError::OtherGraph { thread: thread.clone(), stored, graph: Box::new(self.id()) })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The first difference between a thread and its replay.
+//!
+//! Start at [`Divergence`].
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+use superstep_engine::NodeName;
+
+use crate::{CheckpointId, Namespace};
+
+/// Where a replay went another way than the thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Divergence {
+    /// The graph, if it is one that another one called.
+    #[serde(skip_serializing_if = "Namespace::is_root")]
+    pub namespace: Namespace,
+    /// The checkpoint whose task it was.
+    pub checkpoint: CheckpointId,
+    /// The superstep.
+    pub step: i64,
+    /// The node.
+    pub node: NodeName,
+    /// What was different.
+    pub at: At,
+    /// How it was: that part of it which differs. `null` if there was nothing.
+    pub expected: Value,
+    /// How it is now.
+    pub got: Value,
+    /// Where in it the difference is, as a JSON pointer; empty for all of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub place: String,
+}
+
+/// What was different.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "what", content = "name")]
+#[non_exhaustive]
+pub enum At {
+    /// What the node wrote to this channel.
+    Channel(String),
+    /// What became of this channel, although what was written to it is the same.
+    State(String),
+    /// Where the thread went from there.
+    Route,
+    /// What the node was about to do under this name: [`Cx::compared`](crate::Cx::compared),
+    /// [`Cx::recorded`](crate::Cx::recorded) or [`Cx::once`](crate::Cx::once).
+    Effect(String),
+    /// What it asked under this key.
+    Question(String),
+    /// The graph that it called under this key.
+    Call(String),
+    /// Whether it failed, or the superstep.
+    Failure,
+}
+
+impl At {
+    /// The channel, if it is one.
+    pub fn channel(&self) -> Option<&str> {
+        match self {
+            Self::Channel(name) | Self::State(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channel(name) => write!(f, "what it wrote to channel `{name}`"),
+            Self::State(name) => write!(f, "the value of channel `{name}` after what it wrote"),
+            Self::Route => f.write_str("where the thread goes from there"),
+            Self::Effect(name) => write!(f, "what it does as `{name}`"),
+            Self::Question(key) => write!(f, "what it asks as `{key}`"),
+            Self::Call(key) if key.is_empty() => f.write_str("the graph that it calls"),
+            Self::Call(key) => write!(f, "the graph that it calls as `{key}`"),
+            Self::Failure => f.write_str("how it ends"),
+        }
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, checkpoint, step, node, at, expected, got, place } = self;
+        write!(f, "superstep {step}, after checkpoint {checkpoint}: node `{node}`")?;
+        if !namespace.is_root() {
+            write!(f, " in `{namespace}`")?;
+        }
+        write!(f, ": {at} is different")?;
+        if !place.is_empty() {
+            write!(f, " at {place}")?;
+        }
+        let (expected, got) = (shown(expected, got), shown(got, expected));
+        write!(f, "\n  expected {expected}\n  got      {got}")
+    }
+}
+
+impl Divergence {
+    /// Leaves only the part that differs of what is compared.
+    pub(crate) fn narrowed(self) -> Self {
+        let (mut expected, mut got, mut place) = (self.expected, self.got, self.place);
+        loop {
+            let key = match (&expected, &got) {
+                (Value::Object(left), Value::Object(right)) if left.len() == right.len() => {
+                    let mut differ = left.iter().filter(|(name, value)| right.get(*name) != Some(value));
+                    match (differ.next(), differ.next()) {
+                        (Some((name, _)), None) if right.contains_key(name) => {
+                            name.replace('~', "~0").replace('/', "~1")
+                        }
+                        _ => break,
+                    }
+                }
+                (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+                    match left.iter().zip(right).position(|(left, right)| left != right) {
+                        Some(position) => position.to_string(),
+                        None => break,
+                    }
+                }
+                _ => break,
+            };
+            let pointer = format!("/{key}");
+            let part = |value: &Value| value.pointer(&pointer).cloned().unwrap_or_default();
+            (expected, got) = (part(&expected), part(&got));
+            place.push_str(&pointer);
+        }
+        Self { expected, got, place, ..self }
+    }
+}
+
+/// How much of a value is shown.
+const SHOWN: usize = 300;
+
+/// A value as far as it can be read at once: of a long one what is around its first difference from `other`.
+fn shown(value: &Value, other: &Value) -> String {
+    if value.is_null() {
+        return "nothing".to_owned();
+    }
+    let (text, other) = (value.to_string(), other.to_string());
+    if text.len() <= SHOWN {
+        return text;
+    }
+    let same = text.bytes().zip(other.bytes()).take_while(|(left, right)| left == right).count();
+    let begin = text.floor_char_boundary(same.saturating_sub(SHOWN / 4));
+    let end = text.floor_char_boundary((begin + SHOWN).min(text.len()));
+    let (before, after) = (if begin > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" });
+    format!("{before}{}{after}", &text[begin..end])
+}
+
+/// What a task did that a replay cannot go on from.
+#[derive(Clone, Debug)]
+pub(crate) enum Astray {
+    /// It needs what was not recorded.
+    Unknown,
+    /// It did something under this name that it had not done, or left what it had.
+    New { effect: String },
+    /// What is recorded under this name is not what it reads now.
+    Unfit { effect: String, recorded: Value },
+    /// It was about to do something else.
+    Other { effect: String, expected: Value, got: Value },
+    /// It asked something that it had not asked, or otherwise.
+    Question { key: String, question: Value },
+    /// It called a graph that it had not called.
+    Call { key: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_is_shown_by_the_part_that_differs() {
+        let wrote = |text: &str| json!([{"id": "1", "content": text}]);
+        let divergence = Divergence {
+            namespace: Namespace::default(),
+            checkpoint: CheckpointId(4),
+            step: 3,
+            node: "agent".into(),
+            at: At::Channel("messages".into()),
+            expected: wrote("five"),
+            got: wrote("six"),
+            place: String::new(),
+        };
+        assert_eq!(
+            divergence.narrowed().to_string(),
+            "superstep 3, after checkpoint 4: node `agent`: what it wrote to channel `messages` is different at \
+             /0/content\n  expected \"five\"\n  got      \"six\""
+        );
+    }
+
+    #[test]
+    fn of_long_values_the_place_is_shown_where_they_part() {
+        let long = |end: &str| Value::from(format!("{}{end}", "é".repeat(400)));
+        let text = shown(&long("five"), &long("six"));
+        assert!(text.starts_with('…') && text.ends_with("éfive\""), "{text}");
+    }
+}

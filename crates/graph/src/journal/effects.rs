@@ -1,0 +1,193 @@
+//! Side effects inside a node that are not to happen twice.
+//!
+//! Start at [`Cx::once`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
+};
+
+use futures::task::AtomicWaker;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use superstep_engine::TaskId;
+use tokio::sync::oneshot;
+
+/// What could not be done once, as far as it can be told again: not with its type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Failed {
+    /// What it says, if there is nothing else.
+    Said(String),
+    Whole {
+        /// What it says, and then what each cause of it says.
+        says: Vec<String>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fatal: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Value>,
+    },
+}
+
+/// An error of which only the words are known.
+#[derive(Debug, Default, thiserror::Error)]
+#[error("{says}")]
+pub(crate) struct Told {
+    pub(crate) says: String,
+    pub(crate) source: Option<Box<Told>>,
+}
+
+/// The results of the tasks of a run. The driver stores them: it alone knows what else is in a task's record.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pages: Mutex<Pages>,
+    /// The driver's.
+    waker: AtomicWaker,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// The superstep whose tasks these are.
+    step: i64,
+    tasks: BTreeMap<u32, Page>,
+    requests: Vec<Request>,
+    closed: bool,
+}
+
+/// What a task has done.
+#[derive(Default)]
+struct Page {
+    /// By name, as JSON.
+    results: BTreeMap<String, String>,
+    stored: BTreeSet<String>,
+    /// Whose turn it is to do what is under a name.
+    turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
+}
+
+/// A task that waits until its results are stored.
+pub(crate) struct Request {
+    pub(crate) task: TaskId,
+    /// Dropped if they cannot be, because the task is over.
+    pub(crate) stored: oneshot::Sender<()>,
+    /// Whether they are to survive a power failure.
+    pub(crate) durable: bool,
+}
+
+impl Pages {
+    /// `None` if the task's superstep is over, or the run is.
+    fn page(&mut self, task: TaskId) -> Option<&mut Page> {
+        if self.closed || task.step < self.step {
+            return None;
+        }
+        if task.step > self.step {
+            self.step = task.step;
+            self.tasks.clear();
+        }
+        Some(self.tasks.entry(task.slot).or_default())
+    }
+
+    fn request(&mut self, task: TaskId, durable: bool) -> oneshot::Receiver<()> {
+        let (stored, waiting) = oneshot::channel();
+        self.requests.push(Request { task, stored, durable });
+        waiting
+    }
+}
+
+impl Ledger {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn turn(&self, task: TaskId, name: &str) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut pages = self.pages();
+        Some(pages.page(task)?.turns.entry(name.to_owned()).or_default().clone())
+    }
+
+    pub(crate) fn result(&self, task: TaskId, name: &str) -> Option<String> {
+        self.pages().page(task)?.results.get(name).cloned()
+    }
+
+    pub(crate) fn put(&self, task: TaskId, name: &str, json: String) {
+        if let Some(page) = self.pages().page(task) {
+            page.results.insert(name.to_owned(), json);
+        }
+    }
+
+    /// Waits until the driver has stored a result; `None` if it cannot.
+    pub(crate) async fn store(&self, task: TaskId, name: &str) -> Option<()> {
+        let waiting = {
+            let mut pages = self.pages();
+            if pages.page(task)?.stored.contains(name) {
+                return Some(());
+            }
+            pages.request(task, false)
+        };
+        self.waker.wake();
+        waiting.await.ok()
+    }
+
+    /// Waits until the driver has written all that is stored to the disk; `None` if it cannot.
+    pub(crate) async fn sync(&self, task: TaskId) -> Option<()> {
+        let waiting = {
+            let mut pages = self.pages();
+            pages.page(task)?;
+            pages.request(task, true)
+        };
+        self.waker.wake();
+        waiting.await.ok()
+    }
+
+    /// What wants to be stored; the driver is woken when there is something.
+    pub(crate) fn requests(&self, context: &Context<'_>) -> Vec<Request> {
+        self.waker.register(context.waker());
+        std::mem::take(&mut self.pages().requests)
+    }
+
+    /// The results of a task, by name, as JSON.
+    pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, String> {
+        let pages = self.pages();
+        let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
+        page.map(|page| page.results.clone()).unwrap_or_default()
+    }
+
+    /// Forgets the results of a task: what runs in its place now does things of its own.
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.pages().tasks.remove(&task.slot);
+    }
+
+    /// Whether a task has results that are not stored.
+    pub(crate) fn is_ahead(&self, task: TaskId) -> bool {
+        let pages = self.pages();
+        let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
+        page.is_some_and(|page| page.stored.len() < page.results.len())
+    }
+
+    /// Notes that the results of a task are stored that these are.
+    pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, String>) {
+        if let Some(page) = self.pages().page(task) {
+            page.stored.extend(results.keys().cloned());
+        }
+    }
+
+    /// Takes over what is stored of a task.
+    pub(crate) fn restore(&self, task: TaskId, results: BTreeMap<String, String>) {
+        if results.is_empty() {
+            return;
+        }
+        if let Some(page) = self.pages().page(task) {
+            page.stored.extend(results.keys().cloned());
+            page.results.extend(results);
+        }
+    }
+
+    /// Refuses whatever still waits or comes later. What is known stays, for the last records.
+    pub(crate) fn close(&self) {
+        let requests = {
+            let mut pages = self.pages();
+            pages.closed = true;
+            std::mem::take(&mut pages.requests)
+        };
+        drop(requests);
+    }
+}

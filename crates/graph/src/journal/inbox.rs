@@ -1,0 +1,53 @@
+//! What is put into a thread while it runs.
+//!
+//! Start at [`CompiledGraph::post`].
+
+use serde_json::Value;
+
+use crate::{CheckpointError, CheckpointId, Checkpointer, History, Segment, ThreadId};
+
+/// Something that was put into a thread's inbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Posted {
+    /// Which: the first of a thread is 1, and later ones have greater numbers.
+    pub number: u64,
+    /// What it is.
+    pub item: Value,
+}
+
+/// How often a post is tried again that someone else came before.
+pub(crate) const ATTEMPTS: usize = 100;
+
+/// Where the item is, in the metadata of its checkpoint.
+pub(crate) const ITEM: &str = "item";
+
+/// How many are read at once.
+const PAGE: usize = 50;
+
+pub(crate) async fn read(
+    checkpointer: &dyn Checkpointer,
+    inbox: &ThreadId,
+    after: u64,
+) -> Result<Vec<Posted>, CheckpointError> {
+    let (mut found, mut before): (Vec<Posted>, Option<CheckpointId>) = (Vec::new(), None);
+    loop {
+        let page = History { limit: Some(PAGE), before, ..History::default() };
+        let page = checkpointer.history(inbox, page).await?;
+        before = page.last().map(|meta| meta.id);
+        let is_last = page.len() < PAGE || before.is_none_or(|oldest| oldest.0 <= after);
+        let new = page.into_iter().filter(|meta| meta.id.0 > after);
+        found.extend(new.map(|mut meta| Posted {
+            number: meta.id.0,
+            item: meta.metadata.remove(ITEM).unwrap_or_default(),
+        }));
+        if is_last {
+            found.reverse();
+            return Ok(found);
+        }
+    }
+}
+
+/// A thread of its own beneath the thread. No node has this name, so it is of no subgraph.
+pub(crate) fn inbox_of(thread: &ThreadId) -> ThreadId {
+    thread.child(&Segment { node: "$inbox".into(), task: None, key: String::new() })
+}

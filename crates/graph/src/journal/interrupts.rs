@@ -1,0 +1,413 @@
+//! Asking someone outside, and hearing the answer in another run.
+//!
+//! Start at [`Cx::interrupt`](crate::Cx::interrupt).
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::Value;
+use superstep_checkpoint::internal::SEPARATOR;
+use superstep_engine::{NodeName, TaskId};
+use superstep_state::internal::encode;
+
+use crate::{
+    Interrupt, NodeError, Question, Replaced, RunError, TaskRecord, Within,
+    changed_question::ChangedQuestion,
+    journal::{
+        divergence::Astray,
+        interrupts::id::{is_other, marked},
+        task_origin::Origin,
+    },
+};
+
+mod id;
+
+/// Answers to interrupts, by the interrupt's id, or by its key if only one question has it.
+///
+/// ```
+/// # use superstep_graph::{Answers, RunConfig};
+/// let config = RunConfig { answers: Answers::new().answer("approve_refund", true), ..RunConfig::thread("order-7") };
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers(BTreeMap<String, Value>);
+
+impl Answers {
+    /// No answers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the answer to one interrupt. `null`, `false`, 0 and "" are answers like any other.
+    #[must_use]
+    pub fn answer(mut self, interrupt: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.0.insert(interrupt.into(), value.into());
+        self
+    }
+
+    /// Returns the answer that was added under this name.
+    pub fn get(&self, interrupt: &str) -> Option<&Value> {
+        self.0.get(interrupt)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Finds the question of each answer: its task's slot and its key.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownInterrupt`], [`RunError::ChangedQuestion`] and [`RunError::AmbiguousAnswer`]; no answer is taken
+    /// then.
+    pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
+        let mut resolved = Resolved::new();
+        for (name, value) in &self.0 {
+            let is_named = |asked: &Interrupt| asked.id == *name || asked.key == *name;
+            let named = waiting.iter().filter(|(_, asking)| is_named(&asking.interrupt));
+            let ids = |asked: Vec<&(u32, Asking)>| {
+                asked.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
+            };
+            let named: Vec<_> = named.collect();
+            let (slot, Asking { key, interrupt, question, .. }) = match named[..] {
+                [] => {
+                    if let Some((_, asking)) =
+                        waiting.iter().find(|(_, asking)| is_other(name, &asking.interrupt.id))
+                    {
+                        return Err(asking.is_changed(name));
+                    }
+                    let waiting = ids(waiting.iter().collect());
+                    return Err(RunError::UnknownInterrupt { name: name.clone(), waiting });
+                }
+                [one] => one,
+                _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
+            };
+            encode::check_depth(value)
+                .map_err(|source| RunError::Unstorable { what: format!("the answer `{name}`"), source })?;
+            let answered = Answered { answer: value.clone(), question: Some(question.clone()) };
+            if resolved.entry(*slot).or_default().insert(key.clone(), answered).is_some() {
+                return Err(RunError::AmbiguousAnswer {
+                    name: interrupt.key.clone(),
+                    meant: vec![interrupt.id.clone()],
+                });
+            }
+        }
+        Ok(resolved)
+    }
+}
+
+/// Answers by slot and [`Asking::key`].
+pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Answered>>;
+
+/// An answer, and the question that it is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) answer: Value,
+    /// `None` if a program stored the answer that did not store this: it is for whatever is asked under its key.
+    pub(crate) question: Option<Question>,
+}
+
+impl Answered {
+    /// Whether it is for this question, whatever the order of the entries of its maps.
+    fn is_for(&self, question: &str) -> bool {
+        let asked = |json: &str| serde_json::from_str::<Value>(json).ok();
+        self.question
+            .as_ref()
+            .is_none_or(|before| before.question == question || asked(&before.question) == asked(question))
+    }
+}
+
+/// A question that a called graph asks.
+pub(crate) fn asked_within(asked: Interrupt, within: Within) -> Question {
+    let Interrupt { key, question, schema, .. } = asked;
+    let schema = schema.map(|schema| schema.to_string());
+    Question { key, question: question.to_string(), schema, within: Some(within), replaces: None }
+}
+
+/// The call that asks a question; `None` if the task itself does.
+pub(crate) fn call_of(question: &Question) -> Option<&str> {
+    question.within.as_ref().map(|within| within.call.as_str())
+}
+
+/// The name under which the task keeps the answer to a question.
+pub(crate) fn answer_key(question: &Question) -> String {
+    match &question.within {
+        None => question.key.clone(),
+        Some(Within { call, step, slot, key, .. }) => {
+            format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
+        }
+    }
+}
+
+/// A question as it is shown: of a task that began there.
+pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Asking {
+    let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
+    let question = read(&asked.question);
+    let id = marked(&asked, &question, began, &node);
+    let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
+    let (key, schema) = (asked.key.clone(), asked.schema.as_ref().map(read));
+    let interrupt = Interrupt { id, node, key, question, schema };
+    Asking { key: answer_key(&asked), interrupt, question: asked }
+}
+
+/// A question as it is shown.
+pub(crate) fn into_interrupt(asked: Question, began: Origin, node: NodeName) -> Interrupt {
+    into_asking(asked, began, node).interrupt
+}
+
+/// A question as it is stored with its answer.
+fn answered(question: &Question) -> Question {
+    Question { schema: None, replaces: None, ..question.clone() }
+}
+
+/// Notes with a question what the task asked under the same key before, if that is something else.
+pub(crate) fn replacing(question: &mut Question, before: &Question, began: Origin, node: &NodeName) {
+    question.replaces = if before.question == question.question {
+        before.replaces.clone()
+    } else {
+        let id = into_interrupt(before.clone(), began, node.clone()).id;
+        Some(Replaced { id, question: before.question.clone() })
+    };
+}
+
+/// How the names of all answers begin that are for one of a task's calls. The separator stands in no key of a call.
+fn called(call: &str) -> String {
+    format!("{SEPARATOR}{call}{SEPARATOR}")
+}
+
+/// A question that waits, and the name under which its task keeps the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) key: String,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) question: Question,
+}
+
+impl Asking {
+    /// The error for an answer to `name`, which was the id of another question of the same task and key.
+    fn is_changed(&self, name: &str) -> RunError {
+        let replaced = self.question.replaces.as_ref().filter(|replaced| replaced.id == name);
+        RunError::ChangedQuestion(Box::new(ChangedQuestion {
+            name: name.to_owned(),
+            node: self.interrupt.node.clone(),
+            answered: replaced.map(|replaced| replaced.question.clone()),
+            asks: self.question.question.clone(),
+            id: self.interrupt.id.clone(),
+        }))
+    }
+}
+
+/// An answer for a task of a called graph.
+pub(crate) struct Given {
+    pub(crate) step: i64,
+    pub(crate) slot: u32,
+    pub(crate) key: String,
+    pub(crate) answered: Answered,
+}
+
+impl Given {
+    /// Reads what [`answer_key`] wrote for a call.
+    fn parse(key: &str, answered: &Answered) -> Option<Self> {
+        let mut parts = key.splitn(3, SEPARATOR);
+        let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { step, slot, key: parts.next()?.to_owned(), answered: answered.clone() })
+    }
+}
+
+/// The record of a task that asks, or that has answers.
+pub(crate) fn asking_record(
+    questions: Vec<Question>,
+    answers: &BTreeMap<String, Answered>,
+    attempts: u32,
+    error: Option<String>,
+    once: BTreeMap<String, String>,
+) -> TaskRecord {
+    let answer = |(key, given): (&String, &Answered)| (key.clone(), given.answer.to_string());
+    let asked = |(key, given): (&String, &Answered)| Some((key.clone(), answered(given.question.as_ref()?)));
+    TaskRecord::Interrupted {
+        questions,
+        answers: answers.iter().map(answer).collect(),
+        asked: answers.iter().filter_map(asked).collect(),
+        attempts,
+        error,
+        once,
+    }
+}
+
+/// The questions that the tasks of a run ask, and the answers they get.
+#[derive(Default)]
+pub(crate) struct Desk {
+    inner: Mutex<Papers>,
+    /// Whether anybody ever asked anything, so that most tasks need not look.
+    used: AtomicBool,
+}
+
+#[derive(Default)]
+struct Papers {
+    /// By superstep.
+    answers: BTreeMap<i64, Resolved>,
+    asked: BTreeMap<TaskId, Vec<Asked>>,
+}
+
+/// What a task said at the desk before it went to sleep.
+pub(crate) enum Asked {
+    /// A question without an answer.
+    Question(Question),
+    /// The same, with an answer that cannot be taken.
+    Refused { question: Question, why: Refusal },
+    /// Nothing: it leaves the graph, with this command for the caller.
+    Left(Box<dyn Any + Send + Sync>),
+    /// Nothing: a graph that it called came to a breakpoint.
+    Breakpoint,
+    /// Nothing: a graph that it called stopped, because the run is cancelled.
+    Cancelled,
+    /// Nothing: a graph that it called stopped, because the run is drained.
+    Drained,
+    /// Nothing: it cannot be stored, so that the task fails.
+    Unstorable(NodeError),
+    /// Nothing: a replay cannot go on with it.
+    Astray(Astray),
+}
+
+/// Why an answer cannot be taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is not of the type that the node wants.
+    BadType(serde_json::Error),
+    /// It is for another question.
+    Changed,
+}
+
+/// Two questions of one task that one answer would be for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "SS124: a task of node `{node}` asks two questions under the key `{key}` at the same time; give each of its questions \
+     another key"
+)]
+pub(crate) struct AskedTwice {
+    node: NodeName,
+    key: String,
+}
+
+impl AskedTwice {
+    /// Leaves out what was asked again, and refuses another question under a key that waits.
+    pub(crate) fn check(node: &NodeName, asked: Vec<Asked>) -> Result<Vec<Asked>, Self> {
+        let mut seen = BTreeMap::new();
+        let mut once = Vec::with_capacity(asked.len());
+        for asked in asked {
+            if let Some(question) = asked.question() {
+                match seen.get(&answer_key(question)) {
+                    None => {
+                        seen.insert(answer_key(question), question.clone());
+                    }
+                    Some(before) if before == question => continue,
+                    Some(_) => return Err(Self { node: node.clone(), key: question.key.clone() }),
+                }
+            }
+            once.push(asked);
+        }
+        Ok(once)
+    }
+}
+
+impl Asked {
+    fn question(&self) -> Option<&Question> {
+        match self {
+            Self::Question(question) | Self::Refused { question, .. } => Some(question),
+            _ => None,
+        }
+    }
+}
+
+impl Papers {
+    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Answered>> {
+        self.answers.get(&task.step)?.get(&task.slot)
+    }
+}
+
+impl Desk {
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put_answers(&self, step: i64, answers: Resolved) {
+        self.papers().answers.insert(step, answers);
+    }
+
+    /// Adds an answer for a superstep that is still to come.
+    pub(crate) fn put_answer(&self, given: Given) {
+        let Given { step, slot, key, answered } = given;
+        self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
+    }
+
+    /// The answer to this question of a task, if there is one under the key.
+    ///
+    /// # Errors
+    /// [`Refusal::Changed`] if the answer under the key is for another question.
+    pub(crate) fn answer(&self, task: TaskId, key: &str, question: &str) -> Result<Option<Value>, Refusal> {
+        match self.papers().of(task).and_then(|answers| answers.get(key)) {
+            None => Ok(None),
+            Some(answered) if answered.is_for(question) => Ok(Some(answered.answer.clone())),
+            Some(_) => Err(Refusal::Changed),
+        }
+    }
+
+    /// What was asked when the answer under this key was given, as JSON.
+    pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<String> {
+        Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
+    }
+
+    /// The answers of a task that are for a graph which it calls.
+    pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<Given> {
+        let (papers, called) = (self.papers(), called(call));
+        let answers = papers.of(task).into_iter().flatten();
+        answers.filter_map(|(key, answered)| Given::parse(key.strip_prefix(&called)?, answered)).collect()
+    }
+
+    /// Drops those of them that are for supersteps before `step`, which the called graph keeps itself.
+    pub(crate) fn forget(&self, task: TaskId, call: &str, step: i64) {
+        let (mut papers, called) = (self.papers(), called(call));
+        let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
+        else {
+            return;
+        };
+        answers.retain(|key, value| {
+            let given = key.strip_prefix(&called).and_then(|key| Given::parse(key, value));
+            given.is_none_or(|given| given.step >= step)
+        });
+    }
+
+    /// The answers of a task.
+    pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, Answered> {
+        self.papers().of(task).cloned().unwrap_or_default()
+    }
+
+    /// Forgets the answers of a task: what runs in its place now asks questions of its own.
+    pub(crate) fn forget_all(&self, task: TaskId) {
+        if let Some(tasks) = self.papers().answers.get_mut(&task.step) {
+            tasks.remove(&task.slot);
+        }
+    }
+
+    pub(crate) fn ask(&self, task: TaskId, asked: impl IntoIterator<Item = Asked>) {
+        self.papers().asked.entry(task).or_default().extend(asked);
+        self.used.store(true, Ordering::Release);
+    }
+
+    /// Takes what a task asked since it was looked at last.
+    pub(crate) fn take(&self, task: TaskId) -> Option<Vec<Asked>> {
+        self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task))?
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Desk")
+    }
+}

@@ -1,0 +1,80 @@
+//! The ids of questions.
+//!
+//! ```text
+//! ask:1.0:approve~9c1f02ab77e4d510          node, superstep and slot, key; a hash of the branch and of the question
+//! sub:2.0/ask:1.0:approve~55e0c4aa10b98d3f  the same of a graph that a task called
+//! ```
+//!
+//! Start at [`marked`].
+
+use serde_json::Value;
+use superstep_engine::NodeName;
+
+use crate::{Question, Within, journal::task_origin::Origin};
+
+/// The character between the place of a question and its hash.
+const MARK: char = '~';
+
+/// The length of the hash.
+const DIGITS: usize = 16;
+
+/// The id of a question that a task asks which began there.
+///
+/// The checkpoint is hashed too, so that an answer on one branch is none on another where the same is asked.
+pub(super) fn marked(question: &Question, content: &Value, began: Origin, node: &NodeName) -> String {
+    let Origin { checkpoint, step, slot, .. } = began;
+    let mut hash = blake3::Hasher::new();
+    hash.update(&checkpoint.0.to_le_bytes());
+    let place = match &question.within {
+        None => format!("{node}:{step}.{slot}:{}", question.key),
+        Some(Within { call, id, .. }) => {
+            hash.update(id.as_bytes());
+            let colon = if call.is_empty() { "" } else { ":" };
+            format!(
+                "{node}:{step}.{slot}{colon}{call}/{}",
+                taken_apart(id).map_or(id.as_str(), |(place, _)| place)
+            )
+        }
+    };
+    hash.update(sorted(content).to_string().as_bytes());
+    let hash = hash.finalize().to_hex();
+    format!("{place}{MARK}{}", &hash[..DIGITS])
+}
+
+/// Whether `id` is that of another question which the same task asks, or asked, under the same key.
+pub(super) fn is_other(id: &str, than: &str) -> bool {
+    id != than
+        && matches!((taken_apart(id), taken_apart(than)), (Some((one, _)), Some((other, _))) if one == other)
+}
+
+/// The place and the hash.
+fn taken_apart(id: &str) -> Option<(&str, &str)> {
+    id.rsplit_once(MARK)
+        .filter(|(_, hash)| hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The same value with the entries of all maps in order, in which a build of `serde_json` need not have them.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Object(entries) => {
+            let mut entries: Vec<_> =
+                entries.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
+            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+            Value::Object(entries.into_iter().collect())
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_question_of_the_same_place_has_another_hash() {
+        let [one, other] = ["0123456789abcdef", "fedcba9876543210"].map(|hash| format!("a:1.0:q~{hash}"));
+        assert!(is_other(&one, &other) && !is_other(&one, &one));
+        assert!(!is_other("a:1.0:q", &one) && !is_other(&one.replace(":q", ":r"), &other));
+    }
+}

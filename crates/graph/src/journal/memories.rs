@@ -1,0 +1,172 @@
+//! Subgraphs of [`Persistence::Own`](crate::Persistence::Own), as they were at a checkpoint of their caller.
+//!
+//! The thread of such a subgraph is a tree, as any other is. Each checkpoint of its caller names the checkpoint at which its
+//! tasks find the subgraph, so that a fork of the caller begins with the memory that was there:
+//!
+//! ```text
+//! caller   1 ── 2 ── 3 {sub: 4} ── 4 {sub: 8}
+//!                     └── 5 {sub: 4} ── 6 {sub: 12}
+//! sub      1 ── … ── 4 ── 5 ── … ── 8
+//!                    └── 9 ── … ── 12
+//! ```
+//!
+//! Start at [`Memories`] and [`found`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{BOUND, MEMORIES, TASK};
+
+use crate::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Segment, Source, ThreadId,
+};
+
+/// The checkpoints of subgraphs, by the last segment of their threads.
+pub(crate) type Bound = BTreeMap<String, CheckpointId>;
+
+/// The subgraphs that a run's tasks call.
+#[derive(Default)]
+pub(crate) struct Memories(Mutex<Book>);
+
+#[derive(Default)]
+struct Book {
+    /// As the tasks of the present superstep find them.
+    at: Bound,
+    /// As those left them that called them.
+    left: Bound,
+    /// The checkpoint of the caller from which the run goes on; `None` on a new thread.
+    since: Option<CheckpointId>,
+}
+
+impl Memories {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands at a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
+    pub(crate) fn stand_at(&self, meta: &CheckpointMeta, left: Bound) {
+        *self.book() = Book { at: bound(meta), left, since: Some(since(meta)) };
+    }
+
+    /// What is known of where a task finds a subgraph.
+    pub(crate) fn find(&self, segment: &Segment) -> Place {
+        let book = self.book();
+        let bound = book.at.get(&segment.to_string()).copied();
+        Place { bound, since: book.since.unwrap_or(CheckpointId(0)) }
+    }
+
+    /// Notes where a task left a subgraph.
+    pub(crate) fn leave(&self, segment: &Segment, at: CheckpointId) {
+        self.book().left.insert(segment.to_string(), at);
+    }
+
+    /// What the next checkpoint has: where the superstep that ends left them.
+    pub(crate) fn commit(&self) -> Bound {
+        let mut book = self.book();
+        let Book { at, left, .. } = &mut *book;
+        at.append(left);
+        at.clone()
+    }
+}
+
+/// What a checkpoint of the caller says of a subgraph.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The checkpoint of the subgraph.
+    pub(crate) bound: Option<CheckpointId>,
+    /// The checkpoint of the caller, or the one that it is a fork of.
+    pub(crate) since: CheckpointId,
+}
+
+impl Place {
+    pub(crate) fn of(meta: &CheckpointMeta, segment: &Segment) -> Self {
+        Self { bound: bound(meta).get(&segment.to_string()).copied(), since: since(meta) }
+    }
+}
+
+fn since(meta: &CheckpointMeta) -> CheckpointId {
+    meta.parent.filter(|_| meta.source == Source::Fork).unwrap_or(meta.id)
+}
+
+/// What a checkpoint says of them.
+pub(crate) fn bound(meta: &CheckpointMeta) -> Bound {
+    // What cannot be read is nothing that this program wrote.
+    meta.metadata.get(MEMORIES).and_then(|stored| Bound::deserialize(stored).ok()).unwrap_or_default()
+}
+
+/// The same metadata, with where subgraphs are found.
+pub(crate) fn with_memories(mut metadata: Map<String, Value>, bound: &Bound) -> Map<String, Value> {
+    if !bound.is_empty() {
+        let bound = serde_json::to_value(bound).expect("numbers have a JSON form");
+        metadata.insert(MEMORIES.to_owned(), bound);
+    }
+    metadata
+}
+
+/// The checkpoint at which a task finds a subgraph that it has not called yet; `None` if the subgraph begins anew. `head`
+/// is that of the subgraph's thread.
+///
+/// What was changed in it from outside since then is found too.
+pub(crate) async fn found(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    head: CheckpointId,
+    place: Place,
+) -> Result<Option<CheckpointId>, CheckpointError> {
+    let Some(mut at) = place.bound else { return unbound(checkpointer, thread, head, place.since).await };
+    if head == at {
+        return Ok(Some(at));
+    }
+    let updates = History { source: Some(Source::Update), ..History::default() };
+    let updates = checkpointer.history(thread, updates).await?;
+    while let Some(update) = updates.iter().find(|update| update.parent == Some(at)) {
+        at = update.id;
+    }
+    Ok(Some(at))
+}
+
+/// The same for a checkpoint that says nothing of it: nobody has called it on that branch, unless an older program did, which
+/// did not say so. Then the last call before the checkpoint counts.
+async fn unbound(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    head: CheckpointId,
+    at: CheckpointId,
+) -> Result<Option<CheckpointId>, CheckpointError> {
+    let inputs = History { source: Some(Source::Input), ..History::default() };
+    let inputs = checkpointer.history(thread, inputs).await?;
+    let is_old = |input: &CheckpointMeta| {
+        !input.metadata.contains_key(BOUND) && caller(input).is_none_or(|(_, called)| called < at)
+    };
+    let Some(last) = inputs.iter().position(is_old) else { return Ok(None) };
+    let Some(next) = last.checked_sub(1) else { return Ok(Some(head)) };
+    let before = CheckpointId(inputs[next].id.0 - 1);
+    Ok(Some(before.max(inputs[last].id)))
+}
+
+/// The task that an input was accepted for: its slot, and the checkpoint that it began at.
+pub(crate) fn caller(input: &CheckpointMeta) -> Option<(u32, CheckpointId)> {
+    Segment::parse(input.metadata.get(TASK)?.as_str()?).task
+}
+
+/// The newest input of a thread.
+pub(crate) async fn last_input(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+) -> Result<Option<CheckpointMeta>, CheckpointError> {
+    let range = History { source: Some(Source::Input), limit: Some(1), ..History::default() };
+    Ok(checkpointer.history(thread, range).await?.pop())
+}
+
+/// The head of a thread.
+pub(crate) async fn head(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+) -> Result<Option<CheckpointMeta>, CheckpointError> {
+    let range = History { limit: Some(1), ..History::default() };
+    Ok(checkpointer.history(thread, range).await?.pop())
+}

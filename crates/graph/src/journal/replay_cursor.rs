@@ -1,0 +1,15 @@
+//! The place of a replay in its script.
+//!
+//! Start at [`Along`].
+
+use std::sync::Arc;
+
+use crate::{ThreadId, journal::replay_script::Script};
+
+/// The thread that a run goes along.
+#[derive(Clone)]
+pub(crate) struct Along {
+    pub(crate) script: Arc<Script>,
+    /// The thread whose records count; another one than the run's if that is a fork.
+    pub(crate) thread: ThreadId,
+}

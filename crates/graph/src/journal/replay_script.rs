@@ -1,0 +1,283 @@
+//! What is stored of a thread, as a replay goes along it.
+//!
+//! Start at [`Script`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use superstep_checkpoint::internal::own::{STATE, TASK};
+use superstep_engine::{NodeName, START};
+
+use super::divergence::Divergence;
+use crate::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
+    TaskRecord, ThreadId,
+    journal::recorder::{Given, Recorded},
+};
+
+/// A thread that is replayed, with those of the graphs that it called.
+pub(crate) struct Script {
+    pub(crate) store: Arc<dyn Checkpointer>,
+    /// The nodes that do for real what they do.
+    live: BTreeSet<String>,
+    /// Those of them that came to run.
+    met: Mutex<BTreeSet<String>>,
+    lines: Mutex<BTreeMap<ThreadId, Line>>,
+    found: Mutex<Option<Divergence>>,
+    /// The node that calls a graph which cannot be run for real beside what is stored of it.
+    refused: Mutex<Option<NodeName>>,
+    supersteps: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+/// The checkpoints of a thread along one branch, oldest first.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) checkpoints: Arc<[CheckpointMeta]>,
+    /// How many of them the replay has come to.
+    pub(crate) done: usize,
+    /// How many of them it is to come to.
+    pub(crate) end: usize,
+}
+
+/// What is known of the place where a line stands.
+#[derive(Default)]
+pub(crate) struct Expected {
+    /// The checkpoint, if it is stored.
+    pub(crate) at: Option<CheckpointId>,
+    /// The next one; `None` where the line ends.
+    pub(crate) next: Option<CheckpointMeta>,
+    /// Its tasks, by slot.
+    pub(crate) tasks: BTreeMap<u32, ExpectedTask>,
+}
+
+/// What is known of a task.
+#[derive(Default)]
+pub(crate) struct ExpectedTask {
+    /// Its update as it is stored, if it finished.
+    pub(crate) update: Option<String>,
+    /// What it learned; `None` if nobody recorded that.
+    pub(crate) recorded: Option<Arc<Recorded>>,
+    /// Where it led, if that is stored.
+    pub(crate) targets: Option<Vec<RecordedTarget>>,
+    /// What it failed of, if that was the end of it.
+    pub(crate) error: Option<String>,
+}
+
+impl ExpectedTask {
+    /// What it is given.
+    pub(crate) fn given(&self, live: bool) -> Given {
+        match &self.recorded {
+            Some(recorded) if live => Given::Live(recorded.clone()),
+            Some(recorded) => Given::Recorded(recorded.clone()),
+            None => Given::Unknown,
+        }
+    }
+}
+
+/// Whether a call can be replayed.
+pub(crate) enum Called {
+    Yes,
+    /// Nothing is stored of it.
+    Never,
+    /// Something is stored that no superstep made.
+    Otherwise,
+}
+
+impl Script {
+    pub(crate) fn new(store: Arc<dyn Checkpointer>, live: BTreeSet<String>) -> Self {
+        Self {
+            store,
+            live,
+            met: Mutex::default(),
+            lines: Mutex::default(),
+            found: Mutex::default(),
+            refused: Mutex::default(),
+            supersteps: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, BTreeMap<ThreadId, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, thread: &ThreadId, line: Line) {
+        self.lines().insert(thread.clone(), line);
+    }
+
+    pub(crate) fn is_live(&self, node: &NodeName) -> bool {
+        let is_live = self.live.contains(node.as_str());
+        if is_live {
+            self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_string());
+        }
+        is_live
+    }
+
+    /// A live node that did not come to run, and that the graph does not have either.
+    pub(crate) fn unmet(&self, has: impl Fn(&str) -> bool) -> Option<String> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        self.live.iter().find(|name| !met.contains(*name) && !has(name)).cloned()
+    }
+
+    pub(crate) fn is_any_live(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// Notes a difference. The first one stands.
+    pub(crate) fn diverge(&self, divergence: Divergence) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get_or_insert_with(|| divergence.narrowed());
+    }
+
+    pub(crate) fn found(&self) -> Option<Divergence> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the run, for a node calls a graph which cannot be run for real beside what is stored of it.
+    pub(crate) fn refuse(&self, node: &NodeName) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
+    }
+
+    pub(crate) fn refused(&self) -> Option<NodeName> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether nothing is to run any more: a difference was found, or a node was refused.
+    pub(crate) fn is_over(&self) -> bool {
+        self.refused().is_some() || self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// How many supersteps of a line the replay has not come to.
+    pub(crate) fn left(&self, thread: &ThreadId) -> usize {
+        let is_superstep = |meta: &&CheckpointMeta| meta.source == Source::Loop;
+        let left = |line: &Line| line.checkpoints.iter().skip(line.done).filter(is_superstep).count();
+        self.lines().get(thread).map_or(0, left)
+    }
+
+    /// How many checkpoints of a line the replay has come to.
+    pub(crate) fn done(&self, thread: &ThreadId) -> usize {
+        self.lines().get(thread).map_or(0, |line| line.done)
+    }
+
+    /// Counts a task whose stored update was taken as it is.
+    pub(crate) fn took(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn supersteps(&self) -> usize {
+        self.supersteps.load(Ordering::Relaxed)
+    }
+
+    /// Where a line stands, and what comes next on it.
+    pub(crate) fn place(&self, thread: &ThreadId) -> (Option<CheckpointMeta>, Option<CheckpointMeta>) {
+        let lines = self.lines();
+        let Some(line) = lines.get(thread) else { return (None, None) };
+        let at = line.done.checked_sub(1).and_then(|last| line.checkpoints.get(last));
+        let next = line.checkpoints.get(line.done).filter(|_| line.done < line.end);
+        (at.cloned(), next.cloned())
+    }
+
+    /// Goes on to the next checkpoint of a line. Whether it ends there.
+    pub(crate) fn advance(&self, thread: &ThreadId) -> bool {
+        let mut lines = self.lines();
+        let Some(line) = lines.get_mut(thread) else { return false };
+        line.done += 1;
+        if line.checkpoints.get(line.done - 1).is_some_and(|meta| meta.source == Source::Loop) {
+            self.supersteps.fetch_add(1, Ordering::Relaxed);
+        }
+        line.done >= line.end
+    }
+
+    /// What the tasks of the place did at which a line stands.
+    pub(crate) async fn expect(&self, thread: &ThreadId) -> Result<Expected, RunError> {
+        let (at, next) = self.place(thread);
+        let mut expected = Expected { at: at.as_ref().map(|at| at.id), next, tasks: BTreeMap::new() };
+        let Some(at) = at else { return Ok(expected) };
+        let loaded = self.store.load(thread, Some(at.id)).await?;
+        let is_recorded = expected.next.as_ref().is_some_and(|next| next.metadata.contains_key(STATE));
+        for (slot, record) in loaded.map(|loaded| loaded.tasks).unwrap_or_default() {
+            let task = known(record, is_recorded).map_err(|source| RunError::Decode {
+                thread: thread.clone(),
+                checkpoint: at.id,
+                what: "what a task learned".to_owned(),
+                source: source.into(),
+            })?;
+            expected.tasks.insert(slot, task);
+        }
+        Ok(expected)
+    }
+
+    /// The update that was the next input of a thread.
+    pub(crate) async fn input(&self, thread: &ThreadId) -> Result<Option<String>, CheckpointError> {
+        let (_, next) = self.place(thread);
+        let Some(next) = next.filter(|next| next.source == Source::Input) else { return Ok(None) };
+        let loaded = self.store.load(thread, Some(next.id)).await?;
+        let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
+        Ok(tasks.into_iter().find_map(|(_, record)| match record {
+            TaskRecord::Finished { update, .. } => Some(update),
+            _ => None,
+        }))
+    }
+
+    /// Goes to where a graph was called by a task, which its input says.
+    pub(crate) async fn seek(
+        &self,
+        thread: &ThreadId,
+        task: &serde_json::Value,
+    ) -> Result<Called, CheckpointError> {
+        let mut all = self.store.history(thread, History::default()).await?;
+        all.reverse();
+        let is_of_task =
+            |meta: &CheckpointMeta| meta.source == Source::Input && meta.metadata.get(TASK) == Some(task);
+        let Some(first) = all.iter().position(is_of_task) else { return Ok(Called::Never) };
+        let others = all[first + 1..].iter().position(|meta| meta.source == Source::Input);
+        let after = others.map_or(all.len(), |others| first + 1 + others);
+        let before = all[first].parent.and_then(|parent| all.iter().position(|meta| meta.id == parent));
+        let done = usize::from(before.is_some());
+        let before = before.map(|before| all[before].clone());
+        let checkpoints: Arc<[_]> = before.into_iter().chain(all[first..after].iter().cloned()).collect();
+        let line = Line { done, end: checkpoints.len(), checkpoints };
+        let steps = line.checkpoints[line.done..].windows(2);
+        let is_plain = |pair: &[CheckpointMeta]| {
+            pair[1].source == Source::Loop
+                && pair[1].parent == Some(pair[0].id)
+                && pair[1].control.step == pair[0].control.step.saturating_add(1)
+        };
+        let called = if steps.into_iter().all(is_plain) { Called::Yes } else { Called::Otherwise };
+        self.put(thread, line);
+        Ok(called)
+    }
+}
+
+/// What a record says of a task.
+fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_json::Error> {
+    let (failure, record) = record.taken_apart();
+    Ok(match record {
+        TaskRecord::Finished { update, targets, .. } => {
+            let mut recorded = is_recorded.then(|| Recorded::of(update.as_bytes())).transpose()?;
+            if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
+                recorded.failure = Some(failure);
+            }
+            // Of a task that was stored with its superstep it is not known where it led.
+            let targets = (!targets.is_empty()).then_some(targets);
+            ExpectedTask { update: Some(update), recorded: recorded.map(Arc::new), targets, error: None }
+        }
+        TaskRecord::Failed { error, .. } => ExpectedTask { error: Some(error), ..ExpectedTask::default() },
+        _ => ExpectedTask::default(),
+    })
+}
+
+/// Whether a task of a checkpoint is the input, which is not made again.
+pub(crate) fn is_input(meta: &CheckpointMeta, slot: u32) -> bool {
+    meta.control.next.get(slot as usize).is_some_and(|node| node.as_str() == START)
+}

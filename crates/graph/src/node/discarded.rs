@@ -1,0 +1,23 @@
+//! Tasks that are left behind.
+//!
+//! Start at [`Discarded`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+
+use crate::State;
+
+/// A task that will not run again, because a new input [discards](crate::OnUnfinished::Discard) it.
+pub struct Discarded<'a> {
+    pub(crate) once: &'a BTreeMap<String, String>,
+}
+
+impl Discarded<'_> {
+    /// What the task did [once](crate::Cx::once) under this name; `None` if it did not, or if what is stored is not a `T`.
+    pub fn did<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.once.get(name)?).ok()
+    }
+}
+
+pub(crate) type OnDiscard<S> = Arc<dyn Fn(&S, &Discarded<'_>) -> <S as State>::Update + Send + Sync>;

@@ -1,0 +1,71 @@
+//! What a node is, once its type is erased.
+
+use superstep_state::internal::Refuses;
+
+use super::routing::{Routes, Targets};
+use crate::{BadUpdate, IntoUpdate, NodeError, NodeRef, Route, State};
+
+/// What a node may return: an update, nothing, or a `Result` of either.
+#[diagnostic::on_unimplemented(
+    message = "a node of a `StateGraph<{S}>` cannot return `{Self}`",
+    label = "not an update of `{S}`",
+    note = "return the update type of the state (made by `#[derive(State)]`, begun with `{S}::update()`), `()`, or a \
+            `Result` of either whose error implements `std::error::Error`; a node that returns a `Command` or a route is \
+            declared with `add_routing_node`"
+)]
+pub trait NodeOutput<S: State>: IntoUpdate<S, NodeError> {}
+
+#[diagnostic::do_not_recommend]
+impl<S: State, O: IntoUpdate<S, NodeError>> NodeOutput<S> for O {}
+
+impl<R: Route> Routes for R {
+    type Route = R;
+    const ONE: bool = true;
+
+    fn each(self, mut take: impl FnMut(R)) {
+        take(self);
+    }
+}
+
+impl<R: Route> Routes for Vec<R> {
+    type Route = R;
+
+    fn each(self, take: impl FnMut(R)) {
+        self.into_iter().for_each(take);
+    }
+}
+
+/// Another attempt would give the same.
+impl Refuses for NodeError {
+    fn refuse(error: BadUpdate) -> Self {
+        Self::new(error).fatal()
+    }
+}
+
+/// Where a command leads. The item is JSON, or why it has none.
+#[derive(Clone, Debug)]
+pub(crate) enum Goto<R, I = Result<String, String>> {
+    Route(R),
+    Send { worker: NodeRef, item: I },
+}
+
+/// What a task did, once the types of its node are erased.
+pub(crate) struct Written<S: State> {
+    pub(crate) update: S::Update,
+    /// Where it goes; a route is its position among the node's routes.
+    pub(crate) goto: Vec<Goto<usize, String>>,
+    /// Where it went by itself when it was stored, in place of `goto`.
+    pub(crate) went: Option<Targets>,
+}
+
+impl<S: State> Written<S> {
+    pub(crate) fn update(update: S::Update) -> Self {
+        Self { update, goto: Vec::new(), went: None }
+    }
+}
+
+impl<S: State> Clone for Written<S> {
+    fn clone(&self) -> Self {
+        Self { update: self.update.clone(), goto: self.goto.clone(), went: self.went.clone() }
+    }
+}

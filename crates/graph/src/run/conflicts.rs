@@ -1,0 +1,85 @@
+//! What finished tasks wrote that their superstep will not take, found before it is over.
+
+use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
+use superstep_state::internal::fold;
+
+use crate::{FoldError, RunError, State, TaskRecord, error::chain, run::restore::RestoredTask};
+
+/// Takes the finished tasks of the head for failed that would fail when their superstep ends: all writers of a channel
+/// that takes one write, and whose write a reducer refuses. `state` is that of the checkpoint.
+///
+/// Only who looks at the tasks from outside needs this. A run that goes on finds it by itself.
+pub(crate) fn set_back_refused<S: State>(
+    topology: &Topology,
+    control: &Control,
+    state: &S,
+    tasks: &mut [RestoredTask<S>],
+) {
+    // An input that is refused is not stored.
+    let is_input = control.next.first().is_some_and(|node| node.as_str() == START);
+    if is_input || tasks.iter().all(|task| task.update.is_none()) {
+        return;
+    }
+    let step = control.step + 1;
+    let name = |task: &RestoredTask<S>| written_by(topology, control, task);
+    for (channel, writers) in clashes(state, tasks) {
+        let alone = |task: &usize| {
+            tasks[*task].update.as_ref().is_some_and(|update| state.exclusive(update).contains(channel))
+        };
+        let second = writers.iter().position(alone).unwrap_or_default().max(1);
+        let conflict = RunError::Conflict {
+            channel: state.channels()[channel].name.clone(),
+            step,
+            first: name(&tasks[writers[0]]),
+            second: name(&tasks[writers[second]]),
+        };
+        writers.into_iter().for_each(|task| set_back(&mut tasks[task], &conflict));
+    }
+    while let Err((refused, source)) = fold_all(state, tasks) {
+        let error = RunError::Fold { node: name(&tasks[refused]), step, source };
+        set_back(&mut tasks[refused], &error);
+    }
+}
+
+/// The node of a task, or the error handler that had it over.
+fn written_by<S: State>(topology: &Topology, control: &Control, task: &RestoredTask<S>) -> NodeName {
+    let handler = match &task.record {
+        TaskRecord::Finished { failure: Some(failure), .. } => failure.handler(topology),
+        _ => None,
+    };
+    let planned = || control.next.get(task.slot as usize).cloned();
+    handler.map(|handler| topology.name(handler).clone()).or_else(planned).unwrap_or_else(|| "?".into())
+}
+
+/// The channels that several of the tasks wrote, though one of them had to be alone, with the positions of the writers.
+fn clashes<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Vec<(usize, Vec<usize>)> {
+    let written = |task: &RestoredTask<S>| task.update.as_ref().map(|update| state.written(update));
+    let alone = tasks.iter().filter_map(|task| Some(state.exclusive(task.update.as_ref()?)));
+    let alone = alone.fold(ChannelSet::EMPTY, ChannelSet::union);
+    let writers = |channel| {
+        let tasks = tasks.iter().enumerate();
+        let wrote = tasks.filter(|(_, task)| written(task).is_some_and(|written| written.contains(channel)));
+        (channel, wrote.map(|(position, _)| position).collect::<Vec<_>>())
+    };
+    alone.iter().map(writers).filter(|(_, writers)| writers.len() > 1).collect()
+}
+
+/// Tries what the tasks wrote.
+///
+/// # Errors
+/// The position of the first whose write is refused, and why.
+fn fold_all<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Result<(), (usize, FoldError)> {
+    let mut state = state.clone();
+    state.clear_ephemeral();
+    for (position, task) in tasks.iter().enumerate() {
+        let Some(update) = task.update.clone() else { continue };
+        fold(&mut state, update).map_err(|refused| (position, refused))?;
+    }
+    Ok(())
+}
+
+fn set_back<S: State>(task: &mut RestoredTask<S>, error: &RunError) {
+    let TaskRecord::Finished { failure, .. } = &task.record else { return };
+    let failed = TaskRecord::Failed { attempts: 0, error: chain(error), once: Default::default() };
+    (task.record, task.update) = (failed.handled(failure.as_deref()), None);
+}

@@ -1,0 +1,488 @@
+//! The driver: runs the engine's plan on tokio. One path for first runs and resumed ones, streamed and not.
+//!
+//! Start at [`run`].
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    future::{Future as _, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    task::Poll,
+};
+
+use superstep_engine::{
+    Breakpoints, ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
+};
+use tokio::{sync::oneshot, time::Sleep};
+
+use super::{fail::Refused, interrupts::breakpoints, nested_driver::Inside, replay::Replaying};
+use crate::{
+    CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError,
+    State, Status, TaskRecord, ThreadId,
+    compiled::graph::{Inner, Keepers},
+    error::chain,
+    journal::{
+        effects::{Ledger, Request},
+        interrupts::{Asking, Desk},
+        memories::Memories,
+        recorder::Tape,
+        task_origin::Carried,
+    },
+    node::{
+        cache::{Lookup, Missing},
+        commit_barrier::Settling,
+        cx::{RunCx, Standing},
+        nested_calls::{Calls, mix},
+        output::Written,
+        spawned_work::Background,
+        timeout::Pulse,
+    },
+    run::{
+        task::{RunTask, TaskEnd, TaskResult, Tasks},
+        thread_writer::{Hold, NewCheckpoint},
+    },
+    stream::emitter::{Events, NodeEvents},
+    timers,
+};
+
+/// What a run is given to begin with.
+pub(crate) enum Given<S: State> {
+    /// It begins at `START`.
+    Input(S::Update),
+    /// It goes on with what the thread has to run.
+    Nothing,
+    /// The same, and someone outside adds to it.
+    Command(Command<S, NodeName>),
+}
+
+/// Runs a graph on a thread: from an input, or from where the thread stands.
+pub(crate) async fn run<S: State>(
+    graph: Arc<Inner<S>>,
+    keepers: Keepers,
+    given: Given<S>,
+    config: RunConfig,
+    events: Option<Events<S>>,
+) -> Result<Outcome<S>, RunError> {
+    config.check_metadata()?;
+    let (limits, config) = (limits(&graph, &config, false)?, Arc::new(config));
+    if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
+        return Err(RunError::ChildThread { thread });
+    }
+    let Keepers { checkpointer, store } = keepers;
+    let standing = Standing {
+        place: checkpointer.clone().zip(config.thread.clone()),
+        store,
+        drain: config.drain.clone(),
+        config: config.clone(),
+        namespace: Namespace::default(),
+        ids: String::new(),
+        keys: None,
+        pulse: None,
+        along: None,
+        above: None,
+    };
+    let mut driver = Driver::new(graph, standing, events);
+    if let Some(events) = &driver.events {
+        events.check(&driver.state)?;
+    }
+    let begin = match checkpointer {
+        None => driver.begin_without_store(given, &config)?,
+        Some(checkpointer) => driver.begin_with_store(checkpointer, given, &config).await?,
+    };
+    let status = driver.drive(begin, limits, &config).await?;
+    Ok(driver.outcome(status, &config))
+}
+
+/// What bounds a run. One that goes along a thread stops where that ends, and nowhere before.
+pub(super) fn limits<S: State>(
+    graph: &Inner<S>,
+    config: &RunConfig,
+    along: bool,
+) -> Result<RunLimits, RunError> {
+    if config.step_limit == 0 {
+        return Err(RunError::ZeroStepLimit);
+    }
+    let breakpoints = if along { Breakpoints::default() } else { breakpoints(graph, &config.breakpoints)? };
+    let drained = config.drain.requested().is_some();
+    Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
+}
+
+/// Where a run begins: what the engine is restored from.
+pub(super) struct Begin {
+    pub(super) control: Control,
+    /// The checkpoint with which a fork or a command from outside begins, to be stored once the engine has accepted the
+    /// rest.
+    pub(super) first: Option<NewCheckpoint>,
+    pub(super) records: Records,
+    /// The records of tasks that were just given answers, to be stored likewise.
+    pub(super) answered: Vec<(u32, TaskRecord)>,
+}
+
+pub(super) struct Driver<S: State> {
+    pub(super) graph: Arc<Inner<S>>,
+    pub(super) cx: Arc<RunCx>,
+    _end: EndOfRun,
+    pub(super) events: Option<Events<S>>,
+    pub(super) hold: Option<Hold>,
+    pub(super) state: S,
+    /// The state of the last superstep, if it is held until the run ends. Another one than `state`, which a superstep that
+    /// is not over may have begun to change.
+    pub(super) held: Option<S>,
+    /// The finished tasks of this superstep, by slot.
+    pub(super) done: Vec<Option<Done<S>>>,
+    /// What tasks of this superstep wrote that is to be kept in their nodes' caches once it is accepted.
+    pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
+    /// See [`encode`].
+    pub(super) scratch: Vec<u8>,
+    /// The last failure of a task, until it is known whether the task runs again.
+    pub(super) failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
+    /// What the error handlers of this superstep are told, by the slot of the task that they have over.
+    pub(super) failures: BTreeMap<u32, Arc<NodeFailure>>,
+    /// What the tasks of this superstep wait for, by slot.
+    pub(super) waiting: BTreeMap<u32, Vec<Asking>>,
+    /// The command with which a node left the graph.
+    pub(super) left: Option<Box<dyn Any + Send + Sync>>,
+    /// The questions with which tasks of this superstep waited when the run began, by slot.
+    pub(super) asked: BTreeMap<u32, Vec<Question>>,
+    /// The interrupt whose answer could not be taken.
+    pub(super) refused: Option<String>,
+    /// Whether the last failure can be mended by no other attempt.
+    pub(super) fatal: bool,
+    /// The superstep in which the run ended.
+    pub(super) last_step: i64,
+    /// What is different if another graph called this one.
+    pub(super) inside: Option<Inside<S>>,
+    /// Where those tasks of this superstep began that an update from outside left to be run.
+    pub(super) origins: Carried,
+    /// The items of this superstep's workers, by slot, as JSON.
+    pub(super) items: BTreeMap<u32, String>,
+    /// The channels that this superstep wrote.
+    pub(super) written: ChannelSet,
+    /// What is there if the run goes along a thread.
+    pub(super) replaying: Replaying,
+}
+
+/// Takes along what nodes left behind, also if the run is dropped: they hold on to its context themselves.
+struct EndOfRun(Arc<RunCx>);
+
+impl Drop for EndOfRun {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A finished task whose superstep is not over.
+pub(super) struct Done<S: State> {
+    pub(super) node: NodeIndex,
+    /// `None` once it is folded, which happens early to a task that is alone in its superstep.
+    pub(super) update: Option<S::Update>,
+    /// The update as it is stored; empty without a checkpointer.
+    pub(super) json: Vec<u8>,
+    /// What it sends to workers, as JSON.
+    pub(super) items: Vec<String>,
+    pub(super) recorded: bool,
+}
+
+impl<S: State> Driver<S> {
+    pub(super) fn new(graph: Arc<Inner<S>>, standing: Standing, events: Option<Events<S>>) -> Self {
+        let config = standing.config.clone();
+        let replays = standing.along.is_some();
+        let is_kept = standing.place.is_some() || standing.above.is_some();
+        let tape = Tape::new(config.recording && is_kept, replays);
+        // What is kept nowhere has no checkpoint whose time is stored, but its caller has.
+        let since_ms = match &standing.above {
+            Some(above) => above.run.since_ms.load(Ordering::Relaxed),
+            None => config.clock.now_ms(),
+        };
+        // That of a graph which another one calls is made of its caller's already.
+        let thread = config.thread.as_ref().filter(|_| standing.namespace.is_root());
+        let seed = thread.map_or(config.seed, |thread| mix(config.seed, thread.as_str().bytes()));
+        let cx = RunCx {
+            topology: graph.topology.clone(),
+            thread: config.thread.clone(),
+            clock: config.clock.clone(),
+            seed,
+            cancel: config.cancel.clone(),
+            drain: standing.drain.clone(),
+            context: config.context.clone(),
+            events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
+            ledger: Ledger::default(),
+            background: Background::default(),
+            desk: Desk::default(),
+            settling: Settling::default(),
+            nonce: OnceLock::new(),
+            checkpoint: AtomicU64::new(0),
+            since_ms: AtomicI64::new(since_ms),
+            standing,
+            calls: Calls::default(),
+            memories: Memories::default(),
+            tape,
+        };
+        let state = graph.initial.clone();
+        let cx = Arc::new(cx);
+        Self {
+            graph,
+            _end: EndOfRun(cx.clone()),
+            cx,
+            events,
+            hold: None,
+            state,
+            held: None,
+            done: Vec::new(),
+            to_keep: Vec::new(),
+            scratch: Vec::new(),
+            failure: None,
+            failures: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            left: None,
+            asked: BTreeMap::new(),
+            refused: None,
+            fatal: false,
+            last_step: 0,
+            inside: None,
+            origins: Carried::new(),
+            items: BTreeMap::new(),
+            written: ChannelSet::EMPTY,
+            replaying: Replaying::default(),
+        }
+    }
+
+    pub(super) async fn drive(
+        &mut self,
+        begin: Begin,
+        limits: RunLimits,
+        config: &RunConfig,
+    ) -> Result<Status, RunError> {
+        let Begin { control, first, records, answered } = begin;
+        let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
+        let mut run =
+            restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
+        if let Some(first) = first {
+            self.checkpoint(first).await?;
+        }
+        for (slot, record) in answered {
+            self.store_record(slot, record).await?;
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.begin(config.durability);
+        }
+        if self.along().is_some() {
+            Box::pin(self.expect()).await?;
+        }
+        let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
+        let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
+        self.stage();
+        let ended = self.supersteps(&mut run, &mut tasks, config).await;
+        self.release();
+        let (mut dropped, over) = tasks.stop().await;
+        self.cx.ledger.close();
+        self.cx.settling.close();
+        self.cx.background.finish().await;
+        self.last_step = run.task(0).step;
+        match ended {
+            Ok(status) => {
+                dropped.extend(self.keep_over(over).await?);
+                self.record_stop(&run, &[], "", &dropped).await?;
+                self.flush().await?;
+                Ok(status)
+            }
+            Err(Refused {
+                error: error @ (RunError::Checkpoint(_) | RunError::Diverged | RunError::Stuck),
+                ..
+            }) => Err(error),
+            Err(refused) => {
+                self.refused_along(&refused);
+                dropped.extend(self.keep_over(over).await?);
+                let Refused { error, blamed } = refused;
+                self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
+                self.flush().await?;
+                Err(error)
+            }
+        }
+    }
+
+    fn outcome(mut self, status: Status, config: &RunConfig) -> Outcome<S> {
+        if matches!(status, Status::Interrupted | Status::Cancelled) {
+            self.fold_early();
+        }
+        let checkpoint = self.hold.as_ref().and_then(Hold::at);
+        let interrupts = self.waiting.into_values().flatten().map(|asking| asking.interrupt).collect();
+        let drained = config.drain.requested().filter(|_| status == Status::Drained).map(str::to_owned);
+        Outcome { state: self.state, status, checkpoint, interrupts, drained }
+    }
+
+    /// Does what the engine asks for until it asks for nothing more.
+    async fn supersteps(
+        &mut self,
+        run: &mut Run,
+        tasks: &mut Tasks<S>,
+        config: &RunConfig,
+    ) -> Result<Status, Refused> {
+        let mut told = false;
+        let mut cancelled = pin!(config.cancel.cancelled());
+        let mut too_long: Option<Pin<Box<Sleep>>> = None;
+        loop {
+            while let Some(output) = run.poll() {
+                match output {
+                    Output::Execute(task) => {
+                        if self.failure.is_some() {
+                            self.record_failed_attempt(task).await?;
+                        }
+                        tasks.push(task).map_err(RunError::from)?;
+                    }
+                    Output::Commit(plan) => {
+                        self.note_targets(run);
+                        self.fold(plan)?;
+                        self.show_state();
+                        if self.hold.is_some() {
+                            let control = run.control().expect("a commit is pending");
+                            self.compare_superstep(&control)?;
+                            self.store_superstep(control).await?;
+                            if self.along().is_some() {
+                                Box::pin(self.go_along(config)).await?;
+                            }
+                        }
+                        self.written = ChannelSet::EMPTY;
+                        self.done.clear();
+                        too_long = None;
+                        if config.drain.requested().is_some() {
+                            run.handle(Input::Drain).expect("the run is not over");
+                        }
+                        run.handle(Input::Committed).expect("the engine asked for the commit");
+                    }
+                    Output::Drop(task) => tasks.drop_task(task),
+                    Output::Done => return Ok(Status::Completed),
+                    Output::Drained => return Ok(Status::Drained),
+                    Output::Cancelled => return Ok(Status::Cancelled),
+                    Output::Suspended => return Ok(Status::Interrupted),
+                    Output::Fail(failure) => return Err(self.failed(failure, config)),
+                }
+            }
+            self.release();
+            // Nodes that are always ready must not keep the runtime from its other work.
+            tokio::task::coop::consume_budget().await;
+            self.give_way().await;
+            if !told && config.cancel.is_cancelled() {
+                told = true;
+                run.handle(Input::Cancel).expect("the run is not over");
+                continue;
+            }
+            let batch = self.events.as_ref().map_or(usize::MAX, Events::batch);
+            while tasks.start(batch, &self.cx, |task| self.start(task, run.steps_left())) {
+                self.give_way().await;
+            }
+            if let (Some(limit), None) = (config.step_timeout, &too_long) {
+                too_long = Some(Box::pin(timers::sleep(limit).map_err(RunError::from)?));
+            }
+            let mut end = None;
+            let woken = poll_fn(|context| {
+                if let Some(hold) = &mut self.hold {
+                    let asked = self.cx.settling.take(context);
+                    if !asked.is_empty() {
+                        return Poll::Ready(Woken::Settle(asked));
+                    }
+                    if let Poll::Ready(stored) = hold.poll(context) {
+                        return Poll::Ready(Woken::Stored(stored));
+                    }
+                }
+                if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
+                    return Poll::Ready(Woken::Again);
+                }
+                let requests = self.cx.ledger.requests(context);
+                if !requests.is_empty() {
+                    return Poll::Ready(Woken::Asked(requests));
+                }
+                if !told && cancelled.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Woken::Again);
+                }
+                match &mut too_long {
+                    Some(sleep) => sleep.as_mut().poll(context).map(|()| Woken::TooLong),
+                    None => Poll::Pending,
+                }
+            });
+            let woken = woken.await;
+            self.stage();
+            match woken {
+                Woken::Again => {}
+                Woken::Asked(requests) => self.record_started(run, requests).await?,
+                Woken::Stored(stored) => self.tell(stored?),
+                Woken::Settle(asked) => {
+                    self.flush().await?;
+                    for asked in asked {
+                        // Who does not wait any more need not know.
+                        let _ = asked.send(());
+                    }
+                }
+                Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
+            }
+            let Some(TaskEnd { task, result }) = end else { continue };
+            if let Some(pulse) = &self.cx.standing.pulse {
+                pulse.beat();
+            }
+            let slot = task.id.slot;
+            match self.along_with(task, result)? {
+                TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
+                TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
+                TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
+            }
+            if run.unfinished() > 0 && self.hold.is_some() {
+                self.record(run, slot).await?;
+            }
+        }
+    }
+
+    pub(super) fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
+        let compiled = &self.graph.nodes[task.node.position()];
+        let item: Option<Arc<str>> = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        let given = self.given_to(task);
+        if let Some(over) = self.over_before(task, &given) {
+            self.cx.tape.begin(task.id, given);
+            return over;
+        }
+        let looked = self.look_up(task, compiled, item.clone());
+        if let Ok((Some(written), hit)) = looked {
+            return RunTask::over(task, Ok(written), hit);
+        }
+        // Of an attempt that failed before it came to wait for the answer.
+        drop(self.cx.desk.take(task.id));
+        self.tell_start(task);
+        let lookup = match looked {
+            Ok((_, lookup)) => lookup,
+            Err(panicked) => {
+                return RunTask::over(task, Err(NodeError::new(panicked).fatal()), Lookup::None);
+            }
+        };
+        let above = self.cx.standing.pulse.clone();
+        let pulse = match compiled.idle_timeout {
+            Some(_) => Some(Arc::new(Pulse::begin(above))),
+            None => above,
+        };
+        let run = self.cx.clone();
+        let (attempt, steps_left) = given.counts().unwrap_or((task.attempt, steps_left));
+        self.cx.tape.begin(task.id, given);
+        let failure = self.failures.get(&task.id.slot).cloned();
+        let origin = self.origins.get(&task.id.slot).copied();
+        let bell = Arc::default();
+        let (node, task_id) = (task.node, task.id);
+        let cx = Cx { run, node, task: task_id, attempt, steps_left, item, failure, pulse, origin, bell };
+        RunTask::new(task, compiled, self.state.clone(), cx, lookup)
+    }
+}
+
+/// What the driver goes on for.
+enum Woken {
+    /// Tasks wait until what they did once is stored.
+    Asked(Vec<Request>),
+    /// A task is over or may begin, or the run is cancelled.
+    Again,
+    /// A write of the queue is over.
+    Stored(Result<Option<CheckpointMeta>, RunError>),
+    /// Tasks need their checkpoint stored.
+    Settle(Vec<oneshot::Sender<()>>),
+    /// The superstep takes longer than it may.
+    TooLong,
+}

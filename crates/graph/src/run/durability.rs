@@ -1,0 +1,132 @@
+//! When what a run does is stored.
+//!
+//! Start at [`Durability`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+use superstep_engine::Control;
+
+use crate::{
+    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, TaskKey, TaskRecord,
+    ThreadId,
+};
+
+/// Where a run's writes go.
+pub(crate) enum Writes {
+    /// To the checkpointer.
+    Now,
+    /// To the checkpointer, one after the other, while the run goes on.
+    Queued(Queue),
+    /// Nowhere before the end.
+    Held(Held),
+}
+
+/// Writes that wait for those before them.
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiting: VecDeque<Write>,
+    /// In a mutex that is never locked, so that what holds the queue can be shared between threads.
+    at_work: Mutex<Option<BoxFuture<'static, Written>>>,
+}
+
+/// What came of a write: the checkpoint, if it is to be told.
+type Written = Result<Option<CheckpointMeta>, CheckpointError>;
+
+pub(crate) enum Write {
+    Commit { expected: Option<CheckpointId>, commit: Box<Commit>, told: Option<CheckpointMeta> },
+    Record(TaskKey, TaskRecord),
+}
+
+impl Write {
+    fn begin(self, checkpointer: Arc<dyn Checkpointer>, thread: ThreadId) -> BoxFuture<'static, Written> {
+        Box::pin(async move {
+            match self {
+                Self::Commit { expected, commit, told } => {
+                    checkpointer.commit(&thread, expected, *commit).await.map(|_| told)
+                }
+                Self::Record(task, record) => checkpointer.record(&task, record).await.map(|()| None),
+            }
+        })
+    }
+}
+
+impl Queue {
+    /// How many writes may wait before the run waits for them.
+    const ROOM: usize = 64;
+
+    pub(crate) fn push(&mut self, write: Write) {
+        self.waiting.push_back(write);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= Self::ROOM
+    }
+
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.waiting.is_empty() && self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Ready whenever a write is over; never if there are none. After a failure the others are dropped, for they build on
+    /// the one that failed.
+    pub(crate) fn poll(
+        &mut self,
+        checkpointer: &Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        context: &mut Context<'_>,
+    ) -> Poll<Written> {
+        let at_work = self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let write = match at_work {
+            Some(write) => write,
+            None => {
+                let Some(write) = self.waiting.pop_front() else { return Poll::Pending };
+                at_work.insert(write.begin(checkpointer.clone(), thread.clone()))
+            }
+        };
+        let written = ready!(write.as_mut().poll(context));
+        *at_work = None;
+        if written.is_err() {
+            self.waiting.clear();
+        }
+        Poll::Ready(written)
+    }
+}
+
+/// The supersteps since the last checkpoint that is stored.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub(crate) superstep: Option<HeldSuperstep>,
+    /// What is known of the tasks that follow it.
+    pub(crate) records: BTreeMap<u32, TaskRecord>,
+}
+
+/// The last of them.
+pub(crate) struct HeldSuperstep {
+    /// The checkpoint that is stored before them, and how many tasks it had.
+    pub(crate) parent: Option<CheckpointId>,
+    pub(crate) width: u32,
+    pub(crate) control: Control,
+    pub(crate) created_ms: i64,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) applied: Vec<AppliedTask>,
+}
+
+impl Held {
+    /// Puts a superstep in the place of the one before it.
+    pub(crate) fn put(&mut self, mut next: HeldSuperstep) {
+        // Only the checkpoint before it has the records that its tasks refer to, and that is not stored.
+        next.applied.iter_mut().for_each(|task| task.recorded = false);
+        if let Some(HeldSuperstep { parent, width, .. }) = self.superstep.take() {
+            (next.parent, next.width) = (parent, width);
+            // They are no tasks of the checkpoint that is stored.
+            next.applied.iter_mut().for_each(|task| task.slot += width);
+        }
+        self.superstep = Some(next);
+        self.records.clear();
+    }
+}

@@ -1,0 +1,142 @@
+//! What the driver tells whoever streams the run.
+
+use std::error::Error;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use superstep_engine::Task;
+use superstep_state::internal::unpanicked;
+
+use super::driver::Driver;
+use crate::{
+    CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, stream::event::Channels,
+};
+
+impl<S: State> Driver<S> {
+    pub(super) fn wants(&self, mode: StreamMode) -> bool {
+        self.events.as_ref().is_some_and(|events| events.wants(mode))
+    }
+
+    pub(super) fn emit(&self, event: Event<S>) {
+        if let Some(events) = &self.events {
+            events.send(event);
+        }
+    }
+
+    /// Keeps back what is told until [`release`](Self::release): what somebody heard of is stored.
+    pub(super) fn stage(&self) {
+        if let Some(events) = &self.events {
+            events.stage();
+        }
+    }
+
+    pub(super) fn release(&self) {
+        if let Some(events) = &self.events {
+            events.release();
+        }
+    }
+
+    /// Lets whoever listens take what was told; a run that is cancelled does not wait.
+    pub(super) async fn give_way(&self) {
+        if let Some(events) = &self.events {
+            self.cx.cancel.run_until_cancelled(events.give_way()).await;
+        }
+    }
+
+    /// Tells that an attempt begins.
+    pub(super) fn tell_start(&self, task: Task) {
+        if self.wants(StreamMode::Tasks) {
+            let (step, attempt) = (task.id.step, task.attempt);
+            let node = self.graph.topology.name(task.node).clone();
+            self.emit(Event::TaskStart { step, node, attempt });
+        }
+        self.debug(task.id.step, DebugKind::Task, || {
+            let input = match self.items.get(&task.id.slot) {
+                Some(item) => serde_json::from_str(item).unwrap_or_else(|_| item.as_str().into()),
+                None => shown(Channels::all(&self.state)),
+            };
+            json!({
+                "slot": task.id.slot,
+                "node": self.graph.topology.name(task.node),
+                "attempt": task.attempt,
+                "input": input,
+            })
+        });
+    }
+
+    /// Tells what a finished task wrote, and that it is over, if it ran at all.
+    pub(super) fn tell_update(&self, task: Task, update: &S::Update, cached: bool) {
+        if let Some(events) = &self.events {
+            events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
+        }
+        if cached {
+            return;
+        }
+        self.tell_end(task, None);
+        self.debug_result(task, || json!({ "update": shown(update) }));
+    }
+
+    /// Tells that an attempt failed.
+    pub(super) fn tell_failure(&self, task: Task, error: &(dyn Error + 'static)) {
+        self.tell_end(task, Some(error));
+        self.debug_result(task, || json!({ "error": chain(error) }));
+    }
+
+    /// Tells what a task asks.
+    pub(super) fn tell_interrupts(&self, task: Task, interrupts: &[Interrupt]) {
+        for interrupt in interrupts {
+            self.emit(Event::Interrupt(interrupt.clone()));
+        }
+        self.debug_result(task, || json!({ "interrupts": interrupts }));
+    }
+
+    /// Tells that a checkpoint was stored.
+    pub(super) fn tell_checkpoint(&self, meta: CheckpointMeta) {
+        self.debug(meta.control.step, DebugKind::Checkpoint, || {
+            let mut payload = shown(&meta);
+            payload["values"] = shown(Channels::all(&self.state));
+            payload
+        });
+        if self.wants(StreamMode::Checkpoints) {
+            self.emit(Event::Checkpoint(meta));
+        }
+    }
+
+    fn tell_end(&self, task: Task, error: Option<&(dyn Error + 'static)>) {
+        if self.wants(StreamMode::Tasks) {
+            let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
+            self.emit(Event::TaskEnd { step, node, attempt: task.attempt, error: error.map(chain) });
+        }
+    }
+
+    /// `result` has what differs from that of a task that did nothing.
+    fn debug_result(&self, task: Task, result: impl FnOnce() -> Value) {
+        self.debug(task.id.step, DebugKind::TaskResult, || {
+            let mut payload = json!({
+                "slot": task.id.slot,
+                "node": self.graph.topology.name(task.node),
+                "attempt": task.attempt,
+                "update": null,
+                "error": null,
+                "interrupts": [],
+            });
+            if let (Value::Object(payload), Value::Object(result)) = (&mut payload, result()) {
+                payload.extend(result);
+            }
+            payload
+        });
+    }
+
+    fn debug(&self, step: i64, kind: DebugKind, payload: impl FnOnce() -> Value) {
+        if self.wants(StreamMode::Debug) {
+            let timestamp_ms = self.cx.clock.now_ms();
+            self.emit(Event::Debug { step, timestamp_ms, kind, payload: payload() });
+        }
+    }
+}
+
+/// As JSON; a graph without a checkpointer may have values that have none.
+fn shown(value: impl Serialize) -> Value {
+    unpanicked("Serialize", || serde_json::to_value(value))
+        .unwrap_or_else(|error| format!("has no JSON form: {error}").into())
+}

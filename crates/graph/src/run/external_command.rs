@@ -1,0 +1,156 @@
+//! Commands from outside: an update and where to go, beside what the thread has still to run.
+
+use superstep_checkpoint::internal::own::OUTSIDE;
+use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
+
+use super::{
+    driver::{Begin, Driver},
+    targets::recorded_targets,
+};
+use crate::{
+    Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
+    journal::{
+        interrupts::{Asking, into_asking},
+        task_origin::{Origins, with_origins},
+    },
+    node::{output::Goto, routing::Targets},
+    run::{
+        conflicts::set_back_refused,
+        external_update::{Change, Changed},
+        restore::RestoredTask,
+        thread_writer::NewCheckpoint,
+    },
+};
+
+impl<S: State> Driver<S> {
+    /// Begins with a checkpoint that has the command's update and what it adds to the tasks that were to run.
+    pub(super) fn follow(
+        &mut self,
+        command: Command<S, NodeName>,
+        meta: CheckpointMeta,
+        mut tasks: Vec<RestoredTask<S>>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let graph = self.graph.clone();
+        let fits = graph.topology.fits(&meta.control);
+        fits.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
+        let live = config.checkpoint.is_none();
+        if live {
+            set_back_refused(&graph.topology, &meta.control, &self.state, &mut tasks);
+        }
+        self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
+        let also = self.destinations(command.goto)?;
+        let mut answers = config.answers.resolve(&questions(&graph.topology, &meta, &tasks, live))?;
+        let before = (meta, self.state.clone(), tasks);
+        let mut change = Change::after(&graph, Some(before), live)?;
+        let writes = command.update.is_some();
+        if let Some(update) = command.update {
+            change.add_from_outside(&graph, update)?;
+        }
+        let changed = change.into_changed(&graph, also);
+        let records = changed.records();
+        let Changed { state, control: after, applied, carried, origins } = changed;
+        self.state = state;
+        // The tasks have other slots now; their questions have the ids that they had.
+        let mut translated = Answers::new();
+        for (before, task) in &carried {
+            let Some(given) = answers.remove(before) else { continue };
+            let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
+            let Some(origin) = origins.get(&task.slot) else { continue };
+            for asked in questions.iter().map(|asked| into_asking(asked.clone(), *origin, asks.clone())) {
+                if let Some(given) = given.get(&asked.key) {
+                    translated = translated.answer(asked.interrupt.id, given.answer.clone());
+                }
+            }
+        }
+        debug_assert!(answers.is_empty(), "whoever asks has begun, and stays to be run");
+        let carried = carried.into_iter().map(|(_, task)| task).collect();
+        let (source, mut metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
+        metadata.insert(OUTSIDE.to_owned(), writes.into());
+        self.origins = origins;
+        let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
+        let begin = self.restore_tasks(after, carried, &translated)?;
+        Ok(Begin { first: Some(checkpoint), ..begin })
+    }
+
+    /// Whether the graph has what finished tasks led to, which a command does not leave out.
+    fn check_led<'a>(
+        &self,
+        control: &Control,
+        tasks: impl Iterator<Item = &'a RestoredTask<S>>,
+    ) -> Result<(), RunError> {
+        let (topology, step) = (&self.graph.topology, control.step);
+        for task in tasks {
+            let TaskRecord::Finished { targets, failure, .. } = &task.record else { continue };
+            let Some(name) = control.next.get(task.slot as usize) else { continue };
+            let handler = failure.as_ref().map(|failure| failure.handler(topology));
+            let Some(node) = handler.unwrap_or_else(|| topology.find(name.as_str())) else { continue };
+            let (targets, lost) = recorded_targets(topology, targets.clone());
+            if !lost.is_empty() {
+                return Err(self.lost(step, lost));
+            }
+            topology.check(node, &targets.ends).map_err(|error| {
+                let error = RestoreError::BadRecord { step, slot: task.slot, detail: error.to_string() };
+                RunError::Restore { graph: self.graph.name.clone(), error }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The nodes that a command from outside names, and the items that it sends.
+    fn destinations(&self, goto: Vec<Goto<NodeName>>) -> Result<Targets, RunError> {
+        let graph = &self.graph;
+        let refuse = |node: &str, why| {
+            Err(RunError::NoWayIn { graph: graph.name.clone(), node: node.to_owned(), why })
+        };
+        let mut targets = Targets::default();
+        for goto in goto {
+            targets.ends.push(match goto {
+                Goto::Route(name) if name.as_str() == END => Target::End,
+                Goto::Route(name) => match graph.topology.find(name.as_str()) {
+                    Some(node) if graph.topology.takes_item(node) => {
+                        return refuse(name.as_str(), "it takes an item; send it one with `Command::send`");
+                    }
+                    Some(node) if graph.topology.is_handler(node) => {
+                        return refuse(name.as_str(), "only a failure leads to an error handler");
+                    }
+                    Some(node) if node != graph.topology.start() => Target::Node(node),
+                    _ => {
+                        let (graph, node) = (graph.name.clone(), name.to_string());
+                        return Err(RunError::UnknownNode { graph, node });
+                    }
+                },
+                Goto::Send { worker, item } => {
+                    let Some(worker) = graph.find(worker) else {
+                        return refuse("?", "the worker belongs to another graph");
+                    };
+                    let Ok(item) = item else {
+                        let name = graph.topology.name(worker);
+                        return refuse(name.as_str(), "the item that is sent to it has no JSON form");
+                    };
+                    targets.items.push(item);
+                    Target::Send(worker)
+                }
+            });
+        }
+        Ok(targets)
+    }
+}
+
+/// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
+fn questions<S: State>(
+    topology: &Topology,
+    meta: &CheckpointMeta,
+    tasks: &[RestoredTask<S>],
+    live: bool,
+) -> Vec<(u32, Asking)> {
+    let (mut asked, origins) = (Vec::new(), Origins::of(meta));
+    for task in tasks.iter().filter(|_| live) {
+        let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
+        let (asks, questions) = task.record.questions(node, topology);
+        let origin = origins.get(task.slot);
+        let ask = |question: &Question| (task.slot, into_asking(question.clone(), origin, asks.clone()));
+        asked.extend(questions.iter().map(ask));
+    }
+    asked
+}

@@ -1,0 +1,369 @@
+//! A change of a state from outside, as a superstep of its own.
+//!
+//! Start at [`Change`].
+
+use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
+use superstep_state::internal::fold;
+
+use crate::{
+    AppliedTask, CheckpointId, CheckpointMeta, Commit, Question, RunConfig, RunError, Source, State,
+    TaskRecord, ThreadId,
+    compiled::graph::Inner,
+    journal::{
+        interrupts::into_interrupt,
+        task_origin::{Carried, Origins, with_origins},
+    },
+    node::routing::Targets,
+    run::{fail::lost_handler, finish::encode, restore::RestoredTask, targets},
+};
+
+/// In whose name the state is updated from outside. Made of a node's name, or of `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AsNode {
+    /// The node that ran last: whose updates made the state of the checkpoint, or, at the head, who has finished since.
+    /// On a thread without checkpoints it is an input. All tasks that have not ended stay to be run, those of this node
+    /// too, and so do their questions.
+    #[default]
+    LastRun,
+    /// The node with this name. The update stands for the task of it that has not ended, if there is one, which runs no
+    /// more; the tasks of other nodes stay.
+    Named(String),
+    /// An input: what follows the start runs next. Also by the name `__start__`.
+    Input,
+    /// The end: nothing is left to run. Also by the name `__end__`.
+    End,
+}
+
+impl From<&str> for AsNode {
+    fn from(node: &str) -> Self {
+        Self::Named(node.to_owned())
+    }
+}
+
+impl From<&String> for AsNode {
+    fn from(node: &String) -> Self {
+        Self::Named(node.clone())
+    }
+}
+
+impl From<String> for AsNode {
+    fn from(node: String) -> Self {
+        Self::Named(node)
+    }
+}
+
+impl From<&NodeName> for AsNode {
+    fn from(node: &NodeName) -> Self {
+        Self::Named(node.to_string())
+    }
+}
+
+impl From<Option<&str>> for AsNode {
+    fn from(node: Option<&str>) -> Self {
+        node.map_or(Self::LastRun, Self::from)
+    }
+}
+
+/// A node, the end, or nobody, whom nothing follows.
+#[derive(Clone, Copy)]
+pub(crate) enum As {
+    /// The update stands for tasks of the node that have not ended.
+    Node(NodeIndex),
+    /// The update adds to what the node wrote. Tasks of it that have not ended stay to be run.
+    LastRun(NodeIndex),
+    End,
+    Nobody,
+}
+
+impl As {
+    pub(crate) fn name<S: State>(self, graph: &Inner<S>) -> NodeName {
+        match self {
+            Self::Node(node) | Self::LastRun(node) => graph.topology.name(node).clone(),
+            Self::End => END.into(),
+            Self::Nobody => START.into(),
+        }
+    }
+}
+
+/// A superstep made by hand: what finished tasks wrote, then the updates.
+pub(crate) struct Change<S: State> {
+    pub(crate) state: S,
+    step: i64,
+    /// What the parent has to run.
+    before: Option<Control>,
+    /// Where its tasks began; `None` if they are to begin anew.
+    origins: Option<Origins>,
+    /// The tasks of it that need not run any more, by slot.
+    done: Vec<u32>,
+    /// Tasks that are not finished and of which something is known.
+    pending: Vec<RestoredTask<S>>,
+    applied: Vec<AppliedTask>,
+    finished: Vec<(NodeIndex, Vec<Target>)>,
+    items: Vec<String>,
+    /// Whether nothing is to run after it.
+    ends: bool,
+}
+
+impl<S: State> Change<S> {
+    fn new(state: S, before: Option<Control>) -> Self {
+        let step = before.as_ref().map_or(0, |before| before.step + 1);
+        let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
+        let (finished, items) = (Vec::new(), Vec::new());
+        Self { state, step, before, origins: None, done, pending, applied, finished, items, ends: false }
+    }
+
+    /// `live` takes along what tasks of the head wrote that were done before their superstep was, and what is known of
+    /// the others, so that it is not lost; a fork from an older checkpoint leaves it to the other branch.
+    pub(crate) fn after(
+        graph: &Inner<S>,
+        before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
+        live: bool,
+    ) -> Result<Self, RunError> {
+        let Some((meta, mut state, tasks)) = before else {
+            return Ok(Self::new(graph.initial.clone(), None));
+        };
+        state.clear_ephemeral();
+        let names = meta.control.next.clone();
+        let origins = live.then(|| Origins::of(&meta));
+        let mut change = Self { origins, ..Self::new(state, Some(meta.control)) };
+        let lost = (0..).zip(&names).filter(|(_, name)| graph.topology.find(name.as_str()).is_none());
+        change.done.extend(lost.map(|(slot, _)| slot));
+        for RestoredTask { slot, record, update } in tasks {
+            let (json, targets, failure, update) = match (record, update) {
+                (TaskRecord::Finished { update: json, targets, failure }, Some(update)) => {
+                    (json, targets, failure, update)
+                }
+                (record, update) => {
+                    change.pending.extend(live.then_some(RestoredTask { slot, record, update }));
+                    continue;
+                }
+            };
+            let Some(name) = names.get(slot as usize) else { continue };
+            let node = match &failure {
+                None => graph.topology.find(name.as_str()),
+                Some(failure) => {
+                    let lost = || lost_handler(failure, &graph.name, change.step - 1, slot);
+                    Some(failure.handler(&graph.topology).ok_or_else(lost)?)
+                }
+            };
+            let Some(node) = node else { continue };
+            // An input is no task that could run again.
+            if !live && node != graph.topology.start() {
+                continue;
+            }
+            // What the graph lost is left out, as its tasks are.
+            let (targets, _) = targets::recorded_targets(&graph.topology, targets);
+            let targets = targets.only(|target| graph.topology.leads(node, target));
+            let name = graph.topology.name(node);
+            change.fold(name, update)?;
+            let (node_name, update) = (name.clone(), json.into_bytes());
+            change.done.push(slot);
+            change.applied.push(AppliedTask { slot, recorded: true, node: node_name, update });
+            change.finished.push((node, targets.ends));
+            change.items.extend(targets.items);
+        }
+        Ok(change)
+    }
+
+    /// Takes the tasks for done that the updates stand for: those of the nodes that they name.
+    pub(crate) fn take_over(
+        &mut self,
+        graph: &Inner<S>,
+        thread: &ThreadId,
+        updates: &[(S::Update, As)],
+    ) -> Result<(), RunError> {
+        let named = |update: &(S::Update, As)| match update.1 {
+            As::Node(node) => Some(node),
+            As::LastRun(_) | As::End | As::Nobody => None,
+        };
+        let ends = updates.iter().any(|(_, node)| matches!(node, As::End));
+        for node in updates.iter().filter_map(named) {
+            let unfinished = self.unfinished(graph, node);
+            let updates = updates.iter().filter(|update| named(update) == Some(node)).count();
+            if unfinished.len() > updates && !ends {
+                let tasks = unfinished.iter().map(|slot| self.shown(graph, *slot)).collect();
+                let (thread, node) = (thread.clone(), graph.topology.name(node).clone());
+                return Err(RunError::UnclearUpdate { thread, node, updates, tasks });
+            }
+        }
+        let taken: Vec<_> =
+            updates.iter().filter_map(named).flat_map(|node| self.unfinished(graph, node)).collect();
+        self.done.extend(taken);
+        Ok(())
+    }
+
+    /// The tasks of a node that have not ended, and those that it has over as an error handler, by slot.
+    fn unfinished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
+        let name = graph.topology.name(node);
+        let handler = |task: &&RestoredTask<S>| match &task.record {
+            TaskRecord::Handled { failure, .. } => failure.handler(&graph.topology) == Some(node),
+            _ => false,
+        };
+        let next = self.before.iter().flat_map(|before| &before.next);
+        let own = (0..).zip(next).filter(|(_, next)| *next == name).map(|(slot, _)| slot);
+        let mut slots: Vec<u32> =
+            own.chain(self.pending.iter().filter(handler).map(|task| task.slot)).collect();
+        slots.retain(|slot| !self.done.contains(slot));
+        slots
+    }
+
+    /// A task that has not ended, for an error: its place, and the ids of what it asks.
+    fn shown(&self, graph: &Inner<S>, slot: u32) -> String {
+        let (next, origins) = (self.before.iter().flat_map(|before| &before.next), self.origins.as_ref());
+        let node = next.clone().nth(slot as usize);
+        let task = self.pending.iter().find(|task| task.slot == slot);
+        let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
+            let (asks, questions) = task.record.questions(node, &graph.topology);
+            let id = |asked: &Question| into_interrupt(asked.clone(), origins.get(slot), asks.clone()).id;
+            questions.iter().map(id).collect::<Vec<_>>()
+        });
+        match ids.filter(|ids| !ids.is_empty()) {
+            Some(ids) => ids.iter().map(|id| format!("`{id}` waits")).collect::<Vec<_>>().join(", "),
+            None => format!("the task in slot {slot}"),
+        }
+    }
+
+    /// Folds the updates in their order. Each node's routers see what it left behind, and nothing of the others.
+    pub(crate) fn add(&mut self, graph: &Inner<S>, updates: Vec<(S::Update, As)>) -> Result<(), RunError> {
+        // No task of the parent has this slot.
+        let slot = self.before.as_ref().map_or(0, |before| before.next.len());
+        let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
+        let before = (updates.len() > 1).then(|| self.state.clone());
+        let (mut written, mut exclusive) = (ChannelSet::EMPTY, ChannelSet::EMPTY);
+        let mut writers: Vec<(ChannelSet, NodeName)> = Vec::new();
+        for (update, node) in updates {
+            let name = node.name(graph);
+            let (writes, alone) = (self.state.written(&update), self.state.exclusive(&update));
+            let clash = alone.intersection(written).union(writes.intersection(exclusive));
+            if let Some(channel) = clash.iter().next() {
+                let first = writers.iter().find(|(written, _)| written.contains(channel));
+                let first = first.map_or_else(|| name.clone(), |(_, first)| first.clone());
+                let channel = self.state.channels()[channel].name.clone();
+                return Err(RunError::Conflict { channel, step: self.step, first, second: name });
+            }
+            (written, exclusive) = (written.union(writes), exclusive.union(alone));
+            writers.push((writes, name.clone()));
+            let json = encode(&self.state, &update, self.step, &name, &mut Vec::new())?;
+            let alone = before.as_ref().map(|before| {
+                let mut alone = before.clone();
+                fold(&mut alone, update.clone()).map(|()| alone)
+            });
+            let refused = |source| RunError::Fold { node: name.clone(), step: self.step, source };
+            let alone = alone.transpose().map_err(refused)?;
+            self.fold(&name, update)?;
+            self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
+            let (As::Node(node) | As::LastRun(node)) = node else {
+                self.ends |= matches!(node, As::End);
+                continue;
+            };
+            let left_behind = alone.as_ref().unwrap_or(&self.state);
+            let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
+            let led = graph.topology.check(node, &targets.ends);
+            led.map_err(|error| RunError::Route { step: self.step, error })?;
+            self.finished.push((node, targets.ends));
+            self.items.extend(targets.items);
+        }
+        Ok(())
+    }
+
+    /// Folds an update that someone outside made, in nobody's name.
+    pub(crate) fn add_from_outside(&mut self, graph: &Inner<S>, update: S::Update) -> Result<(), RunError> {
+        self.add(graph, vec![(update, As::Nobody)])
+    }
+
+    fn fold(&mut self, node: &NodeName, update: S::Update) -> Result<(), RunError> {
+        let refused = |source| RunError::Fold { node: node.clone(), step: self.step, source };
+        fold(&mut self.state, update).map_err(refused)
+    }
+
+    /// The checkpoint `id`, and the change that may follow it.
+    pub(crate) fn into_commit(
+        self,
+        graph: &Inner<S>,
+        (parent, id): (Option<CheckpointId>, CheckpointId),
+        config: &RunConfig,
+    ) -> (Commit, Self) {
+        let changed = self.into_changed(graph, Targets::default());
+        let records = changed.records();
+        let Changed { state, control, applied, carried, origins } = changed;
+        let (created_ms, metadata) = (config.clock.now_ms(), with_origins(config.metadata.clone(), &origins));
+        let mut next = Self::new(state, Some(control.clone()));
+        next.origins = Some(Origins::new(id, created_ms, control.step, origins));
+        next.state.clear_ephemeral();
+        next.pending = carried.into_iter().map(|(_, task)| task).collect();
+        let commit = Commit {
+            parent,
+            source: Source::Update,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot: None,
+            records,
+        };
+        (commit, next)
+    }
+
+    /// What the thread is afterwards, with the tasks of `also` to run as well.
+    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Changed<S> {
+        let Self { state, step, before, origins, done, pending, applied, finished, items, ends } = self;
+        if ends {
+            let control = Control::new(step, Vec::new());
+            return Changed { state, control, applied, carried: Vec::new(), origins: Carried::new() };
+        }
+        // Those that waited for nothing else to be left have seen that, and would lose what is known of them.
+        let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
+        let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
+        let mut control = graph.topology.after(stood, &also.ends, &finished);
+        let still = before.iter().flat_map(|before| &before.items);
+        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.clone());
+        let sent = still.chain(also.items).chain(items).collect();
+        control.items = targets::items(control.next.len(), sent);
+        let carry = |task: RestoredTask<S>| {
+            let before = before.as_ref().filter(|_| !done.contains(&task.slot))?;
+            let slot = moved(before, &done, &control, task.slot)?;
+            Some((task.slot, RestoredTask { slot, ..task }))
+        };
+        let carried = pending.into_iter().filter_map(carry).collect();
+        let stay =
+            before.iter().flat_map(|before| (0..).zip(&before.next).map(move |(slot, _)| (before, slot)));
+        let began = stay.filter(|(_, slot)| !done.contains(slot)).filter_map(|(before, slot)| {
+            Some((moved(before, &done, &control, slot)?, origins.as_ref()?.get(slot)))
+        });
+        let origins = began.collect();
+        Changed { state, control, applied, carried, origins }
+    }
+}
+
+/// A thread after a superstep made by hand.
+pub(crate) struct Changed<S: State> {
+    pub(crate) state: S,
+    pub(crate) control: Control,
+    /// What is folded in.
+    pub(crate) applied: Vec<AppliedTask>,
+    /// What is known of the tasks that stay to be run, each behind the slot that it had before.
+    pub(crate) carried: Vec<(u32, RestoredTask<S>)>,
+    /// Where the tasks began that stay to be run, by the slot that they have now.
+    pub(crate) origins: Carried,
+}
+
+impl<S: State> Changed<S> {
+    /// What is known of the tasks that stay to be run, as it is stored.
+    pub(crate) fn records(&self) -> Vec<(u32, TaskRecord)> {
+        self.carried.iter().map(|(_, task)| (task.slot, task.record.clone())).collect()
+    }
+}
+
+/// The slot that a task of `before` that has begun has among those of `after`, in which the tasks of `done` are over.
+///
+/// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
+fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
+    let pulled = after.next.len() - after.items.len();
+    let new = if before.items.contains_key(&slot) {
+        pulled + before.items.range(..slot).filter(|(other, _)| !done.contains(other)).count()
+    } else {
+        let name = before.next.get(slot as usize)?;
+        after.next[..pulled].iter().position(|next| next == name)?
+    };
+    u32::try_from(new).ok()
+}

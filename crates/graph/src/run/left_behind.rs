@@ -1,0 +1,57 @@
+//! Updates in the name of tasks that are left behind.
+//!
+//! Start at [`left_behind`].
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use superstep_engine::Control;
+
+use crate::{
+    FoldError, Panicked, RunError, State, TaskRecord, Update, compiled::graph::Inner,
+    node::discarded::Discarded, run::restore::RestoredTask,
+};
+
+/// What the unfinished tasks of a superstep leave, in the order of their slots; `None` if that is nothing.
+///
+/// # Errors
+/// [`RunError::Fold`] if the program panics over it.
+pub(crate) fn left_behind<S: State>(
+    graph: &Inner<S>,
+    state: &S,
+    control: &Control,
+    tasks: Vec<RestoredTask<S>>,
+) -> Result<Option<S::Update>, RunError> {
+    let mut tasks: BTreeMap<u32, RestoredTask<S>> = tasks.into_iter().map(|task| (task.slot, task)).collect();
+    let mut left = None;
+    for (slot, name) in (0..).zip(&control.next) {
+        let node = graph.topology.find(name.as_str()).map(|node| &graph.nodes[node.position()]);
+        let Some(keep) = node.and_then(|node| node.on_discard.as_ref()) else { continue };
+        let (record, update) = match tasks.remove(&slot) {
+            Some(RestoredTask { record, update, .. }) => (Some(record), update),
+            None => (None, None),
+        };
+        let update = match update {
+            Some(update) => update,
+            None => {
+                let once = record.map(TaskRecord::into_once).unwrap_or_default();
+                let kept = catch_unwind(AssertUnwindSafe(|| keep(state, &Discarded { once: &once })));
+                kept.map_err(|panic| RunError::Fold {
+                    node: name.clone(),
+                    step: control.step + 1,
+                    source: FoldError {
+                        channel: "(what its discarded task leaves)".into(),
+                        source: Box::new(Panicked::from_payload(&*panic)),
+                    },
+                })?
+            }
+        };
+        left = Some(match left {
+            Some(all) => Update::then(all, update),
+            None => update,
+        });
+    }
+    Ok(left)
+}

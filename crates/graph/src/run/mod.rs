@@ -1,0 +1,25 @@
+//! The tokio driver.
+//!
+//! Start at [`driver::run`].
+
+pub(crate) mod begin;
+pub(crate) mod commit;
+pub(crate) mod conflicts;
+pub(crate) mod driver;
+pub(crate) mod durability;
+pub(crate) mod emit;
+pub(crate) mod external_command;
+pub(crate) mod external_update;
+pub(crate) mod fail;
+pub(crate) mod finish;
+pub(crate) mod interrupts;
+pub(crate) mod left_behind;
+pub(crate) mod nested_driver;
+pub(crate) mod nested_run;
+pub(crate) mod record;
+pub(crate) mod replay;
+pub(crate) mod restore;
+pub(crate) mod subgraph_lookup;
+pub(crate) mod targets;
+pub(crate) mod task;
+pub(crate) mod thread_writer;

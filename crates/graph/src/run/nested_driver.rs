@@ -1,0 +1,313 @@
+//! A run inside a task of another.
+
+use std::{any::Any, sync::Arc};
+
+use superstep_checkpoint::internal::own::TASK;
+use superstep_engine::Control;
+use superstep_state::internal::{Made, clear_ephemeral};
+
+use super::driver::{Begin, Driver, limits};
+use crate::{
+    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Namespace, Question, RunConfig, RunError,
+    Seen, State, Status, ThreadId,
+    compiled::graph::Inner,
+    journal::{
+        interrupts::{Answered, Asking, Given, Refusal, Resolved},
+        memories::{self, Bound, Place, last_input},
+        task_origin::Origins,
+    },
+    node::cx::Standing,
+    run::{
+        nested_run::Watch,
+        restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
+        thread_writer::Hold,
+    },
+    stream::emitter::{Below, Events},
+};
+
+/// What a task of another graph wants to be run.
+pub(crate) struct Call<T: State> {
+    pub(crate) graph: Arc<Inner<T>>,
+    /// If the thread lives on over the tasks that call: where it is found.
+    pub(crate) own: Option<Place>,
+    pub(crate) input: T::Update,
+    /// What its state is before the input.
+    pub(crate) seed: Option<T>,
+    /// All that was answered so far.
+    pub(crate) answers: Vec<Given>,
+    /// Where its events go, and under which name.
+    pub(crate) events: Option<(Arc<dyn Below>, Namespace)>,
+    /// Its place is its own, and none if it is kept nowhere.
+    pub(crate) standing: Standing,
+    /// Who is told how far it is.
+    pub(crate) watch: Option<Watch<T>>,
+}
+
+/// How it ended.
+pub(crate) enum Called<T: State> {
+    Completed {
+        state: T,
+        /// What was written in it, if it had a seed.
+        made: Vec<T::Update>,
+    },
+    Failed {
+        error: RunError,
+        fatal: bool,
+    },
+    /// It waits for answers.
+    Asks {
+        /// The superstep whose tasks ask.
+        step: i64,
+        /// By slot.
+        asked: Vec<(u32, Asking)>,
+        /// The interrupt whose answer could not be taken, and why.
+        refused: Option<(String, Refusal)>,
+    },
+    /// It came to a breakpoint.
+    Suspended,
+    Cancelled,
+    Drained,
+    /// A node left it, with this command for the caller.
+    Left(Box<dyn Any + Send + Sync>),
+}
+
+/// What is different in a run that another graph called.
+pub(super) struct Inside<S: State> {
+    answers: Vec<Given>,
+    /// What was written so far, if it began with the caller's state.
+    pub(super) made: Option<Made<S>>,
+    watch: Option<Watch<S>>,
+}
+
+/// See [`Cx::call`](crate::Cx::call). Returns the checkpoint at which the graph's thread stands, too.
+pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
+    let Call { graph, own, input, seed, answers, standing, events, watch } = call;
+    let (config, place) = (standing.config.clone(), standing.place.clone());
+    let limits = match limits(&graph, &config, standing.along.is_some()) {
+        Ok(limits) => limits,
+        Err(error) => return (Called::Failed { error, fatal: true }, None),
+    };
+    let mut driver: Driver<T> =
+        Driver::new(graph, standing, events.map(|(below, namespace)| Events::inside(below, namespace)));
+    let made = seed.is_some().then(Made::default);
+    driver.inside = Some(Inside { answers, made, watch });
+    let begin = match place {
+        Some((checkpointer, thread)) => {
+            driver.begin_inside(checkpointer, thread, own, input, seed, &config).await
+        }
+        None => driver.begin_nowhere(input, seed),
+    };
+    let ended = match begin {
+        Ok(begin) => driver.drive(begin, limits, &config).await,
+        Err(error) => Err(error),
+    };
+    let at = driver.hold.as_ref().and_then(Hold::at);
+    (driver.called(ended), at)
+}
+
+impl<S: State> Driver<S> {
+    async fn begin_inside(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        own: Option<Place>,
+        input: S::Update,
+        seed: Option<S>,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let given = self.state.written(&input);
+        if let Some(place) = own.filter(|_| self.along().is_none()) {
+            return self.begin_own(checkpointer, thread, place, input, config).await;
+        }
+        let restored = match &seed {
+            Some(seed) => load_seeded(&self.graph, seed, &checkpointer, &thread).await?,
+            None => load(&self.graph, &checkpointer, &thread, None, given).await?,
+        };
+        // Its root's lease is this run's.
+        let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
+        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, clock, mark);
+        hold.snapshot_every = config.snapshot_every;
+        let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
+            self.hold = Some(hold);
+            match seed {
+                Some(seed) => self.state = seed,
+                None => require(&self.state, given, None)?,
+            }
+            return self.accept_and_store(input, None, config).await;
+        };
+        hold.stand_at(head, &meta, since_snapshot, kept);
+        (self.hold, self.state) = (Some(hold), state);
+        self.show_place();
+        if own.is_some() {
+            return self.accept_and_store(input, Some(meta.control.step), config).await;
+        }
+        self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
+        if let Some(inside) = &mut self.inside {
+            inside.made = made;
+        }
+        self.show_state();
+        self.origins = Origins::of(&meta).carried;
+        self.go_on(meta.control, tasks, config)
+    }
+
+    /// Goes on with a graph that lives on over its tasks, if it was begun for this one; else it is given the input where the
+    /// caller's checkpoint finds it.
+    async fn begin_own(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        place: Place,
+        input: S::Update,
+        config: &RunConfig,
+    ) -> Result<Begin, RunError> {
+        let given = self.state.written(&input);
+        let mut hold = Hold::new(
+            checkpointer.clone(),
+            thread.clone(),
+            None,
+            config.clock.clone(),
+            self.graph.mark(None),
+        );
+        hold.snapshot_every = config.snapshot_every;
+        let last = last_input(&*checkpointer, &thread).await?;
+        let goes_on = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
+        let mut at = None;
+        if !goes_on && let Some(head) = memories::head(&*checkpointer, &thread).await? {
+            at = memories::found(&*checkpointer, &thread, head.id, place).await?;
+            hold.stand_before(head.id);
+            if !head.control.is_finished() {
+                self.emit(Event::Discarded { nodes: head.control.next });
+            }
+        }
+        if !goes_on && at.is_none() {
+            self.hold = Some(hold);
+            require(&self.state, given, None)?;
+            return self.accept_and_store(input, None, config).await;
+        }
+        let restored = load(&self.graph, &checkpointer, &thread, at, given).await?;
+        let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
+        let Restored { meta, head, state, tasks, since_snapshot, kept, .. } = restored;
+        hold.stand_at(head, &meta, since_snapshot, kept);
+        (self.hold, self.state) = (Some(hold), state);
+        self.show_place();
+        if goes_on {
+            self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
+            self.show_state();
+            self.origins = Origins::of(&meta).carried;
+            return self.go_on(meta.control, tasks, config);
+        }
+        self.cx.memories.stand_at(&meta, Bound::new());
+        self.accept_and_store(input, Some(meta.control.step), config).await
+    }
+
+    /// Finds the graphs that live on over the tasks of this one.
+    async fn stand_at(
+        &self,
+        checkpointer: &dyn Checkpointer,
+        thread: &ThreadId,
+        meta: &CheckpointMeta,
+        tasks: &[RestoredTask<S>],
+    ) -> Result<(), RunError> {
+        let left = match self.along() {
+            None => left_by(checkpointer, thread, meta, tasks).await?,
+            Some(_) => Bound::new(),
+        };
+        self.cx.memories.stand_at(meta, left);
+        Ok(())
+    }
+
+    fn begin_nowhere(&mut self, input: S::Update, seed: Option<S>) -> Result<Begin, RunError> {
+        match seed {
+            Some(seed) => self.state = seed,
+            None => require(&self.state, self.state.written(&input), None)?,
+        }
+        if let Some(inside) = &mut self.inside {
+            inside.answers.drain(..).for_each(|given| self.cx.desk.put_answer(given));
+        }
+        self.accept(input, Control::input(None))
+    }
+
+    /// Those of the given answers that a task still waits for.
+    pub(super) fn given(&self, step: i64, asked: &[(u32, Asking)]) -> Option<Resolved> {
+        let mut fresh = Resolved::new();
+        for given in &self.inside.as_ref()?.answers {
+            let waits = |(slot, asking): &&(u32, Asking)| *slot == given.slot && asking.key == given.key;
+            let Some((_, asking)) = asked.iter().find(waits).filter(|_| given.step == step) else { continue };
+            // What the caller has shown; the task may wait for an answer to something else by now.
+            let shown = given.answered.question.as_ref().unwrap_or(&asking.question).question.clone();
+            let question = Some(Question { question: shown, ..asking.question.clone() });
+            let answered = Answered { answer: given.answered.answer.clone(), question };
+            fresh.entry(given.slot).or_default().insert(given.key.clone(), answered);
+        }
+        Some(fresh)
+    }
+
+    /// Shows the caller its state, if the caller looks.
+    pub(super) fn show_state(&self) {
+        if let Some(watch) = self.inside.as_ref().and_then(|inside| inside.watch.as_ref()) {
+            watch(Seen::State(&self.state));
+        }
+    }
+
+    /// Whether it began with the state of the graph that called it.
+    pub(super) fn is_seeded(&self) -> bool {
+        self.inside.as_ref().is_some_and(|inside| inside.made.is_some())
+    }
+
+    fn called(self, ended: Result<Status, RunError>) -> Called<S> {
+        let step = self.last_step;
+        let asked: Vec<_> = self
+            .waiting
+            .into_iter()
+            .flat_map(|(slot, asked)| asked.into_iter().map(move |asking| (slot, asking)))
+            .collect();
+        if let Some(command) = self.left {
+            return Called::Left(command);
+        }
+        match ended {
+            Ok(Status::Completed) => {
+                let made = self.inside.and_then(|inside| inside.made);
+                let made = made.map_or_else(Vec::new, |made| made.into_updates(&self.state));
+                Called::Completed { state: self.state, made }
+            }
+            Ok(Status::Cancelled) if asked.is_empty() => Called::Cancelled,
+            Ok(Status::Drained) => Called::Drained,
+            Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
+            Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, asked, refused: None },
+            Err(RunError::BadAnswer { source, .. }) if self.refused.is_some() => {
+                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::BadType(source))) }
+            }
+            Err(RunError::ChangedQuestion { .. }) if self.refused.is_some() => {
+                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::Changed)) }
+            }
+            Err(error) => {
+                let fatal = match &error {
+                    RunError::Node { .. } => self.fatal,
+                    RunError::StepTimeout { .. } | RunError::Checkpoint(_) => false,
+                    _ => true,
+                };
+                Called::Failed { error, fatal }
+            }
+        }
+    }
+}
+
+/// Takes back what only the superstep before was to see.
+pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
+    let made = inside.and_then(|inside| inside.made.as_mut());
+    // What is ephemeral in the state it began with, its first superstep is still to see.
+    if !made.as_ref().is_some_and(|made| made.is_empty()) {
+        clear_ephemeral(state)?;
+    }
+    if let Some(made) = made {
+        made.begin_superstep();
+    }
+    Ok(())
+}
+
+/// Keeps what is about to be folded, if the caller wants it.
+pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
+    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
+        made.push(update.clone());
+    }
+}

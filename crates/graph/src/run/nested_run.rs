@@ -1,0 +1,613 @@
+//! A graph that a task of another runs.
+//!
+//! ```text
+//! parent task ── cx.call ──▶ run of the graph, on a thread of its own under the parent's
+//!      ▲                          │ completed: its state
+//!      │                          │ failed: a NodeError with the run's error
+//!      └── questions, breakpoints, cancel ◀─┘ the parent's task waits or stops likewise
+//! ```
+//!
+//! Start at [`Cx::call`].
+
+use std::{
+    any::Any,
+    future::pending,
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{Arc, atomic::Ordering},
+};
+
+use futures::{FutureExt as _, future::Either, task::AtomicWaker};
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::{BOUND, SEEDED, TASK};
+use superstep_engine::{NodeIndex, NodeName, TaskId};
+use tokio::{runtime::Handle, sync::oneshot};
+
+use crate::{
+    Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
+    OnUnfinished, Route, RunConfig, RunError, Segment, State, Update, Within,
+    journal::{
+        divergence::Astray,
+        interrupts::{Asked, asked_within},
+        recorder::{effect, in_effect},
+        replay_cursor::Along,
+        replay_script,
+        task_origin::Origin,
+    },
+    node::{
+        cx::Standing,
+        nested_calls::{Book, Calls, TaskCalls, mix},
+        options::Persistence,
+        parent_recorder::Above,
+    },
+    own_task::OwnTask,
+    run::nested_driver::{self, Call, Called},
+};
+
+/// How a graph ended that was called with [`Cx::call_or_left`].
+#[derive(Clone, Debug)]
+pub enum Returned<T, S: State, R> {
+    /// It came to its end, with this state.
+    State(T),
+    /// One of its nodes left it, with this command.
+    Command(Command<S, R>),
+}
+
+/// What is told of a called graph, see [`Cx::call_watched`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Seen<'a, T> {
+    /// Its state: after each of its supersteps, of which its input is the first, and as it goes on after an interrupt or a crash.
+    State(&'a T),
+    /// It waits, for an answer from outside or because the run is to stop: it does nothing more in this run.
+    Waits,
+}
+
+/// Who is told of a called graph.
+pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
+
+/// What there is to a call beside the graph and its input.
+enum How<T> {
+    Plain,
+    /// It begins with this state.
+    From(T),
+    Watched(Watch<T>),
+}
+
+/// The same, before types are looked at.
+enum Ran<T: State> {
+    Completed {
+        state: T,
+        /// The updates that were made in it, if it began with its caller's state.
+        made: Vec<T::Update>,
+    },
+    Left(Box<dyn Any + Send + Sync>),
+}
+
+/// A call that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Two calls of one task have one key.
+    #[error(
+        "SS151: a task of node `{node}` calls under the key `{key}` twice; give each of its calls another key"
+    )]
+    Twice {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
+    /// Two tasks call a graph that has one thread.
+    #[error(
+        "SS152: two tasks of node `{node}` call a graph with `Persistence::Own` in one superstep, and it has one thread \
+         for both; use `Persistence::Inherited`, or let one superstep come after the other"
+    )]
+    Shared {
+        /// The node.
+        node: NodeName,
+    },
+    /// A key that cannot stand in the name of a thread.
+    #[error(
+        "SS153: node `{node}` calls under the key {key:?}, which has a control character; use another key"
+    )]
+    BadKey {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
+    /// A call by work that outlives its task.
+    #[error(
+        "SS158: node `{node}` calls under the key {key:?}, but its task is over and the run has gone on; wait for the call \
+         in the node"
+    )]
+    Over {
+        /// The node.
+        node: NodeName,
+        /// The key.
+        key: String,
+    },
+    /// Graphs that call each other, one inside of the other, deeper than they may.
+    #[error(
+        "SS177: node `{node}` calls a graph inside of {limit} others; end the recursion, or raise `RunConfig::depth_limit`"
+    )]
+    TooDeep {
+        /// The node.
+        node: NodeName,
+        /// The limit.
+        limit: usize,
+    },
+    /// A breakpoint at which nothing could go on.
+    #[error(
+        "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
+         remove the breakpoint, or keep the graph with a checkpointer and `Persistence::Inherited`"
+    )]
+    Breakpoint {
+        /// The node.
+        node: NodeName,
+    },
+    /// A node of the graph left it with a command that the caller does not take.
+    #[error(
+        "SS157: the graph that node `{node}` calls was left with a command that it does not take; use \
+         `add_routing_subgraph` or `call_or_left`, with the state and the routes of the command"
+    )]
+    Left {
+        /// The node that called.
+        node: NodeName,
+    },
+}
+
+impl Cx {
+    /// Runs a graph inside this task, and returns its state when it is complete.
+    ///
+    /// The graph is kept with the thread of this run (see [`Persistence`] and [`CompiledGraph::with_persistence`]; a
+    /// checkpointer of its own counts only when it is run by itself): if this task runs again, the graph goes on where it
+    /// was, and a graph that was complete does not run again. It shares this run's clock, cancel token and settings;
+    /// its step limit and its concurrency limit are counted by themselves. How deep graphs may call each other is bounded by
+    /// [`RunConfig::depth_limit`]; the stack does not grow with it. `key` tells apart the calls of one task and
+    /// may be empty.
+    ///
+    /// What it asks, this task asks: the run ends with [`Status::Interrupted`](crate::Status::Interrupted), and the
+    /// answer goes to whoever asked, by the id or the key of the interrupt. Several calls may go on at the same time; a
+    /// question of one is heard when the others are over or ask as well.
+    ///
+    /// # Errors
+    /// What the graph's run failed with, as a [`NodeError`] whose cause is the [`RunError`](crate::RunError): a failure of one
+    /// of its nodes may be retried, anything else is fatal. [`CallError`].
+    ///
+    /// # Example
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use superstep_graph::{Cx, END, Log, NodeError, RunConfig, START, State, StateGraph};
+    ///
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Search { query: String, #[channel(append)] found: Log<String> }
+    ///
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Chat { #[channel(append)] log: Log<String> }
+    ///
+    /// let mut search = StateGraph::<Search>::new("search");
+    /// let look = search.add_node("look", async |state: Search, _: Cx| Search::update().found([state.query]));
+    /// search.add_edge(START, look);
+    /// search.add_edge(look, END);
+    /// let search = search.compile()?;
+    ///
+    /// let mut chat = StateGraph::<Chat>::new("chat");
+    /// let ask = chat.add_node_with("ask", search, async |search, _: Chat, cx: Cx| {
+    ///     let found = cx.call("rust", &search, Search::update().query("rust".to_owned())).await?.found;
+    ///     Ok::<_, NodeError>(Chat::update().log([format!("found {}", found.len())]))
+    /// });
+    /// chat.add_edge(START, ask);
+    /// let outcome = chat.compile()?.invoke(Chat::update(), RunConfig::default()).await?;
+    /// assert_eq!(outcome.state.log, ["found 1".to_owned()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn call<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+    ) -> Result<T, NodeError> {
+        match self.run_graph(key, graph, input, How::Plain).await? {
+            Ran::Completed { state, .. } => Ok(state),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
+    }
+
+    /// Like [`call`](Self::call), and tells how far the graph is, for callers that may stop waiting for it: what was told
+    /// last is what they know of it then.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call).
+    pub async fn call_watched<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        watch: impl Fn(Seen<'_, T>) + Send + Sync + 'static,
+    ) -> Result<T, NodeError> {
+        match self.run_graph(key, graph, input, How::Watched(Arc::new(watch))).await? {
+            Ran::Completed { state, .. } => Ok(state),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
+    }
+
+    /// Like [`call`](Self::call), for a graph whose nodes may [`leave`](Self::leave) it with a command for this one.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call); [`CallError::Left`] if the command is one on another state, or with other routes.
+    pub async fn call_or_left<T: State, S: State, R: Route>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+    ) -> Result<Returned<T, S, R>, NodeError> {
+        match self.run_graph(key, graph, input, How::Plain).await? {
+            Ran::Completed { state, .. } => Ok(Returned::State(state)),
+            Ran::Left(command) => self.command(command).map(Returned::Command),
+        }
+    }
+
+    /// Ends the graph that this node is in, and hands its caller a command: an update of the caller's state, and where the
+    /// caller goes on. Nothing else that was written in this graph reaches the caller. Never returns.
+    ///
+    /// The caller is the next graph outwards, and takes commands if it has this one as a
+    /// [routing subgraph](crate::StateGraph::add_routing_subgraph) or calls it with [`call_or_left`](Self::call_or_left).
+    /// In a graph that nobody called the run fails with [`RunError::NoCaller`](crate::RunError::NoCaller).
+    ///
+    /// ```
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { #[channel(append)] log: Log<String> }
+    /// # #[derive(Route, Clone, Copy)]
+    /// # enum Next { Human }
+    /// async fn guard(_: Chat, cx: Cx) -> ChatUpdate {
+    ///     cx.leave(Command::<Chat, Next>::update(Chat::update().log(["help".to_owned()])).goto(Next::Human)).await
+    /// }
+    /// # let mut graph = StateGraph::<Chat>::new("guarded");
+    /// # graph.add_node("guard", guard);
+    /// ```
+    pub async fn leave<S: State, R: Route, O>(&self, command: Command<S, R>) -> O {
+        self.say_at_desk([Asked::Left(Box::new(command))]);
+        pending().await
+    }
+
+    /// Runs a graph of the same state inside this task, from this state, and returns what it wrote.
+    pub(crate) async fn call_from<S: State>(
+        &self,
+        graph: &CompiledGraph<S>,
+        state: S,
+    ) -> Result<S::Update, NodeError> {
+        match self.run_graph("", graph, S::update(), How::From(state)).await? {
+            Ran::Completed { made, .. } => Ok(made.into_iter().reduce(Update::then).unwrap_or_default()),
+            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
+        }
+    }
+
+    /// Like [`call_from`](Self::call_from), for a graph that may be left with a command.
+    pub(crate) async fn call_from_or_left<S: State, R: Route>(
+        &self,
+        graph: &CompiledGraph<S>,
+        state: S,
+    ) -> Result<Command<S, R>, NodeError> {
+        match self.run_graph("", graph, S::update(), How::From(state)).await? {
+            Ran::Completed { made, .. } => {
+                Ok(Command::update(made.into_iter().reduce(Update::then).unwrap_or_default()))
+            }
+            Ran::Left(command) => self.command(command),
+        }
+    }
+
+    fn command<S: State, R: Route>(
+        &self,
+        left: Box<dyn Any + Send + Sync>,
+    ) -> Result<Command<S, R>, NodeError> {
+        let command = left.downcast::<Command<S, R>>();
+        command.map(|command| *command).map_err(|_| fatal(CallError::Left { node: self.node().clone() }))
+    }
+
+    /// Runs a graph, and waits or stops with it.
+    async fn run_graph<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        how: How<T>,
+    ) -> Result<Ran<T>, NodeError> {
+        let limit = self.run.standing.config.depth_limit;
+        if self.namespace().0.len() >= limit {
+            return Err(fatal(CallError::TooDeep { node: self.node().clone(), limit }));
+        }
+        let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
+        // The thread is named after the checkpoint, and the keys of all its tasks.
+        self.settle().await;
+        let (seed, watch) = match how {
+            How::Plain => (None, None),
+            How::From(state) => (Some(state), None),
+            How::Watched(watch) => (None, Some(watch)),
+        };
+        let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
+        let call = Call { watch: watch.clone(), ..call };
+        if call.standing.along.is_some()
+            && let Some(astray) = Box::pin(self.strays(key, &call)).await?
+        {
+            drop(at_work);
+            return self.astray(astray).await;
+        }
+        let kept = call.standing.place.is_some();
+        let own = call.own.and(call.standing.namespace.0.last().cloned());
+        let (called, at) = called(call).await;
+        if let (Some(segment), Some(at)) = (own, at) {
+            self.run.memories.leave(&segment, at);
+        }
+        drop(at_work);
+        match called {
+            Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
+            Called::Left(command) => return Ok(Ran::Left(command)),
+            Called::Failed { error: RunError::Diverged | RunError::Stuck, .. } => {
+                return self.astray(Astray::Unknown).await;
+            }
+            Called::Failed { error, fatal } => {
+                let error = match &error {
+                    // Every graph on the way out would say it again.
+                    RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
+                        Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
+                        _ => NodeError::from(error),
+                    },
+                    _ => NodeError::from(error),
+                };
+                return Err(if fatal { error.fatal() } else { error });
+            }
+            Called::Asks { step, asked, refused } => {
+                if kept {
+                    self.run.desk.forget(self.task, key, step);
+                }
+                let mut refused = refused;
+                let asked = asked.into_iter().map(|(slot, asking)| {
+                    let within = Within {
+                        call: key.to_owned(),
+                        step,
+                        slot,
+                        key: asking.key,
+                        id: asking.interrupt.id.clone(),
+                        node: asking.interrupt.node.clone(),
+                    };
+                    let id = &within.id;
+                    let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
+                    let question = asked_within(asking.interrupt, within);
+                    match why {
+                        Some(why) => Asked::Refused { question, why },
+                        None => Asked::Question(question),
+                    }
+                });
+                self.say_at_desk(asked.collect::<Vec<_>>());
+            }
+            Called::Suspended => self.say_at_desk([Asked::Breakpoint]),
+            Called::Cancelled => self.say_at_desk([Asked::Cancelled]),
+            Called::Drained => self.say_at_desk([Asked::Drained]),
+        }
+        if let Some(watch) = watch {
+            watch(Seen::Waits);
+        }
+        // As with an interrupt, there is nothing that the node could catch.
+        pending().await
+    }
+
+    fn prepare<T: State>(
+        &self,
+        key: &str,
+        graph: &CompiledGraph<T>,
+        input: T::Update,
+        seed: Option<T>,
+    ) -> Result<Call<T>, CallError> {
+        let run = &*self.run;
+        let Origin { checkpoint, slot, .. } = self.origin();
+        let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
+        let own = graph.persistence() == Persistence::Own;
+        let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
+        let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::None);
+        let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
+        let breakpoints = self.breakpoints();
+        let stops = graph.inner().breakpoints != superstep_engine::Breakpoints::default();
+        if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
+            return Err(CallError::Breakpoint { node: task.node });
+        }
+        let own = own.then(|| run.memories.find(&segment));
+        let (along, above) = self.recorded_of(&segment, key, thread.is_none());
+        let mut metadata = Map::new();
+        metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
+        if seed.is_some() {
+            metadata.insert(SEEDED.to_owned(), Value::Bool(true));
+        }
+        if own.is_some() {
+            metadata.insert(BOUND.to_owned(), Value::Bool(true));
+        }
+        // What is not kept would only begin anew.
+        let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
+        // A graph that begins with this state returns all updates that were made in it, so that all have to be stored.
+        let durability = match run.standing.config.durability {
+            Durability::Exit if seed.is_some() => Durability::Sync,
+            durability => durability,
+        };
+        let config = RunConfig {
+            durability,
+            drain,
+            checkpoint: None,
+            on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints,
+            recording: run.tape.records && !in_effect(),
+            seed: seed_of_call(self.seed(), self.task, &format!("{}{key}", self.handler())),
+            metadata,
+            ..(*run.standing.config).clone()
+        };
+        let mut namespace = run.standing.namespace.clone();
+        namespace.0.push(segment.clone());
+        let colon = if key.is_empty() { "" } else { ":" };
+        let TaskId { step, slot } = self.task;
+        let standing = Standing {
+            config: Arc::new(config),
+            place: thread,
+            store: graph.store().or(run.standing.store.as_ref()).cloned(),
+            namespace,
+            ids: format!("{}{step}.{slot}{}{colon}{key}/", run.standing.ids, self.handler()),
+            keys: Some(format!("{}{colon}{key}", self.key())),
+            drain: run.drain.clone(),
+            pulse: self.pulse.clone(),
+            along,
+            above,
+        };
+        let answers = run.desk.given(self.task, key);
+        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
+            namespace.0.push(segment);
+            (below, namespace)
+        });
+        let graph = graph.inner().clone();
+        Ok(Call { graph, own, input, seed, answers, standing, events, watch: None })
+    }
+
+    /// The thread of a called graph that is replayed, and who is told what its tasks learn.
+    fn recorded_of(&self, segment: &Segment, key: &str, nowhere: bool) -> (Option<Along>, Option<Above>) {
+        let run = &self.run;
+        if in_effect() {
+            return (None, None);
+        }
+        let along = run.standing.along.as_ref().map(|along| {
+            let at = along.script.place(&along.thread).0.map(|at| at.id);
+            let task = segment.task.map(|(slot, checkpoint)| (slot, at.unwrap_or(checkpoint)));
+            let thread = along.thread.child(&Segment { task, ..segment.clone() });
+            Along { script: along.script.clone(), thread }
+        });
+        let above = || match &run.standing.above {
+            Some(above) => above.inside(self.task, key),
+            None => Above { run: run.clone(), task: self.task, way: Vec::new(), key: key.to_owned() },
+        };
+        (along, (nowhere && (run.tape.records || run.tape.replays)).then(above))
+    }
+
+    /// Goes to where a graph was called, in a replay; or says why it cannot.
+    async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
+        let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
+        if call.own.is_some() && along.script.is_any_live() {
+            along.script.refuse(self.node());
+            return Ok(Some(Astray::Unknown));
+        }
+        if self.origin.is_some() {
+            // What it did before the update, it did with another state.
+            return Ok(Some(Astray::Unknown));
+        }
+        let caller = self.run.standing.along.as_ref();
+        let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
+        let task = Some((self.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
+        let task = Segment { node: self.node().clone(), task, key: key.to_owned() };
+        let called = along.script.seek(&along.thread, &Value::String(task.to_string())).await?;
+        Ok(match called {
+            replay_script::Called::Yes => None,
+            replay_script::Called::Otherwise => Some(Astray::Unknown),
+            replay_script::Called::Never => Some(Astray::Call { key: key.to_owned() }),
+        })
+    }
+
+    /// Those that are in graphs which this node calls.
+    fn breakpoints(&self) -> Breakpoints {
+        let Breakpoints { before, after } = &self.run.standing.config.breakpoints;
+        let inner = |names: &[String]| {
+            let rest =
+                |name: &String| name.strip_prefix(self.node().as_str())?.strip_prefix('/').map(str::to_owned);
+            names.iter().filter_map(rest).collect()
+        };
+        Breakpoints { before: inner(before), after: inner(after) }
+    }
+}
+
+/// Runs a called graph: each second level as a task of its own, so that the stack does not grow with the depth.
+async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
+    const LEVELS: usize = 2;
+    // Graphs in graphs in graphs would otherwise be one ever larger future.
+    let depth = call.standing.namespace.0.len();
+    let run = Box::pin(nested_driver::call(call));
+    if !depth.is_multiple_of(LEVELS) || Handle::try_current().is_err() {
+        return run.await;
+    }
+    let run = if in_effect() { Either::Left(effect(run)) } else { Either::Right(run) };
+    let (told, ended) = oneshot::channel();
+    // Dropped with this, and the graph with it.
+    let _task = OwnTask::spawn(Box::pin(async move {
+        // Nobody wants to know any more if the caller is gone.
+        let _ = told.send(AssertUnwindSafe(run).catch_unwind().await);
+    }));
+    match ended.await {
+        Ok(Ok(called)) => called,
+        Ok(Err(panic)) => resume_unwind(panic),
+        // The runtime is shut down, and drops this as well.
+        Err(_) => pending().await,
+    }
+}
+
+fn fatal(error: CallError) -> NodeError {
+    NodeError::new(error).fatal()
+}
+
+/// Where chance begins in a graph that a task calls: the same for every attempt of the task.
+fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
+    let task = task.step.to_le_bytes().into_iter().chain(task.slot.to_le_bytes());
+    mix(seed, task.chain(key.bytes()))
+}
+
+impl Calls {
+    fn begin<'a>(&'a self, cx: &'a Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
+        let (node, task) = (|| cx.node().clone(), cx.task);
+        if key.contains(char::is_control) {
+            return Err(CallError::BadKey { node: node(), key: key.to_owned() });
+        }
+        let mut book = self.book();
+        if task.step < book.step {
+            return Err(CallError::Over { node: node(), key: key.to_owned() });
+        }
+        if task.step > book.step {
+            *book = Book { step: task.step, ..Book::default() };
+        }
+        let calls = book.tasks.entry(task.slot).or_default();
+        let by = Some((cx.node, cx.attempt));
+        if calls.by != by {
+            *calls = TaskCalls { by, ..TaskCalls::default() };
+        }
+        if !calls.keys.insert(key.to_owned()) {
+            return Err(CallError::Twice { node: node(), key: key.to_owned() });
+        }
+        if persistence == Persistence::Own
+            && *book.own.entry((node(), key.to_owned())).or_insert(task.slot) != task.slot
+        {
+            return Err(CallError::Shared { node: node() });
+        }
+        book.tasks.entry(task.slot).or_default().at_work += 1;
+        self.at_work.fetch_add(1, Ordering::AcqRel);
+        Ok(AtWork { calls: self, task, by, bell: &cx.bell })
+    }
+}
+
+/// A graph that is at work, as long as it is not dropped.
+struct AtWork<'a> {
+    calls: &'a Calls,
+    task: TaskId,
+    by: Option<(NodeIndex, u32)>,
+    bell: &'a AtomicWaker,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut book = self.calls.book();
+        if book.step == self.task.step
+            && let Some(calls) = book.tasks.get_mut(&self.task.slot)
+            && calls.by == self.by
+        {
+            calls.at_work -= 1;
+        }
+        self.calls.at_work.fetch_sub(1, Ordering::AcqRel);
+        drop(book);
+        // A question may have waited for this.
+        self.bell.wake();
+    }
+}

@@ -1,0 +1,312 @@
+//! From what a checkpointer stores back to a typed state, by the same folds that made it.
+
+use std::sync::Arc;
+
+use superstep_engine::{ChannelSet, NodeName, START};
+use superstep_state::internal::{Kept, Made, Reader, Unfit};
+
+use crate::{
+    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State,
+    TaskRecord, ThreadId,
+    compiled::graph::Inner,
+    journal::{
+        memories::{Bound, caller, head, last_input},
+        task_origin::Origins,
+    },
+};
+
+/// A checkpoint as the driver works with it.
+pub(crate) struct Restored<S: State> {
+    pub(crate) meta: CheckpointMeta,
+    pub(crate) head: CheckpointId,
+    /// The slots and nodes whose updates made it.
+    pub(crate) applied: Vec<(u32, NodeName)>,
+    pub(crate) state: S,
+    pub(crate) tasks: Vec<RestoredTask<S>>,
+    pub(crate) since_snapshot: SinceSnapshot,
+    /// What is stored and the state does not know.
+    pub(crate) kept: Kept,
+    /// What was written, if it was loaded by [`load_seeded`].
+    pub(crate) made: Option<Made<S>>,
+}
+
+pub(crate) struct RestoredTask<S: State> {
+    pub(crate) slot: u32,
+    pub(crate) record: TaskRecord,
+    /// The update of a finished task.
+    pub(crate) update: Option<S::Update>,
+}
+
+/// How much was stored since the last snapshot: decides when the next one is due.
+///
+/// Every commit is counted, when it is made and when it is loaded, so that a later run decides like the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SinceSnapshot {
+    commits: usize,
+    /// Those of them that folded updates: all but those that accept an input or begin a fork.
+    folded: usize,
+    bytes: usize,
+    /// The size of the last snapshot, or of the largest commit if that is more: the next one is hardly smaller.
+    snapshot_bytes: usize,
+    /// Whether a snapshot is to be made with the commit that was counted last.
+    is_due: bool,
+    /// The weight at which one was due last, and was too large to be worth it.
+    tried: usize,
+}
+
+impl SinceSnapshot {
+    /// The fewest commits between two snapshots.
+    const EVERY: usize = 50;
+    /// How many times the size of a snapshot has to be stored without it, so that snapshots cost a constant share of each
+    /// commit, however long the history is. The updates of a state that only grows are as good as a snapshot: such a
+    /// state seldom has one.
+    const WEIGHT: usize = 4;
+    /// The size of a snapshot that is small enough to be stored whenever it is due.
+    const SMALL: usize = 16 << 10;
+    /// What folding one commit costs when it is loaded, in bytes worth of the same time.
+    const COMMIT_BYTES: usize = 256;
+
+    /// Counts a commit; whether it `folded` anything, and how much.
+    pub(crate) fn count(&mut self, folded: bool, update_bytes: usize) {
+        self.commits += 1;
+        self.folded += usize::from(folded);
+        self.bytes += update_bytes;
+        self.snapshot_bytes = self.snapshot_bytes.max(update_bytes);
+        // How large the state is, only a snapshot tells. Those that are made in vain get rarer, so that they cost a
+        // constant share as well.
+        self.is_due = folded
+            && self.commits >= Self::EVERY
+            && self.outweighs(self.snapshot_bytes)
+            && self.weight() >= self.tried + self.tried / 2;
+        if self.is_due {
+            self.tried = self.weight();
+        }
+    }
+
+    /// Whether a snapshot is due with the last commit, or after this many that folded updates if a number is given.
+    pub(crate) fn is_due(&self, every: Option<usize>) -> bool {
+        every.map_or(self.is_due, |every| self.folded >= every.max(1))
+    }
+
+    /// Whether a snapshot that is due is worth its place, now that it is known.
+    pub(crate) fn is_worth(&self, channels: &[ChannelValue], every: Option<usize>) -> bool {
+        let bytes = bytes(channels);
+        every.is_some() || bytes <= Self::SMALL || self.outweighs(bytes)
+    }
+
+    fn outweighs(&self, snapshot_bytes: usize) -> bool {
+        self.weight() >= snapshot_bytes * Self::WEIGHT
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes + self.commits * Self::COMMIT_BYTES
+    }
+
+    pub(crate) fn taken(channels: &[ChannelValue]) -> Self {
+        Self { snapshot_bytes: bytes(channels), ..Self::default() }
+    }
+}
+
+fn bytes(channels: &[ChannelValue]) -> usize {
+    channels.iter().map(|value| value.json.len()).sum()
+}
+
+/// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if there is no such thread. `given` are the channels
+/// that are about to be written.
+///
+/// # Errors
+/// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, [`RunError::MissingChannel`] if neither
+/// the thread nor `given` has a channel that is required, [`RunError::OtherGraph`], and those of [`restore`].
+pub(crate) async fn load<S: State>(
+    graph: &Inner<S>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    at: Option<CheckpointId>,
+    given: ChannelSet,
+) -> Result<Option<Restored<S>>, RunError> {
+    match (checkpointer.load(thread, at).await?, at) {
+        (Some(loaded), _) => {
+            graph.owns(thread, &loaded.meta)?;
+            restore(Reader::new(graph.initial.clone()), thread, loaded, given).map(Some)
+        }
+        (None, None) => Ok(None),
+        (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
+    }
+}
+
+/// Loads the head of a graph that began with the state of its caller, and keeps what was written in it.
+///
+/// # Errors
+/// See [`load`].
+pub(crate) async fn load_seeded<S: State>(
+    graph: &Inner<S>,
+    seed: &S,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+) -> Result<Option<Restored<S>>, RunError> {
+    let Some(loaded) = checkpointer.load(thread, None).await? else { return Ok(None) };
+    graph.owns(thread, &loaded.meta)?;
+    let mut reader = Reader::new(seed.clone());
+    reader.present = (0..seed.channels().len()).collect();
+    reader.made = Some(Made::default());
+    restore(reader, thread, loaded, ChannelSet::EMPTY).map(Some)
+}
+
+/// Refuses a state without its required channels.
+///
+/// # Errors
+/// [`RunError::MissingChannel`] with the first that is not in `present`.
+pub(crate) fn require<S: State>(
+    state: &S,
+    present: ChannelSet,
+    stored: Option<(&ThreadId, CheckpointId)>,
+) -> Result<(), RunError> {
+    let mut channels = state.channels().iter().enumerate();
+    match channels.find(|(position, channel)| channel.required && !present.contains(*position)) {
+        None => Ok(()),
+        Some((_, channel)) => {
+            let stored = stored.map(|(thread, checkpoint)| (thread.clone(), checkpoint));
+            Err(RunError::MissingChannel { channel: channel.name.clone(), stored })
+        }
+    }
+}
+
+/// The error for `what` that cannot be read, which a thread has at a checkpoint.
+pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
+    let (thread, what) = (thread.clone(), what.to_owned());
+    match unfit {
+        Unfit::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
+        Unfit::Newer { channel, stored, known } => {
+            RunError::NewerChannel { thread, checkpoint, channel, stored, known }
+        }
+    }
+}
+
+/// Folds a loaded checkpoint.
+///
+/// # Errors
+/// [`RunError::Decode`] if something stored does not fit the state, [`RunError::NewerChannel`] if a newer program stored
+/// it.
+fn restore<S: State>(
+    mut reader: Reader<S>,
+    thread: &ThreadId,
+    loaded: Loaded,
+    given: ChannelSet,
+) -> Result<Restored<S>, RunError> {
+    let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
+    let id = meta.id;
+    let refuse = |what: String, unfit: Unfit| unfit_error(unfit, thread, id, &what);
+    let mut since_snapshot = SinceSnapshot::default();
+    if let Some(channels) = snapshot {
+        since_snapshot = SinceSnapshot::taken(&channels);
+        let read = reader.snapshot(channels);
+        read.map_err(|(channel, unfit)| refuse(format!("channel `{channel}`"), unfit))?;
+    }
+    for updates in commits {
+        // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
+        let folded = !updates.is_empty();
+        if folded {
+            reader.begin_superstep().map_err(|unfit| refuse("an update".into(), unfit))?;
+        }
+        let mut bytes = 0;
+        for json in updates {
+            bytes += json.len();
+            reader.update(&json).map_err(|unfit| refuse("an update".into(), unfit))?;
+        }
+        since_snapshot.count(folded, bytes);
+    }
+    let mut restored = Vec::with_capacity(tasks.len());
+    for (slot, record) in tasks {
+        let update = match &record {
+            TaskRecord::Finished { update, .. } => {
+                let node = meta.control.next.get(slot as usize).map_or("?", NodeName::as_str);
+                let read = reader.record(slot, update.as_bytes());
+                Some(read.map_err(|unfit| refuse(format!("the record of node `{node}`"), unfit))?)
+            }
+            TaskRecord::Started { .. }
+            | TaskRecord::Failed { .. }
+            | TaskRecord::Interrupted { .. }
+            | TaskRecord::Cancelled { .. }
+            | TaskRecord::Handled { .. } => None,
+        };
+        restored.push(RestoredTask { slot, record, update });
+    }
+    require(&reader.state, reader.present.union(given), Some((thread, id)))?;
+    let Reader { state, kept, made, .. } = reader;
+    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
+}
+
+/// Where the finished tasks of a checkpoint left the subgraphs that they called, if their superstep is not over.
+pub(crate) async fn left_by<S: State>(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    meta: &CheckpointMeta,
+    tasks: &[RestoredTask<S>],
+) -> Result<Bound, CheckpointError> {
+    let is_input = meta.control.next.first().is_some_and(|node| node.as_str() == START);
+    let finished = tasks.iter().filter(|task| task.update.is_some() && !is_input);
+    let finished: Vec<u32> = finished.map(|task| task.slot).collect();
+    let mut left = Bound::new();
+    if finished.is_empty() {
+        return Ok(left);
+    }
+    let origins = Origins::of(meta);
+    for child in checkpointer.children(thread).await? {
+        let Some((_, segment)) = child.parent().filter(|(parent, _)| parent == thread) else { continue };
+        if segment.task.is_some() {
+            continue;
+        }
+        let called = last_input(checkpointer, &child).await?.and_then(|input| caller(&input));
+        if finished.iter().any(|slot| called == Some(origins.caller(*slot)))
+            && let Some(head) = head(checkpointer, &child).await?
+        {
+            left.insert(segment.to_string(), head.id);
+        }
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many commits of `update` bytes there are snapshots of a state of so many bytes.
+    fn snapshots(commits: usize, update: usize, state: impl Fn(usize) -> usize) -> Vec<usize> {
+        let mut since = SinceSnapshot::default();
+        let mut taken = Vec::new();
+        for commit in 1..=commits {
+            since.count(true, update);
+            if since.is_due(None) {
+                let channels = [ChannelValue { channel: "c".into(), json: vec![b'0'; state(commit)] }];
+                if since.is_worth(&channels, None) {
+                    since = SinceSnapshot::taken(&channels);
+                    taken.push(commit);
+                }
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn a_state_that_is_overwritten_has_snapshots_and_one_that_only_grows_has_none() {
+        assert_eq!(snapshots(200, 1_000, |_| 1_000), [50, 100, 150, 200]);
+        assert!(snapshots(10_000, 1_000, |commit| commit * 1_000).is_empty());
+    }
+
+    #[test]
+    fn what_is_folded_by_a_load_is_a_few_times_the_state() {
+        let taken = snapshots(10_000, 100, |commit| 100_000 + commit);
+        let steps = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert!(taken[0] <= 1_800 && steps <= 1_800, "{taken:?}");
+    }
+
+    #[test]
+    fn snapshots_in_vain_get_rarer() {
+        let mut since = SinceSnapshot::default();
+        let due = (0..100_000).filter(|_| {
+            since.count(true, 1_000);
+            since.is_due(None)
+        });
+        assert!(due.count() < 30);
+    }
+}

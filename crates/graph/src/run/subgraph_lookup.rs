@@ -1,0 +1,129 @@
+//! The way to the thread of a subgraph.
+//!
+//! Start at [`Found`].
+
+use std::{any::Any, sync::Arc};
+
+use futures::future::BoxFuture;
+use superstep_engine::ChannelSet;
+
+use crate::{
+    CheckpointMeta, Checkpointer, CompiledGraph, Persistence, RunError, Segment, State, ThreadId,
+    compiled::subgraph::{At, Down, Subgraph},
+    journal::{
+        memories::{self, Place},
+        task_origin::Origins,
+    },
+    run::restore::{Restored, load, load_seeded},
+};
+
+/// A subgraph that was found, and where it is kept.
+pub(crate) struct Found<T: State> {
+    pub(crate) graph: CompiledGraph<T>,
+    pub(crate) thread: ThreadId,
+    /// Where on the thread it is.
+    pub(crate) at: At,
+    /// The state of its caller, if it works on that.
+    pub(crate) seed: Option<T>,
+}
+
+/// A subgraph that works on its caller's state.
+pub(crate) struct Same<S: State>(pub(crate) CompiledGraph<S>);
+
+/// A subgraph that has a state of its own.
+pub(crate) struct Mapped<T: State>(pub(crate) CompiledGraph<T>);
+
+impl<S: State> Subgraph<S> for Same<S> {
+    fn persistence(&self) -> Persistence {
+        self.0.persistence()
+    }
+
+    fn find(
+        &self,
+        state: S,
+        thread: (ThreadId, At),
+        down: Down,
+    ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
+        let (thread, at) = thread;
+        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
+    }
+}
+
+impl<S: State, T: State> Subgraph<S> for Mapped<T> {
+    fn persistence(&self) -> Persistence {
+        self.0.persistence()
+    }
+
+    fn find(
+        &self,
+        _: S,
+        thread: (ThreadId, At),
+        down: Down,
+    ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
+        let (thread, at) = thread;
+        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: None }, down))
+    }
+}
+
+/// Goes on down the way.
+pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + Send>, RunError> {
+    let Some(name) = down.path.next() else { return Ok(Box::new(from)) };
+    let inner = from.graph.inner().clone();
+    let refuse = |why| RunError::NoSubgraph { graph: inner.name.clone(), node: name.clone(), why };
+    let node = inner.topology.find(&name).ok_or_else(|| refuse("it has no such node"))?;
+    let declared = inner.nodes[node.position()].subgraph.clone();
+    let subgraph = declared.ok_or_else(|| refuse("the node was not added as a subgraph"))?;
+    let restored = from.load(&down.checkpointer).await?;
+    let Restored { meta, state, .. } = restored.ok_or_else(|| refuse("nothing of that graph is stored"))?;
+    let task = match subgraph.persistence() {
+        Persistence::None => return Err(refuse("nothing of it is kept")),
+        Persistence::Own => None,
+        Persistence::Inherited => {
+            let slot = meta.control.next.iter().position(|next| next.as_str() == name);
+            let slot = slot.and_then(|slot| u32::try_from(slot).ok());
+            let slot = slot.ok_or_else(|| refuse("the node is not what runs next"))?;
+            Some(Origins::of(&meta).caller(slot))
+        }
+    };
+    let segment = Segment { node: inner.topology.name(node).clone(), task, key: String::new() };
+    let thread = from.thread.child(&segment);
+    let at = match task {
+        Some(_) => At::Head,
+        None => memory_at(&*down.checkpointer, &thread, &segment, &meta).await?,
+    };
+    subgraph.find(state, (thread, at), down).await
+}
+
+/// Where a subgraph that lives on over its tasks is, as a checkpoint of its caller finds it.
+async fn memory_at(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    segment: &Segment,
+    meta: &CheckpointMeta,
+) -> Result<At, RunError> {
+    let last = memories::last_input(checkpointer, thread).await?;
+    let (called, origins) = (last.as_ref().and_then(memories::caller), Origins::of(meta));
+    if (0u32..).zip(&meta.control.next).any(|(slot, _)| called == Some(origins.caller(slot))) {
+        return Ok(At::Head);
+    }
+    let Some(head) = memories::head(checkpointer, thread).await? else { return Ok(At::Head) };
+    let at = memories::found(checkpointer, thread, head.id, Place::of(meta, segment)).await?;
+    Ok(at.map_or(At::Nowhere, At::Checkpoint))
+}
+
+impl<T: State> Found<T> {
+    pub(crate) async fn load(
+        &self,
+        checkpointer: &Arc<dyn Checkpointer>,
+    ) -> Result<Option<Restored<T>>, RunError> {
+        let at = match self.at {
+            At::Head => None,
+            At::Checkpoint(at) => Some(at),
+            At::Nowhere => return Ok(None),
+        };
+        match &self.seed {
+            Some(seed) => load_seeded(self.graph.inner(), seed, checkpointer, &self.thread).await,
+            None => load(self.graph.inner(), checkpointer, &self.thread, at, ChannelSet::EMPTY).await,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The targets of finished tasks.
+//!
+//! Start at [`targets`].
+
+use std::collections::BTreeMap;
+
+use superstep_engine::{END, NodeName, Target, Topology};
+
+use crate::{RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
+
+/// Stored targets as the graph has them now, and the nodes that it lost.
+pub(crate) fn recorded_targets(
+    topology: &Topology,
+    recorded: Vec<RecordedTarget>,
+) -> (Targets, Vec<NodeName>) {
+    let (mut targets, mut lost) = (Targets::default(), Vec::new());
+    for target in recorded {
+        let (name, item) = match target {
+            RecordedTarget::Node(name) if name.as_str() == END => {
+                targets.ends.push(Target::End);
+                continue;
+            }
+            RecordedTarget::Node(name) => (name, None),
+            RecordedTarget::Send { node, item } => (node, Some(item)),
+        };
+        match topology.find(name.as_str()) {
+            Some(node) => {
+                targets.ends.push(if item.is_some() { Target::Send(node) } else { Target::Node(node) })
+            }
+            None => {
+                lost.push(name);
+                continue;
+            }
+        }
+        targets.items.extend(item);
+    }
+    (targets, lost)
+}
+
+/// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
+pub(crate) fn targets<S: State>(
+    node: &CompiledNode<S>,
+    state: &S,
+    step: i64,
+    name: &NodeName,
+) -> Result<Targets, RunError> {
+    if !node.decides() {
+        return Ok(Targets::default());
+    }
+    node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
+}
+
+/// The items of the last of `next` tasks, by slot: those that were sent, in the order in which they were.
+pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
+    let first = next - sent.len();
+    (first..).map(slot_number).zip(sent).collect()
+}
+
+fn slot_number(slot: usize) -> u32 {
+    u32::try_from(slot).expect("slots are counted in 32 bits")
+}

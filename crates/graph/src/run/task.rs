@@ -1,0 +1,317 @@
+//! Running the tasks of a superstep.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, VecDeque},
+    future::{self, Future},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures::{future::BoxFuture, task::AtomicWaker};
+use superstep_engine::{NodeIndex, Task, TaskId};
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::Sleep,
+};
+
+use crate::{
+    Cx, NoTimers, NodeError, Panicked, State,
+    compiled::node::CompiledNode,
+    journal::interrupts::Asked,
+    node::{cache::Lookup, cx::RunCx, output::Written, timeout::Deadlines},
+    stream::patience::Patience,
+    timers,
+};
+
+/// How an attempt of a task ended.
+pub(crate) struct TaskEnd<S: State> {
+    pub(crate) task: Task,
+    pub(crate) result: TaskResult<S>,
+}
+
+pub(crate) enum TaskResult<S: State> {
+    Finished(Written<S>, Lookup),
+    Failed(NodeError),
+    Interrupted(Vec<Asked>),
+}
+
+/// One attempt of a task: its node, its time-outs, its panic.
+pub(crate) struct RunTask<S: State> {
+    task: Task,
+    node: BoxFuture<'static, Result<Written<S>, NodeError>>,
+    deadlines: Option<Deadlines>,
+    lookup: Lookup,
+    /// How long it lets the consumer of its events go first.
+    patience: Option<Patience>,
+    /// Rung by what the node says at the desk, also from a future that runs beside it; `None` if it is over.
+    bell: Option<Arc<AtomicWaker>>,
+}
+
+impl<S: State> RunTask<S> {
+    /// Calls the node. What it does before it first waits, an async function does when it is polled.
+    pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
+        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone())) {
+            Ok(deadlines) => deadlines,
+            Err(error) => return Self::over(task, Err(NodeError::new(error).fatal()), lookup),
+        };
+        let bell = Some(cx.bell.clone());
+        let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
+        let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
+        let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
+        Self { task, node, deadlines, lookup, patience: None, bell }
+    }
+
+    /// A task that is over without having run its node.
+    pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
+        let node = Box::pin(future::ready(result));
+        Self { task, node, deadlines: None, lookup, patience: None, bell: None }
+    }
+
+    /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
+    /// to.
+    fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
+        let task = self.task;
+        ready!(run.poll_room(context, &mut self.patience));
+        if let Some(bell) = &self.bell {
+            bell.register(context.waker());
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
+        // Asked first: a node that went on without the answer must not swallow its question.
+        if !run.calls.at_work(task.id)
+            && let Some(asked) = run.desk.take(task.id)
+        {
+            *end = Some(TaskEnd { task, result: TaskResult::Interrupted(asked) });
+            return Poll::Ready(());
+        }
+        match polled {
+            Ok(Poll::Ready(Ok(written))) => {
+                let lookup = std::mem::replace(&mut self.lookup, Lookup::None);
+                *end = Some(TaskEnd { task, result: TaskResult::Finished(written, lookup) });
+                return Poll::Ready(());
+            }
+            Ok(Poll::Ready(Err(error))) => {
+                *end = Some(TaskEnd { task, result: TaskResult::Failed(error) });
+                return Poll::Ready(());
+            }
+            Err(panic) => {
+                *end = Some(TaskEnd { task, result: TaskResult::Failed(panicked(&*panic)) });
+                return Poll::Ready(());
+            }
+            Ok(Poll::Pending) => {}
+        }
+        let Some(deadlines) = &mut self.deadlines else { return Poll::Pending };
+        let out = ready!(deadlines.poll(context));
+        *end = Some(TaskEnd { task, result: TaskResult::Failed(out.into()) });
+        Poll::Ready(())
+    }
+}
+
+/// A task that runs beside its run.
+struct Spawned<S: State> {
+    task: RunTask<S>,
+    run: Arc<RunCx>,
+}
+
+impl<S: State> Future for Spawned<S> {
+    type Output = TaskEnd<S>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
+        let Self { task, run } = &mut *self;
+        let mut end = None;
+        ready!(task.poll(run, context, &mut end));
+        Poll::Ready(end.expect("a task that is ready has an end"))
+    }
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> NodeError {
+    NodeError::new(Panicked::from_payload(payload)).fatal()
+}
+
+/// The tasks of a superstep that are not over. A task alone runs inside the run's own future; several are spawned.
+pub(crate) struct Tasks<S: State> {
+    /// Those that may begin, in the order in which they do.
+    waiting: VecDeque<Task>,
+    /// Those that failed and wait before another attempt.
+    resting: Vec<(Task, Pin<Box<Sleep>>)>,
+    /// The spawned ones.
+    running: VecDeque<(Task, AbortHandle)>,
+    dropped: Vec<Task>,
+    /// The one that runs alone.
+    inline: Option<RunTask<S>>,
+    spawned: JoinSet<TaskEnd<S>>,
+    limit: usize,
+    /// Those of single nodes.
+    limits: BTreeMap<NodeIndex, Limit>,
+}
+
+/// How many tasks of one node may run at the same time.
+struct Limit {
+    most: usize,
+    spawned: usize,
+    /// Those that could begin, but for this.
+    held: VecDeque<Task>,
+}
+
+impl<S: State> Tasks<S> {
+    /// At most `limit` tasks at a time, and of some nodes fewer.
+    pub(crate) fn new(limit: usize, limits: impl Iterator<Item = (NodeIndex, usize)>) -> Self {
+        let limits = limits.map(|(node, most)| (node, Limit { most, spawned: 0, held: VecDeque::new() }));
+        Self {
+            limits: limits.collect(),
+            waiting: VecDeque::new(),
+            resting: Vec::new(),
+            running: VecDeque::new(),
+            dropped: Vec::new(),
+            inline: None,
+            spawned: JoinSet::new(),
+            limit,
+        }
+    }
+
+    /// Takes a task to run, once its delay is over. Until then it is not begun, and no other waits for it.
+    pub(crate) fn push(&mut self, task: Task) -> Result<(), NoTimers> {
+        if task.delay.is_zero() {
+            self.waiting.push_back(task);
+        } else {
+            self.resting.push((task, Box::pin(timers::sleep(task.delay)?)));
+        }
+        Ok(())
+    }
+
+    /// Those that are not over.
+    pub(crate) fn at_work(&self) -> impl Iterator<Item = Task> {
+        let inline = self.inline.iter().map(|alone| alone.task);
+        let running = self.running.iter().map(|(task, _)| *task);
+        let resting = self.resting.iter().map(|(task, _)| *task);
+        let held = self.limits.values().flat_map(|limit| limit.held.iter().copied());
+        inline.chain(running).chain(resting).chain(self.waiting.iter().copied()).chain(held)
+    }
+
+    /// Begins as many waiting tasks as may run, `batch` at the most. Returns whether that was what kept back others.
+    pub(crate) fn start(&mut self, batch: usize, cx: &Arc<RunCx>, run: impl Fn(Task) -> RunTask<S>) -> bool {
+        if self.inline.is_some() {
+            return false;
+        }
+        let held = self.limits.values().any(|limit| !limit.held.is_empty());
+        if self.running.is_empty() && self.resting.is_empty() && !held && self.waiting.len() == 1 {
+            self.inline = self.waiting.pop_front().map(run);
+            return false;
+        }
+        let full = self.limit.min(self.running.len().saturating_add(batch));
+        while self.running.len() < full
+            && let Some(task) = self.next()
+        {
+            let spawned = self.spawned.spawn(Spawned { task: run(task), run: cx.clone() });
+            self.running.push_back((task, spawned));
+        }
+        self.running.len() < self.limit && !self.waiting.is_empty()
+    }
+
+    /// The next task that may begin.
+    fn next(&mut self) -> Option<Task> {
+        loop {
+            let task = self.waiting.pop_front()?;
+            match self.limits.get_mut(&task.node) {
+                Some(limit) if limit.spawned >= limit.most => limit.held.push_back(task),
+                Some(limit) => {
+                    limit.spawned += 1;
+                    return Some(task);
+                }
+                None => return Some(task),
+            }
+        }
+    }
+
+    /// Forgets a spawned task, for which another one of its node may begin.
+    fn leave(&mut self, position: usize) -> Option<Task> {
+        let (task, spawned) = self.running.remove(position)?;
+        spawned.abort();
+        if let Some(limit) = self.limits.get_mut(&task.node) {
+            limit.spawned -= 1;
+            if let Some(held) = limit.held.pop_front() {
+                self.waiting.push_front(held);
+            }
+        }
+        Some(task)
+    }
+
+    /// Leaves the next task that is over in `end`; nothing if a delay is over, so that another one may
+    /// [`start`](Self::start).
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &RunCx,
+        context: &mut Context<'_>,
+        end: &mut Option<TaskEnd<S>>,
+    ) -> Poll<()> {
+        if !self.resting.is_empty() {
+            let rested = self.resting.extract_if(.., |(_, sleep)| sleep.as_mut().poll(context).is_ready());
+            let before = self.waiting.len();
+            self.waiting.extend(rested.map(|(task, _)| task));
+            if self.waiting.len() > before {
+                return Poll::Ready(());
+            }
+        }
+        if let Some(task) = &mut self.inline {
+            ready!(task.poll(cx, context, end));
+            self.inline = None;
+            return Poll::Ready(());
+        }
+        loop {
+            let Some(joined) = ready!(self.spawned.poll_join_next(context)) else {
+                assert!(!self.resting.is_empty(), "the engine waits only while tasks run");
+                return Poll::Pending;
+            };
+            let ended = match joined {
+                Ok(ended) => ended,
+                Err(error) if error.is_cancelled() => continue,
+                Err(_) => unreachable!("panics of nodes are caught"),
+            };
+            // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
+            // they began, so that the search and the removal are short.
+            if let Some(position) = self.running.iter().position(|(task, _)| task.id == ended.task.id) {
+                self.leave(position);
+                *end = Some(ended);
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Drops a task where it stands, or before it begins.
+    pub(crate) fn drop_task(&mut self, id: TaskId) {
+        let running = self.running.iter().position(|(task, _)| task.id == id);
+        let dropped = running.and_then(|position| self.leave(position));
+        self.dropped.extend(dropped);
+        if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
+            self.dropped.push(alone.task);
+        }
+        for waiting in self.limits.values_mut().map(|limit| &mut limit.held).chain([&mut self.waiting]) {
+            if let Some(task) = waiting.iter().position(|task| task.id == id) {
+                self.dropped.extend(waiting.remove(task));
+            }
+        }
+        let rested = self.resting.extract_if(.., |(task, _)| task.id == id);
+        self.dropped.extend(rested.map(|(task, _)| task));
+    }
+
+    /// Drops every task and returns those that were not over, and how the others ended that nobody has heard of yet.
+    pub(crate) async fn stop(&mut self) -> (Vec<Task>, Vec<TaskEnd<S>>) {
+        let mut over = Vec::new();
+        self.spawned.abort_all();
+        while let Some(joined) = self.spawned.join_next().await {
+            over.extend(joined);
+        }
+        let mut dropped = std::mem::take(&mut self.dropped);
+        dropped.extend(self.inline.take().map(|alone| alone.task));
+        dropped.extend(self.running.drain(..).map(|(task, _)| task));
+        dropped.extend(self.resting.drain(..).map(|(task, _)| task));
+        dropped.extend(self.waiting.drain(..));
+        dropped.extend(self.limits.values_mut().flat_map(|limit| limit.held.drain(..)));
+        over.retain(|end: &TaskEnd<S>| dropped.iter().any(|task| task.id == end.task.id));
+        dropped.retain(|task| over.iter().all(|end| task.id != end.task.id));
+        over.sort_by_key(|end| end.task.id.slot);
+        (dropped, over)
+    }
+}

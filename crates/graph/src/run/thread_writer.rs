@@ -1,0 +1,296 @@
+//! A run's hold on its thread.
+
+use std::{
+    error::Error,
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::MEMORIES;
+use superstep_engine::Control;
+use superstep_state::internal::Kept;
+
+use crate::{
+    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
+    RunError, Source, TaskKey, TaskRecord, ThreadId,
+    compiled::owner::Mark,
+    run::{
+        durability::{Held, HeldSuperstep, Queue, Write, Writes},
+        restore::SinceSnapshot,
+    },
+};
+
+/// The thread that a run writes: it alone, as long as it lives.
+pub(crate) struct Hold {
+    checkpointer: Arc<dyn Checkpointer>,
+    thread: ThreadId,
+    /// `None` for a graph that another one called, and for a replay: the lease of the thread's root is its caller's.
+    _lease: Option<Lease>,
+    clock: Arc<dyn Clock>,
+    /// Where writes go; to the checkpointer until [`Hold::begin`].
+    writes: Writes,
+    /// The newest checkpoint of the thread, or what it will be once what was written is stored.
+    head: Option<CheckpointId>,
+    /// The checkpoint that the run stands at, and when it was made: another one than the head before the run's first
+    /// commit, and the one after it while supersteps are held.
+    at: Option<(CheckpointId, i64)>,
+    /// How many tasks that one has.
+    width: u32,
+    since_snapshot: SinceSnapshot,
+    /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
+    pub(crate) snapshot_every: Option<usize>,
+    kept: Kept,
+    /// Whose the thread is.
+    mark: Mark,
+    /// When the next checkpoint was made, if it is known.
+    pub(crate) made_ms: Option<i64>,
+}
+
+/// What a commit is about.
+pub(crate) struct NewCheckpoint {
+    pub(crate) source: Source,
+    pub(crate) control: Control,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) applied: Vec<AppliedTask>,
+    pub(crate) records: Vec<(u32, TaskRecord)>,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        lease: Option<Lease>,
+        clock: Arc<dyn Clock>,
+        mark: Mark,
+    ) -> Self {
+        let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());
+        Self {
+            checkpointer,
+            thread,
+            _lease: lease,
+            clock,
+            writes: Writes::Now,
+            head: None,
+            at: None,
+            width: 0,
+            since_snapshot,
+            snapshot_every: None,
+            kept,
+            mark,
+            made_ms: None,
+        }
+    }
+
+    /// From now on, nodes run.
+    pub(crate) fn begin(&mut self, durability: Durability) {
+        self.writes = match durability {
+            Durability::Sync => Writes::Now,
+            Durability::Async => Writes::Queued(Queue::default()),
+            Durability::Exit => Writes::Held(Held::default()),
+        };
+    }
+
+    /// Whether supersteps are held until the end.
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.writes, Writes::Held(_))
+    }
+
+    /// Begins a thread of its own.
+    pub(crate) async fn begin_thread(&mut self) -> Result<(), RunError> {
+        self.mark.nonce = self.checkpointer.nonce(&self.thread).await?;
+        Ok(())
+    }
+
+    /// What tells the thread from those that had its name before.
+    pub(crate) fn nonce(&self) -> Option<&str> {
+        self.mark.nonce.as_deref()
+    }
+
+    /// The checkpoint that the run stands at.
+    pub(crate) fn at(&self) -> Option<CheckpointId> {
+        self.at.map(|(id, _)| id)
+    }
+
+    /// The error for a part of that checkpoint which is not what this program stored.
+    pub(crate) fn unreadable(&self, what: String, source: Box<dyn Error + Send + Sync>) -> RunError {
+        let checkpoint = self.at().unwrap_or(CheckpointId(0));
+        RunError::Decode { thread: self.thread.clone(), checkpoint, what, source }
+    }
+
+    /// The same, and when it was made.
+    pub(crate) fn place(&self) -> Option<(CheckpointId, i64)> {
+        self.at
+    }
+
+    pub(crate) fn stand_at(
+        &mut self,
+        head: CheckpointId,
+        at: &CheckpointMeta,
+        since_snapshot: SinceSnapshot,
+        kept: Kept,
+    ) {
+        (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
+        self.width = width(&at.control);
+        (self.since_snapshot, self.kept) = (since_snapshot, kept);
+        self.mark.nonce = at.nonce().map(str::to_owned);
+    }
+
+    /// Begins at no checkpoint of a thread that has some, on a branch of its own.
+    pub(crate) fn stand_before(&mut self, head: CheckpointId) {
+        self.head = Some(head);
+    }
+
+    /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns those that are stored now,
+    /// if they are to be described.
+    pub(crate) async fn commit(
+        &mut self,
+        new: NewCheckpoint,
+        snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
+        describe: bool,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let NewCheckpoint { source, control, mut metadata, applied, records } = new;
+        let created_ms = self.made_ms.take().unwrap_or_else(|| self.clock.now_ms());
+        let parent = self.at();
+        let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
+        let tasks = width(&control);
+        // A fork takes along records of its parent.
+        let carried = |kept| source == Source::Fork && records.iter().any(|(slot, _)| *slot == kept);
+        self.kept.commit(applied.iter().map(|task| task.slot), carried);
+        if let Writes::Held(held) = &mut self.writes {
+            // What else there is, is about that superstep alone.
+            let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
+            held.put(HeldSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
+            (self.at, self.width) = (Some((after, created_ms)), tasks);
+            return Ok(Vec::new());
+        }
+        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.len()).sum());
+        let snapshot = snapshot
+            .filter(|_| self.since_snapshot.is_due(self.snapshot_every))
+            .map(|make| make())
+            .transpose()?;
+        let snapshot = snapshot
+            .map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>())
+            .filter(|channels| self.since_snapshot.is_worth(channels, self.snapshot_every));
+        let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
+        self.mark.put(&mut metadata);
+        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
+        let told = describe.then(|| described(after, &commit));
+        let mut stored = Vec::new();
+        match &mut self.writes {
+            Writes::Queued(queue) => {
+                queue.push(Write::Commit { expected: self.head, commit: Box::new(commit), told });
+                while queue.is_full() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+            }
+            _ => {
+                after = self.checkpointer.commit(&self.thread, self.head, commit).await?;
+                stored.extend(told);
+            }
+        }
+        (self.head, self.at, self.since_snapshot) = (Some(after), Some((after, created_ms)), since_snapshot);
+        self.width = tasks;
+        Ok(stored)
+    }
+
+    /// Stores how a task of the present checkpoint ended. Returns the checkpoints that are stored now, if they are to be
+    /// described.
+    pub(crate) async fn record(
+        &mut self,
+        slot: u32,
+        record: TaskRecord,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let mut stored = Vec::new();
+        let checkpoint = self.at().expect("tasks run only after the input is committed");
+        let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
+        match &mut self.writes {
+            Writes::Now => self.checkpointer.record(&key, record).await?,
+            Writes::Queued(queue) => {
+                queue.push(Write::Record(key, record));
+                while queue.is_full() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+            }
+            Writes::Held(held) => {
+                held.records.insert(slot, record);
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Has what is stored written to the disk.
+    pub(crate) async fn sync(&self) -> Result<(), RunError> {
+        Ok(self.checkpointer.sync().await?)
+    }
+
+    /// Goes on with what is written while the run goes on. Ready whenever something is stored, with the checkpoint if it
+    /// is to be told.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<CheckpointMeta>, RunError>> {
+        match &mut self.writes {
+            Writes::Queued(queue) => {
+                queue.poll(&self.checkpointer, &self.thread, cx).map(|written| Ok(written?))
+            }
+            Writes::Now | Writes::Held(_) => Poll::Pending,
+        }
+    }
+
+    /// Stores what is not stored yet. `snapshot` makes the full state of the last superstep that is held. Returns the
+    /// checkpoints that are to be told.
+    pub(crate) async fn flush(
+        &mut self,
+        snapshot: impl FnOnce(i64) -> Result<Vec<ChannelValue>, RunError>,
+        describe: bool,
+    ) -> Result<Vec<CheckpointMeta>, RunError> {
+        let mut stored = Vec::new();
+        let held = match &mut self.writes {
+            Writes::Now => return Ok(stored),
+            Writes::Queued(queue) => {
+                while !queue.is_idle() {
+                    stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
+                }
+                return Ok(stored);
+            }
+            Writes::Held(held) => std::mem::take(held),
+        };
+        let Some(HeldSuperstep { parent, control, created_ms, mut metadata, applied, .. }) = held.superstep
+        else {
+            let checkpoint = self.at().expect("tasks run only after the input is committed");
+            for (slot, record) in held.records {
+                let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
+                self.checkpointer.record(&key, record).await?;
+            }
+            return Ok(stored);
+        };
+        let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();
+        self.since_snapshot = SinceSnapshot::taken(&channels);
+        let source = Source::Loop;
+        self.mark.put(&mut metadata);
+        let (snapshot, records) = (Some(channels), held.records.into_iter().collect());
+        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
+        let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
+        stored.extend(describe.then(|| described(id, &commit)));
+        self.checkpointer.commit(&self.thread, self.head, commit).await?;
+        self.head = Some(id);
+        Ok(stored)
+    }
+}
+
+/// What will be known of a checkpoint.
+fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
+    let meta = CheckpointMeta {
+        id,
+        parent: commit.parent,
+        parent_pruned: false,
+        source: commit.source,
+        control: commit.control.clone(),
+        created_ms: commit.created_ms,
+        metadata: commit.metadata.clone(),
+    };
+    meta.shown()
+}
+
+fn width(control: &Control) -> u32 {
+    u32::try_from(control.next.len()).expect("slots are counted in 32 bits")
+}

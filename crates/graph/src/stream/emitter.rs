@@ -1,0 +1,265 @@
+//! The sending side: nothing is built for a mode that nobody asked for.
+
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use serde_json::Value;
+use superstep_engine::{ChannelSet, NodeName};
+use superstep_state::internal::unpanicked;
+
+use super::{
+    message_events::{Said, Sent},
+    patience::Patience,
+};
+use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming};
+
+/// Where events go.
+pub(crate) trait Sink<S: State>: Send + Sync {
+    /// Whether anybody may still take them.
+    fn is_open(&self) -> bool;
+
+    /// Does not wait, whoever listens.
+    fn send(&self, event: Event<S>);
+
+    /// Ready if more events may come; else so many wait to be taken that their consumer should go first.
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+
+    /// How many events may wait.
+    fn capacity(&self) -> usize;
+}
+
+/// What nodes tell, whatever their state is.
+pub(crate) trait NodeEvents: Send + Sync {
+    fn wants(&self, mode: StreamMode) -> bool;
+
+    /// See [`Sink::poll_room`].
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+
+    fn custom(&self, node: &NodeName, name: &'static str, data: Value);
+
+    fn message(&self, said: Said<'_>);
+
+    /// Where the events of graphs go that nodes call, if anyone wants them, and how their namespaces begin there.
+    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)>;
+}
+
+/// Takes the events of graphs that tasks called, however deep, whatever the state of the outermost graph is.
+pub(crate) trait Below: Send + Sync {
+    fn modes(&self) -> Arc<[StreamMode]>;
+
+    fn is_open(&self) -> bool;
+
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+
+    fn capacity(&self) -> usize;
+
+    fn tell(&self, namespace: Namespace, event: Value);
+}
+
+/// The sink of a graph that a task called: it ends in that of the outermost graph.
+struct Inside {
+    below: Arc<dyn Below>,
+    namespace: Namespace,
+}
+
+impl<T: State> Sink<T> for Inside {
+    fn is_open(&self) -> bool {
+        self.below.is_open()
+    }
+
+    fn send(&self, event: Event<T>) {
+        // A graph that is not kept may have values that have no JSON form.
+        let event = unpanicked("Serialize", || serde_json::to_value(&event))
+            .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}")));
+        self.below.tell(self.namespace.clone(), event);
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.below.poll_room(context, patience)
+    }
+
+    fn capacity(&self) -> usize {
+        self.below.capacity()
+    }
+}
+
+impl<S: State> Below for Events<S> {
+    fn modes(&self) -> Arc<[StreamMode]> {
+        self.modes.clone()
+    }
+
+    fn is_open(&self) -> bool {
+        self.sink.is_open()
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.sink.poll_room(context, patience)
+    }
+
+    fn capacity(&self) -> usize {
+        self.sink.capacity()
+    }
+
+    fn tell(&self, namespace: Namespace, event: Value) {
+        self.sink.send(Event::Subgraph { namespace, event });
+    }
+}
+
+/// The events of a run on their way to whoever streams it. Cheap to clone.
+pub(crate) struct Events<S: State> {
+    sink: Arc<dyn Sink<S>>,
+    /// Where those of called graphs go, if a task called this one.
+    below: Option<(Arc<dyn Below>, Namespace)>,
+    modes: Arc<[StreamMode]>,
+    /// The channels that were asked for; `None` for all.
+    keys: Option<Arc<[String]>>,
+    /// Whether those of graphs that tasks call are told as well.
+    subgraphs: bool,
+    sent: Arc<Mutex<Sent>>,
+    /// What the run told and nobody is to hear yet; `None` most of the time.
+    staged: Arc<Mutex<Option<Vec<Event<S>>>>>,
+}
+
+impl<S: State> Clone for Events<S> {
+    fn clone(&self) -> Self {
+        let Self { sink, below, modes, keys, subgraphs, sent, staged } = self;
+        let (sink, below, modes, keys) = (sink.clone(), below.clone(), modes.clone(), keys.clone());
+        Self { sink, below, modes, keys, subgraphs: *subgraphs, sent: sent.clone(), staged: staged.clone() }
+    }
+}
+
+impl<S: State> Events<S> {
+    pub(crate) fn new(streaming: Streaming, sink: Arc<dyn Sink<S>>) -> Self {
+        let Streaming { modes, output_keys, subgraphs, .. } = streaming;
+        let keys = output_keys.map(Into::into);
+        let (sent, staged) = (Arc::default(), Arc::default());
+        Self { sink, below: None, modes: modes.into(), keys, subgraphs, sent, staged }
+    }
+
+    /// Those of a graph that a task called.
+    pub(crate) fn inside(below: Arc<dyn Below>, namespace: Namespace) -> Self {
+        let sink = Arc::new(Inside { below: below.clone(), namespace: namespace.clone() });
+        let (modes, below) = (below.modes(), Some((below, namespace)));
+        Self { sink, below, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
+    }
+
+    /// # Errors
+    /// [`RunError::UnknownOutputKey`].
+    pub(crate) fn check(&self, state: &S) -> Result<(), RunError> {
+        let channels = state.channels();
+        let known = |key: &&String| channels.iter().any(|channel| channel.name == **key);
+        match self.keys.iter().flat_map(|keys| keys.iter()).find(|key| !known(key)) {
+            None => Ok(()),
+            Some(key) => {
+                let channels = channels.iter().map(|channel| channel.name.to_string()).collect();
+                Err(RunError::UnknownOutputKey { key: key.clone(), channels })
+            }
+        }
+    }
+
+    /// The channels that were asked for.
+    fn channels(&self, state: &S) -> ChannelSet {
+        let channels = (0..).zip(state.channels());
+        let wanted = |channel: &Channel| match &self.keys {
+            None => true,
+            Some(keys) => keys.iter().any(|key| channel.name == *key),
+        };
+        channels.filter(|(_, channel)| wanted(channel)).map(|(position, _)| position).collect()
+    }
+
+    pub(crate) fn wants(&self, mode: StreamMode) -> bool {
+        self.modes.contains(&mode) && self.sink.is_open()
+    }
+
+    /// Tells an event of the run itself. What its nodes say goes to the sink at once.
+    pub(crate) fn send(&self, event: Event<S>) {
+        if let Some(staged) = &mut *self.staged() {
+            return staged.push(event);
+        }
+        self.sink.send(event);
+    }
+
+    /// From here on the run may store what it tells: nobody hears of it before that is done.
+    ///
+    /// So a consumer that has heard of an update and leaves at once leaves a thread that has the update.
+    pub(crate) fn stage(&self) {
+        self.staged().get_or_insert_default();
+    }
+
+    /// What was told since [`stage`](Self::stage) is stored, or never will be.
+    pub(crate) fn release(&self) {
+        let staged = self.staged().take();
+        staged.into_iter().flatten().for_each(|event| self.sink.send(event));
+    }
+
+    fn staged(&self) -> MutexGuard<'_, Option<Vec<Event<S>>>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn values(&self, step: i64, state: &S) {
+        if self.wants(StreamMode::Values) {
+            let (mut state, channels) = (state.clone(), self.channels(state));
+            if self.keys.is_some() {
+                state.retain(channels);
+            }
+            self.send(Event::Values { step, state, channels });
+        }
+    }
+
+    /// Tells what a task wrote that began with `state`.
+    pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update, cached: bool) {
+        if self.wants(StreamMode::Updates) {
+            let mut update = update.clone();
+            if self.keys.is_some() {
+                state.restrict(&mut update, self.channels(state));
+            }
+            self.send(Event::Update { step, node: node.clone(), update, cached });
+        }
+    }
+
+    /// Lets the consumer take what waits for it, for as long as it does take something.
+    pub(crate) async fn give_way(&self) {
+        let mut patience = None;
+        poll_fn(|context| self.sink.poll_room(context, &mut patience)).await;
+    }
+
+    /// How many tasks may begin before the consumer has to be thought of: each tells two events at the most.
+    pub(crate) fn batch(&self) -> usize {
+        (self.sink.capacity() / 4).max(1)
+    }
+}
+
+impl<S: State> NodeEvents for Events<S> {
+    fn wants(&self, mode: StreamMode) -> bool {
+        self.wants(mode)
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+        self.sink.poll_room(context, patience)
+    }
+
+    fn custom(&self, node: &NodeName, name: &'static str, data: Value) {
+        self.sink.send(Event::Custom { node: node.clone(), name, data });
+    }
+
+    fn message(&self, said: Said<'_>) {
+        if !self.sent.lock().unwrap_or_else(PoisonError::into_inner).is_news(&said) {
+            return;
+        }
+        let Said { task, attempt, node, checkpoint, id, kind, data } = said;
+        let (step, slot) = (task.step, task.slot);
+        let (node, id) = (node.clone(), id.to_owned());
+        self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
+    }
+
+    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)> {
+        let wanted = self.subgraphs && self.sink.is_open();
+        wanted.then(|| match &self.below {
+            Some(below) => below.clone(),
+            None => (Arc::new(self.clone()) as Arc<dyn Below>, Namespace::default()),
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! What happens in a run, as it is told.
+//!
+//! Start at [`Event`].
+
+use serde::{
+    Serialize, Serializer,
+    ser::{Error as _, SerializeMap},
+};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+use superstep_engine::{ChannelSet, NodeName};
+
+use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, State, Update};
+
+/// Something that happened in a run.
+///
+/// Within a superstep they come in this order: for each task its start, what it says itself (custom events and messages),
+/// its update and its end, as they happen; then the new state, then the checkpoint. A debug event stands beside what it
+/// is about.
+///
+/// # JSON
+/// `{"event": NAME, "data": {..}}` with the variant's name in snake case and its fields; this form is a promise.
+/// - The data of `values` is `step` and `values`, an object of the channels that were asked for.
+/// - The `update` of an `update` is an object of the channels that were written, or `null` if none of those that were
+///   asked for was.
+/// - The data of `checkpoint` and `interrupt` are those of [`CheckpointMeta`] and [`Interrupt`].
+///
+/// ```
+/// # use superstep_graph::{Event, State};
+/// # #[derive(State, Clone, Debug, Default)]
+/// # struct Chat { answer: String }
+/// let update = Chat::update().answer("5");
+/// let event = Event::<Chat>::Update { step: 1, node: "agent".into(), update, cached: false };
+/// let json = r#"{"event":"update","data":{"step":1,"node":"agent","update":{"answer":"5"},"cached":false}}"#;
+/// assert_eq!(serde_json::to_string(&event)?, json);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case", bound = "")]
+#[non_exhaustive]
+pub enum Event<S: State> {
+    /// The state after the input or a superstep was applied. [`StreamMode::Values`](crate::StreamMode::Values).
+    #[serde(serialize_with = "serialize_values")]
+    Values {
+        /// The superstep; 0 is the input's.
+        step: i64,
+        /// The state. Channels that were not asked for are at their defaults.
+        state: S,
+        /// The channels that were asked for, by position: all of them without
+        /// [`Streaming::output_keys`](crate::Streaming::output_keys).
+        channels: ChannelSet,
+    },
+    /// A task finished. [`StreamMode::Updates`](crate::StreamMode::Updates).
+    Update {
+        /// The superstep.
+        step: i64,
+        /// The node.
+        node: NodeName,
+        /// What it wrote to the channels that were asked for.
+        #[serde(serialize_with = "serialize_update")]
+        update: S::Update,
+        /// Whether the node did not run, because it had this in its cache.
+        cached: bool,
+    },
+    /// A node said something with [`Cx::emit`](crate::Cx::emit). [`StreamMode::Custom`](crate::StreamMode::Custom).
+    Custom {
+        /// The node.
+        node: NodeName,
+        /// What kind of event it is.
+        name: &'static str,
+        /// What it tells.
+        data: Value,
+    },
+    /// A node sent a message or a piece of one, with [`Cx::emit_message`](crate::Cx::emit_message) and its neighbours.
+    /// [`StreamMode::Messages`](crate::StreamMode::Messages).
+    Message {
+        /// The superstep.
+        step: i64,
+        /// The node.
+        node: NodeName,
+        /// The task's place among those of the superstep.
+        slot: u32,
+        /// Which attempt of the task, from 1. Messages of a failed attempt are void.
+        attempt: u32,
+        /// The checkpoint whose task it is; `None` without a checkpointer.
+        checkpoint: Option<CheckpointId>,
+        /// The message. Ids are unique within an attempt of a task.
+        id: String,
+        /// What this is of the message.
+        kind: MessageKind,
+        /// The piece, or all of it.
+        data: Value,
+    },
+    /// An attempt of a task begins. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
+    TaskStart {
+        /// The superstep.
+        step: i64,
+        /// The node.
+        node: NodeName,
+        /// Which attempt, from 1.
+        attempt: u32,
+    },
+    /// An attempt of a task is over. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
+    TaskEnd {
+        /// The superstep.
+        step: i64,
+        /// The node.
+        node: NodeName,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Why it failed, if it did.
+        error: Option<String>,
+    },
+    /// A checkpoint was stored. [`StreamMode::Checkpoints`](crate::StreamMode::Checkpoints).
+    Checkpoint(CheckpointMeta),
+    /// Something with all that is known of it. [`StreamMode::Debug`](crate::StreamMode::Debug).
+    Debug {
+        /// The superstep; -1 for the checkpoint of a thread's first input.
+        step: i64,
+        /// When: UTC milliseconds, by the clock of the run.
+        timestamp_ms: i64,
+        /// What it is about.
+        kind: DebugKind,
+        /// See [`DebugKind`].
+        payload: Value,
+    },
+    /// The consumer was too slow: so many events, which came here, are lost. Sent in every mode.
+    Lagged {
+        /// How many.
+        skipped: u64,
+    },
+    /// A node asks someone outside. Sent in every mode, and never lost.
+    Interrupt(Interrupt),
+    /// Something that happened in a graph which a task called. Sent in the modes of the stream, if
+    /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) asks for it.
+    Subgraph {
+        /// The way to it.
+        namespace: Namespace,
+        /// The event, in its JSON form: the types of that graph are its own.
+        event: Value,
+    },
+    /// A new input took the place of unfinished tasks. Sent in every mode, and never lost; that of a subgraph comes as
+    /// [`Event::Subgraph`], if those are asked for.
+    Discarded {
+        /// The tasks that will not run.
+        nodes: Vec<NodeName>,
+    },
+}
+
+/// What an [`Event::Debug`] is about, and what its payload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DebugKind {
+    /// A checkpoint was stored: the fields of [`CheckpointMeta`], and `values`, the state.
+    Checkpoint,
+    /// An attempt of a task begins: `slot`, `node`, `attempt`, and `input`, which is the item of a worker and the state of
+    /// any other node.
+    Task,
+    /// It is over: `slot`, `node`, `attempt`, and `update`, `error` or `interrupts`.
+    TaskResult,
+}
+
+/// Some channels of a state, as a JSON object in the order of its fields.
+pub(crate) struct Channels<'a, S> {
+    state: &'a S,
+    /// `None` for all.
+    only: Option<ChannelSet>,
+}
+
+impl<'a, S: State> Channels<'a, S> {
+    pub(crate) fn all(state: &'a S) -> Self {
+        Self { state, only: None }
+    }
+}
+
+impl<S: State> Serialize for Channels<'_, S> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for (position, channel) in self.state.channels().iter().enumerate() {
+            if self.only.is_none_or(|only| only.contains(position)) {
+                let json = self.state.encode(position).map_err(Z::Error::custom)?;
+                let json: &RawValue = serde_json::from_slice(&json).map_err(Z::Error::custom)?;
+                object.serialize_entry(&channel.name, json)?;
+            }
+        }
+        object.end()
+    }
+}
+
+fn serialize_values<S: State, Z: Serializer>(
+    step: &i64,
+    state: &S,
+    channels: &ChannelSet,
+    serializer: Z,
+) -> Result<Z::Ok, Z::Error> {
+    let mut data = serializer.serialize_map(Some(2))?;
+    data.serialize_entry("step", step)?;
+    data.serialize_entry("values", &Channels { state, only: Some(*channels) })?;
+    data.end()
+}
+
+fn serialize_update<U: Update, Z: Serializer>(update: &U, serializer: Z) -> Result<Z::Ok, Z::Error> {
+    let json = to_raw_value(update).map_err(Z::Error::custom)?;
+    if json.get() == "{}" { serializer.serialize_unit() } else { json.serialize(serializer) }
+}

@@ -1,0 +1,56 @@
+//! Messages that nodes stream: piece by piece, or whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+use superstep_engine::{NodeName, TaskId};
+
+use crate::CheckpointId;
+
+/// What a [`Event::Message`](crate::Event::Message) is of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MessageKind {
+    /// The next piece.
+    Chunk,
+    /// All of it; there were no pieces.
+    Full,
+    /// Nothing: the pieces so far are void, and the message may begin anew.
+    Discarded,
+}
+
+/// What a task says of a message.
+pub(crate) struct Said<'a> {
+    pub(crate) task: TaskId,
+    pub(crate) attempt: u32,
+    pub(crate) node: &'a NodeName,
+    pub(crate) checkpoint: Option<CheckpointId>,
+    pub(crate) id: &'a str,
+    pub(crate) kind: MessageKind,
+    pub(crate) data: Value,
+}
+
+/// The messages that the tasks of a superstep sent.
+#[derive(Default)]
+pub(super) struct Sent {
+    step: i64,
+    /// By slot and attempt.
+    ids: BTreeMap<(u32, u32), BTreeSet<String>>,
+}
+
+impl Sent {
+    /// Whether something that is said is news, and remembers that it was said.
+    pub(super) fn is_news(&mut self, said: &Said<'_>) -> bool {
+        if said.task.step > self.step {
+            *self = Self { step: said.task.step, ids: BTreeMap::new() };
+        }
+        let ids = self.ids.entry((said.task.slot, said.attempt)).or_default();
+        match said.kind {
+            MessageKind::Discarded => ids.remove(said.id),
+            MessageKind::Chunk if ids.contains(said.id) => true,
+            MessageKind::Chunk | MessageKind::Full => ids.insert(said.id.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A run that tells what it does.
+//!
+//! ```text
+//!                 nodes ── Cx::emit ─┐
+//! the run, a task of its own ────────┴─▶ Events ─▶ Buffer ─▶ RunStream ─▶ the consumer
+//!           ▲                        (which modes)  (bounded)    │
+//!           └───────────── dropped at once, if it is ────────────┘
+//! ```
+//!
+//! Start at [`RunStream`].
+
+use std::{
+    future::poll_fn,
+    panic::{AssertUnwindSafe, resume_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures::{FutureExt as _, Stream, future::BoxFuture};
+use tokio::task::coop::consume_budget;
+
+use super::{
+    buffer::{Buffer, End},
+    emitter::Events,
+    modes::Streaming,
+};
+use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
+
+/// The events of a run, and at its end the outcome.
+///
+/// The run begins when this is polled for the first time, and from then on it is a task of its own on the tokio runtime of
+/// whoever polled: it goes on whether or not its events are taken. Those that nobody took yet wait in a buffer of
+/// [`Streaming::buffer`] events; once it is full the oldest is dropped for each new one, and [`Event::Lagged`] stands in
+/// its place and says how many are missing. Questions, discarded tasks and the outcome are never dropped. While its buffer
+/// is more than half full the run waits for the consumer, for as long as that takes something now and then: so only a consumer
+/// that takes nothing for a second, or a node that tells more than half a buffer without once waiting for anything, loses
+/// events.
+///
+/// Dropping this cancels the run at once and leaves the thread resumable. Should the run be in the middle of a step on another
+/// processor, the drop waits for it, a second at the most; then the run ends by itself after that step.
+///
+/// # Panics
+/// Polling it for the first time panics outside a tokio runtime.
+///
+/// # Example: which events, and then the outcome
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use futures::StreamExt;
+/// use superstep_graph::{END, Event, RunConfig, START, State, StateGraph, StreamMode};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Count {
+///     n: u32,
+/// }
+///
+/// let mut graph = StateGraph::<Count>::new("count");
+/// let more = graph.add_node("more", async |state: Count, _| Count::update().n(state.n + 1));
+/// graph.add_edge(START, more);
+/// graph.add_edge(more, END);
+/// let graph = graph.compile()?;
+///
+/// let mut run = graph.stream(Count::update().n(1_u32), RunConfig::default(), &[StreamMode::Updates]);
+/// while let Some(event) = run.next().await {
+///     let Event::Update { node, update, .. } = event else { continue };
+///     assert_eq!((node.as_str(), update.n), ("more", Some(2)));
+/// }
+/// assert_eq!(run.outcome().await?.state.n, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "the run begins when the stream is polled first: take its events, or its `outcome`"]
+pub struct RunStream<S: State> {
+    pub(super) buffer: Arc<Buffer<S>>,
+    /// The run until it begins.
+    waiting: Option<BoxFuture<'static, ()>>,
+    /// The run from then on; it ends with this.
+    _begun: Option<OwnTask>,
+}
+
+impl<S: State> RunStream<S> {
+    /// The run that `run` makes of where its events go.
+    pub(crate) fn new<R>(streaming: Streaming, run: impl FnOnce(Events<S>) -> R) -> Self
+    where
+        R: Future<Output = Result<Outcome<S>, RunError>> + Send + 'static,
+    {
+        let buffer = Arc::new(Buffer::new(streaming.buffer));
+        let run = run(Events::new(streaming, buffer.clone()));
+        let unfinished = Unfinished(buffer.clone());
+        let told = async move {
+            let Unfinished(buffer) = &unfinished;
+            // The run is gone before its end is told, so that whoever hears of it finds the thread free.
+            let end = AssertUnwindSafe(run).catch_unwind().await;
+            buffer.finish(end);
+        };
+        Self { buffer, waiting: Some(Box::pin(told)), _begun: None }
+    }
+
+    /// Runs to the end, dropping the events that were not taken, and tells how it ended.
+    ///
+    /// # Errors
+    /// The run's error.
+    ///
+    /// # Panics
+    /// If the run did outside its nodes: in a checkpointer, or in an implementation of [`State`].
+    pub async fn outcome(mut self) -> Result<Outcome<S>, RunError> {
+        // Or they would pile up, each with its own state.
+        self.buffer.close();
+        self.begin();
+        match poll_fn(|context| self.buffer.poll_end(context)).await {
+            Ok(outcome) => outcome,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        if let Some(run) = self.waiting.take() {
+            self._begun = Some(OwnTask::spawn(run));
+        }
+    }
+}
+
+impl<S: State> Unpin for RunStream<S> {}
+
+impl<S: State> Stream for RunStream<S> {
+    type Item = Event<S>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<S>>> {
+        let this = self.get_mut();
+        // A consumer that always finds something must not keep its thread from other tasks.
+        ready!(pin!(consume_budget()).poll(context));
+        this.begin();
+        this.buffer.poll_next(context)
+    }
+}
+
+/// Ends the stream of a run that is dropped before it ended. Nobody hears of it if its [`RunStream`] dropped it.
+struct Unfinished<S: State>(Arc<Buffer<S>>);
+
+impl<S: State> Drop for Unfinished<S> {
+    fn drop(&mut self) {
+        self.0.finish(End::<S>::Ok(Err(RunError::RuntimeGone)));
+    }
+}
