@@ -11,6 +11,7 @@ mod escapes;
 #[cfg(unix)]
 mod forged;
 mod hostile;
+mod hostile_mcp;
 mod keep;
 mod kill;
 #[cfg(unix)]

@@ -25,6 +25,7 @@ use crate::{
 };
 
 const SAID_NO: &str = "the user said no";
+const ANSWER: &str = "Answer this? [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
 /// The length of a question that is shown without `v`, in lines and in bytes.
@@ -53,6 +54,12 @@ pub(crate) struct DecisionArgs {
     /// Do not let it run, and give the model this as its result.
     #[arg(long, value_name = "ID=TEXT")]
     respond: Vec<String>,
+    /// Answer what a tool asks with these values. `--approve` answers without values, `--deny` declines.
+    #[arg(long, value_name = "ID=JSON")]
+    answer: Vec<String>,
+    /// Dismiss what a tool asks without an answer.
+    #[arg(long, value_name = "ID")]
+    cancel: Vec<String>,
 }
 
 /// A call that waits.
@@ -156,8 +163,9 @@ impl Waiting {
 
 impl DecisionArgs {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { approve, always, deny, deny_all, edit, respond } = self;
-        deny_all.is_none() && [approve, always, deny, edit, respond].into_iter().all(Vec::is_empty)
+        let Self { approve, always, deny, deny_all, edit, respond, answer, cancel } = self;
+        let named = [approve, always, deny, edit, respond, answer, cancel];
+        deny_all.is_none() && named.into_iter().all(Vec::is_empty)
     }
 
     /// The answers to calls that wait.
@@ -196,6 +204,15 @@ impl DecisionArgs {
         for given in &self.respond {
             let (id, text) = with_value("--respond", "TEXT", given, waiting)?;
             decided.one(id, Approval::Respond(text.to_owned()))?;
+        }
+        for given in &self.answer {
+            let (id, json) = with_value("--answer", "JSON", given, waiting)?;
+            let values = serde_json::from_str(json)
+                .map_err(|error| Failure::usage(format!("the answer to `{id}` is not JSON: {error}")))?;
+            decided.one(id, Approval::Answer(values))?;
+        }
+        for id in &self.cancel {
+            decided.one(id, Approval::Cancel)?;
         }
         decided.answers()
     }
@@ -327,8 +344,10 @@ fn ask_approval(
     if let Some(hidden) = call.hidden() {
         writeln!(output, "[{hidden}; `v` shows all of it]")?;
     }
+    let is_form = call.request.form.is_some();
+    let asks = if is_form { ANSWER } else { ALLOW };
     loop {
-        let Some(answer) = answer(ALLOW, input, output)? else {
+        let Some(answer) = answer(asks, input, output)? else {
             return Ok(None);
         };
         let (word, rest) = answer.split_once(char::is_whitespace).unwrap_or((&answer, ""));
@@ -339,6 +358,16 @@ fn ask_approval(
                 continue;
             }
             ("y" | "yes", "") => Approval::Approve,
+            ("c" | "cancel", "") if is_form => Approval::Cancel,
+            ("a" | "answer", json) if is_form => match serde_json::from_str(json) {
+                Ok(values) => Approval::Answer(values),
+                Err(error) => {
+                    writeln!(output, "this answer is not JSON: {error}")?;
+                    continue;
+                }
+            },
+            ("n" | "no", _) if is_form => Approval::Deny(SAID_NO.to_owned()),
+            (word, _) if is_form && !matches!(word, "y" | "yes") => continue,
             ("a" | "always", "") => Approval::Always,
             ("n" | "no", "") => Approval::Deny(SAID_NO.to_owned()),
             ("n" | "no", why) => Approval::Deny(why.to_owned()),
@@ -449,6 +478,7 @@ mod tests {
             tool,
             args,
             question: question.to_owned(),
+            form: None,
             problem: None,
         };
         Waiting { interrupt: "i".to_owned(), id: call_id, request }
@@ -484,6 +514,28 @@ mod tests {
             "call `c\\u{202e}1` of write\\nfile\nquestion:\n  | Run it?\nargument `command`:\n  \
              | ok\\u{1b}[8m; rm -rf ~\\u{2028}\n  | | fake\\u{e0041}\nargument `n`:\n  | 1\n"
         );
+    }
+
+    #[test]
+    fn a_form_is_answered_with_values_or_not_at_all() {
+        let mut call = asking("MCP server `bank` asks:\n  | Which?", json!({}));
+        let (from, message) = ("MCP server `bank`".to_owned(), "Which?".to_owned());
+        let schema = json!({"type": "object", "properties": {}});
+        call.request.form = Some(superstep::llm::ToolQuestion { from, message, schema });
+        let decided = |typed: &str| {
+            let mut output = Vec::new();
+            let approval = ask_approval(&call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();
+            (approval, String::from_utf8(output).unwrap().matches("Answer this?").count())
+        };
+        for (typed, approval) in [
+            ("a {\"n\": 1}\n", Approval::Answer(json!({"n": 1}))),
+            ("y\n", Approval::Approve),
+            ("n\n", Approval::Deny(SAID_NO.into())),
+            ("cancel\n", Approval::Cancel),
+        ] {
+            assert_eq!(decided(typed), (Some(approval), 1), "{typed}");
+        }
+        assert_eq!(decided("always\na\na {\nr x\ne {}\nv\n"), (None, 7));
     }
 
     fn waiting(ids: &[&str]) -> Vec<Waiting> {
@@ -536,6 +588,10 @@ mod tests {
             to(&[("c1", json!({"deny": "no"})), ("c2", json!({"respond": "x=y"}))])
         );
         assert_eq!(answers(&["--edit", "c1={\"a\":1}"], &two), to(&[("c1", json!({"edit": {"a": 1}}))]));
+        assert_eq!(
+            answers(&["--answer", "c1={\"a\":1}", "--cancel", "c2"], &two),
+            to(&[("c1", json!({"answer": {"a": 1}})), ("c2", json!("cancel"))])
+        );
     }
 
     #[test]

@@ -358,6 +358,11 @@ impl Cx {
         std::future::pending().await
     }
 
+    /// Returns whether a question can wait for its answer: the run is stored, and can be resumed.
+    pub fn can_interrupt(&self) -> bool {
+        self.run.standing.place.is_some()
+    }
+
     async fn question<A: DeserializeOwned>(
         &self,
         key: &str,

@@ -71,7 +71,7 @@ pub use thinking::split_thinking;
 pub use tiktoken::Tiktoken;
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
-pub use tool_cx::ToolCx;
+pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};
 pub use tool_source::{RefreshFuture, ToolSource};
 
 /// For what `#[tool]` expands to.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use ::http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, redirect::Policy};
 use rmcp::{
     RoleClient, serve_client,
@@ -28,6 +28,7 @@ use tokio::{
 use crate::{
     LARGEST_MESSAGE, McpConfig, Place, content,
     heard::{Ears, Heard, Overheard},
+    http::Bounded,
     program::Program,
     running::{GRACE, Pipes, Running},
 };
@@ -123,7 +124,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 .custom_headers(read)
                 .max_sse_event_size(LARGEST_MESSAGE);
             transport.retry_config = Arc::new(Reconnects);
-            let transport = StreamableHttpClientTransport::with_client(client()?, transport);
+            let transport = StreamableHttpClientTransport::with_client(Bounded(client()?), transport);
             let transport = Overheard { transport, ears: ears.clone() };
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             served.map_err(|problem| secrets.short(problem))

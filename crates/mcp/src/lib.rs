@@ -6,7 +6,9 @@
 mod config;
 mod connection;
 mod content;
+mod elicit;
 mod heard;
+mod http;
 mod listed;
 mod message;
 mod names;

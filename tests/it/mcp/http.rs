@@ -109,7 +109,9 @@ async fn answer(stream: TcpStream, asked: Asked) {
 }
 
 /// The head of a request by name, and its body.
-async fn request(stream: &mut BufReader<TcpStream>) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
+pub(super) async fn request(
+    stream: &mut BufReader<TcpStream>,
+) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
     let (mut head, mut line) = (BTreeMap::new(), String::new());
     loop {
         line.clear();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
-use super::{Executor, Pending};
+use super::{Executor, Pending, questions};
 use crate::{
     AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust,
     config::decided, events, texts,
@@ -182,7 +182,8 @@ impl Executor {
             Approvals::Interrupt | Approvals::Allow => {
                 let asked = calls.map(|(_, call)| async {
                     if let Some(request) = call.request() {
-                        call.decision = Some(self.decided_outside(request).await);
+                        let key = request.call_id.clone();
+                        call.decision = Some(self.decided_outside(&key, request).await);
                     }
                 });
                 join_all(asked).await;
@@ -190,32 +191,35 @@ impl Executor {
             Approvals::Ask(_) => {
                 for (position, call) in calls {
                     let Some(request) = call.request() else { continue };
-                    call.decision = self.ask_once(*position, &request).await?;
+                    call.decision = self.ask_once(&format!("decision.{position}"), &request).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Interrupts the run until a call is decided on.
-    async fn decided_outside(&self, mut request: ApprovalRequest) -> Approval {
+    /// Interrupts the run until a request is decided on, once no call is at work.
+    pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
         for round in 1.. {
             let key = match round {
-                1 => request.call_id.clone(),
-                _ => format!("{}.{round}", request.call_id),
+                1 => base.to_owned(),
+                _ => format!("{base}.{round}"),
             };
             if !self.cx.is_answered(&key) {
-                if matches!(self.deps.approvals, Approvals::Allow) {
+                if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
                     return Approval::Approve;
                 }
+                self.at_work.end().await;
                 events::approval_requested(&self.cx, &request);
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
             request.problem = match self.counts(&key, &request, &approval) {
-                true => self.problem(&request.tool, &approval),
+                true => self.problem(&request, &approval),
                 false => {
                     // What is stored beside a decision that does not count may be forged as well.
-                    request.question = self.fresh_question(&request);
+                    if request.form.is_none() {
+                        request.question = self.fresh_question(&request);
+                    }
                     Some(texts::FOREIGN_DECISION.to_owned())
                 }
             };
@@ -245,27 +249,38 @@ impl Executor {
     }
 
     /// Why a decision cannot be used.
-    fn problem(&self, tool: &str, decision: &Approval) -> Option<String> {
-        if let Approval::Edit(args) = decision {
-            return self.deps.tools.check(tool, &args.to_string())?.err().map(|error| error.to_string());
+    pub(super) fn problem(&self, request: &ApprovalRequest, decision: &Approval) -> Option<String> {
+        match (&request.form, decision) {
+            (Some(form), decision) => questions::misfit(form, decision),
+            (None, decision) => self.problem_of(&request.tool, decision),
         }
-        decision.rule(tool)?.problem()
+    }
+
+    /// The same, of a decision about a call.
+    fn problem_of(&self, tool: &str, decision: &Approval) -> Option<String> {
+        match decision {
+            Approval::Edit(args) => {
+                self.deps.tools.check(tool, &args.to_string())?.err().map(|error| error.to_string())
+            }
+            Approval::Answer(_) | Approval::Cancel => Some(texts::NOT_A_DECISION.to_owned()),
+            other => other.rule(tool)?.problem(),
+        }
     }
 
     /// Asks whoever is there. What was decided is stored, for nobody is to be asked again should the node run again.
-    async fn ask_once(
+    pub(super) async fn ask_once(
         &self,
-        position: usize,
+        mark: &str,
         request: &ApprovalRequest,
     ) -> Result<Option<Approval>, NodeError> {
-        let (mark, mut is_stored) = (format!("decision.{position}"), true);
-        let decision = self.cx.once(&mark, async |_| {
+        let mut is_stored = true;
+        let decision = self.cx.once(mark, async |_| {
             is_stored = false;
             Ok::<_, NodeError>(self.ask(request).await)
         });
         let decision = decision.await?;
         match &decision {
-            Some(stored) if is_stored && !self.counts(&mark, request, stored) => Ok(self.ask(request).await),
+            Some(stored) if is_stored && !self.counts(mark, request, stored) => Ok(self.ask(request).await),
             _ => Ok(decision),
         }
     }
@@ -276,6 +291,9 @@ impl Executor {
         let asked = async {
             let _asking = self.asking.lock().await;
             // While others were asked it may have been permitted for good.
+            if request.form.is_some() {
+                return approver.ask(request).await;
+            }
             if self.remembered(&request.tool, &request.args) == Some(Permit::Allow) {
                 return Approval::Approve;
             }
@@ -318,14 +336,15 @@ impl Executor {
         let decision = match (&call.decision, &self.deps.approvals) {
             (Some(decision), _) => Some(decision.clone()),
             (None, Approvals::Ask(_)) => {
-                self.ask_once(position, &ApprovalRequest::new(call, &args, question)).await?
+                let request = ApprovalRequest::new(call, &args, question);
+                self.ask_once(&format!("decision.{position}"), &request).await?
             }
             (None, Approvals::Deny | Approvals::Interrupt | Approvals::Allow) => {
                 return Ok(Permission::no(texts::denied("nobody is there to approve it")));
             }
         };
         let Some(decision) = decision else { return Ok(Permission::no(texts::INTERRUPTED.to_owned())) };
-        if let Some(problem) = self.problem(name, &decision) {
+        if let Some(problem) = self.problem_of(name, &decision) {
             return Ok(Permission::no(match decision {
                 Approval::Edit(_) => texts::bad_args(name, &problem),
                 _ => texts::denied(&problem),
@@ -341,6 +360,7 @@ impl Executor {
             }
             Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
+            Approval::Answer(_) | Approval::Cancel => unreachable!("they are no decision about a call"),
         })
     }
 }
@@ -392,9 +412,9 @@ impl Pending {
 }
 
 impl ApprovalRequest {
-    fn new(call: &Pending, args: &Value, question: String) -> Self {
+    pub(super) fn new(call: &Pending, args: &Value, question: String) -> Self {
         let (call_id, tool) = (call.call.id.clone(), call.name.clone());
-        Self { call_id, tool, args: args.clone(), question, problem: None }
+        Self { call_id, tool, args: args.clone(), question, form: None, problem: None }
     }
 }
 
