@@ -49,6 +49,6 @@ llmock:
 hostile-models:
     HOSTILE_MODELS=1 cargo test --release -p superstep-cli --test cli -- hostile::no_model --nocapture
 
-# MCP servers that mean no good, with the default bounds: what the program takes at the most, and how long. Takes a quarter of an hour.
+# MCP servers that mean no good, with the default bounds: what the program takes at the most, and how long. Takes some minutes.
 hostile-mcp:
     HOSTILE_MCP=1 cargo test --release -p superstep-cli --test cli -- hostile_mcp --nocapture

@@ -3,7 +3,7 @@
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 fill() { head -c "$1" /dev/zero | tr '\0' x; }
 # So many times a text, on one line.
-times() { yes "$2" | head -n "$1" | tr -d '\n'; }
+many() { yes "$2" | head -n "$1" | tr -d '\n'; }
 TOOL='{"name":"go","inputSchema":{"type":"object"}}'
 [ "$ATTACK" = stubborn ] && trap '' TERM
 [ "$ATTACK" = stderr ] && { yes "so much to say" >&2 & }
@@ -21,21 +21,21 @@ while read -r line; do
     *'"method":"tools/list"'*)
         page=$((page + 1))
         case "$ATTACK" in
-        pages) say "{\"tools\":[$(times 50 "$TOOL," | sed 's/,$//')],\"nextCursor\":\"$page\"}" ;;
+        pages) say "{\"tools\":[$(many 50 "$TOOL," | sed 's/,$//')],\"nextCursor\":\"$page\"}" ;;
         cursor) say '{"tools":[],"nextCursor":"again"}' ;;
         names) printf '{"jsonrpc":"2.0","id":%s,"result":{"nextCursor":"%s","tools":[{"inputSchema":{"type":"object"},"description":"' "$id" "$page"
             fill 4000000; printf '","name":"'; fill 4000000; printf '"}]}}\n' ;;
         schemas) printf '{"jsonrpc":"2.0","id":%s,"result":{"nextCursor":"%s","tools":[{"name":"a%s","inputSchema":{"type":"object","x":[' "$id" "$page" "$page"
-            times 15000 '{},'; printf '{}]}}]}}\n' ;;
+            many 15000 '{},'; printf '{}]}}]}}\n' ;;
         *) say "{\"tools\":[$TOOL]}" ;;
         esac ;;
     *'"method":"tools/call"'*)
         case "$ATTACK" in
-        values) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; times 4000000 '0,'; printf '0]}}\n' ;;
-        objects) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; times 1000000 '{"":0},'; printf '0]}}\n' ;;
-        few) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; times 33000 '{"":[]},'; printf '0]}}\n' ;;
+        values) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; many 4000000 '0,'; printf '0]}}\n' ;;
+        objects) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; many 1000000 '{"":0},'; printf '0]}}\n' ;;
+        few) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[' "$id"; many 33000 '{"":[]},'; printf '0]}}\n' ;;
         text) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"' "$id"; fill 8000000; printf '"}]}}\n' ;;
-        depth) printf '{"jsonrpc":"2.0","id":%s,"result":' "$id"; times 4000000 '['; echo ;;
+        depth) printf '{"jsonrpc":"2.0","id":%s,"result":' "$id"; many 4000000 '['; echo ;;
         frame) printf '{"jsonrpc":"2.0","id":%s,"result":{"text":"' "$id"; tr '\0' x < /dev/zero ;;
         frames) yes "$(printf '{"jsonrpc":"2.0","id":77,"result":{"text":"'; fill 100000; printf '"}}')" ;;
         utf8) yes "$(printf '{"jsonrpc":"2.0","id":77,"result":"\377\376\355\240\200"}')" ;;
@@ -44,8 +44,8 @@ while read -r line; do
         logs) yes '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"so much to say"}}' ;;
         progress) yes '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":4711,"progress":1,"message":"so far"}}' ;;
         changes) yes '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}' ;;
-        pings) yes '{"jsonrpc":"2.0","id":7,"method":"ping"}' ;;
-        questions) yes '{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"Which?","requestedSchema":{"type":"object","properties":{}}}}' ;;
+        pings) awk 'BEGIN { for (;;) printf "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n", ++n }' ;;
+        questions) awk 'BEGIN { for (;;) printf "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"elicitation/create\",\"params\":{\"message\":\"Which?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}}\n", ++n }' ;;
         silent | stubborn) ;;
         *) say '{"content":[{"type":"text","text":"well done"}]}' ;;
         esac ;;

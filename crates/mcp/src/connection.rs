@@ -27,8 +27,9 @@ use tokio::{
 
 use crate::{
     LARGEST_MESSAGE, McpConfig, Place, content,
-    heard::{Ears, Heard, Overheard},
+    heard::{Ears, Heard},
     http::Bounded,
+    overheard::Overheard,
     program::Program,
     running::{GRACE, Pipes, Running},
 };
@@ -103,7 +104,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
             })?;
             let last_words = LastWords::of(stderr, secrets.longest());
             let transport = Program::new(running, stdin, stdout, heard);
-            let transport = Overheard { transport, ears: ears.clone() };
+            let transport = Overheard::new(transport, ears.clone());
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
@@ -125,7 +126,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 .max_sse_event_size(LARGEST_MESSAGE);
             transport.retry_config = Arc::new(Reconnects);
             let transport = StreamableHttpClientTransport::with_client(Bounded(client()?), transport);
-            let transport = Overheard { transport, ears: ears.clone() };
+            let transport = Overheard::new(transport, ears.clone());
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             served.map_err(|problem| secrets.short(problem))
         }

@@ -13,18 +13,15 @@ use rmcp::{
     ClientHandler, RoleClient,
     model::{
         ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
-        ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability, GetExtensions,
-        Implementation, JsonRpcMessage, LoggingLevel, LoggingMessageNotificationParam,
-        ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerNotification,
+        ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability, Implementation, LoggingLevel,
+        LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ServerNotification,
     },
-    service::{RequestContext, RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::Transport,
+    service::RequestContext,
 };
 use serde_json::Value;
 use superstep_llm::ToolCx;
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-use crate::unsent::Unsent;
 
 /// How many messages are kept for a call that is to come.
 const MOST_KEPT: usize = 100;
@@ -142,12 +139,6 @@ pub(crate) struct Attention {
 #[derive(Clone)]
 pub(crate) struct Sent(pub(crate) ToolCx);
 
-/// A transport whose messages are heard on their way.
-pub(crate) struct Overheard<T> {
-    pub(crate) transport: T,
-    pub(crate) ears: Arc<Ears>,
-}
-
 impl Ears {
     pub(crate) fn new(heard: Arc<Heard>) -> Self {
         Self { heard, calls: Mutex::default() }
@@ -202,7 +193,7 @@ impl Ears {
         }
     }
 
-    fn hear(&self, said: &ServerNotification) {
+    pub(crate) fn hear(&self, said: &ServerNotification) {
         match said {
             ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
             ServerNotification::LoggingMessageNotification(said) => {
@@ -294,40 +285,6 @@ impl ClientHandler for Ears {
         let why = "its `requestedSchema` is not an object of texts, numbers, truth values and choices";
         self.tell_line(format!("[warning] the server asks the user, which is refused: {why}"));
         Err(ErrorData::invalid_params(why, None))
-    }
-}
-
-impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Overheard<T> {
-    type Error = Unsent;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
-        let call = match &message {
-            JsonRpcMessage::Request(asked) => asked.request.extensions().get::<Sent>().cloned(),
-            _ => None,
-        };
-        let sent = self.transport.send(message);
-        async {
-            sent.await.map_err(Into::into)?;
-            if let Some(Sent(cx)) = call {
-                cx.sent();
-            }
-            Ok(())
-        }
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let message = self.transport.receive().await?;
-        if let JsonRpcMessage::Notification(said) = &message {
-            self.ears.hear(&said.notification);
-        }
-        Some(message)
-    }
-
-    async fn close(&mut self) -> Result<(), Unsent> {
-        self.transport.close().await.map_err(Into::into)
     }
 }
 

@@ -12,6 +12,7 @@ mod http;
 mod listed;
 mod message;
 mod names;
+mod overheard;
 mod program;
 mod running;
 mod server;

@@ -157,11 +157,15 @@ impl McpTool {
         let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()), attention };
         tokio::select! {
             biased;
+            // First, for what it comes to now may be what the server made of a question that nobody was asked.
+            () = again.cancelled() => {
+                out.cancel().await;
+                Ok(None)
+            }
             result = sent.await_response() => {
                 out.id = None;
                 result.map(Some)
             }
-            () = again.cancelled() => Ok(None),
         }
     }
 }
@@ -171,6 +175,16 @@ struct Out {
     connection: Arc<Connection>,
     id: Option<RequestId>,
     attention: Attention,
+}
+
+impl Out {
+    /// Cancels the call at the server. One that cannot be told is lost, and the call with it.
+    async fn cancel(&mut self) {
+        if let Some(id) = self.id.take() {
+            let why = Some("it is sent again, alone".to_owned());
+            let _ = self.connection.notify_cancelled(CancelledNotificationParam::new(Some(id), why)).await;
+        }
+    }
 }
 
 impl Drop for Out {

@@ -162,7 +162,11 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
     let form = "the answer does not fit: ";
     for (round, approval, problem) in [
         (1, Approval::Approve, format!("{form}`account` is missing")),
-        (2, Approval::Answer(json!({"account": 7})), format!("{form}`account` should be string, got number")),
+        (
+            2,
+            Approval::Answer(json!({"account": 7})),
+            format!("{form}`account`: expected string, got a number"),
+        ),
         (3, Approval::Answer(json!("main")), format!("{form}expected an object, got string")),
         (
             4,

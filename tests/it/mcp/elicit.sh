@@ -22,7 +22,9 @@ while read -r line; do
         reply "$id" '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bank","version":"1"}}' ;;
     *'"method":"tools/list"'*)
         reply "$id" "{\"tools\":[{\"name\":\"pay\",$PLAIN},{\"name\":\"note\",$PLAIN},{\"name\":\"hang\",$PLAIN},{\"name\":\"peek\",$PLAIN,\"annotations\":{\"readOnlyHint\":true}},{\"name\":\"wait\",$PLAIN,\"annotations\":{\"readOnlyHint\":true}}]}" ;;
-    *'"method":"notifications/cancelled"'*) echo cancelled >> "$SEEN"; call= ;;
+    *'"method":"notifications/cancelled"'*)
+        echo cancelled >> "$SEEN"
+        given_up=${line#*\"requestId\":}; [ "${given_up%%[,\}]*}" = "$call" ] && call= ;;
     *'"method":"tools/call"'*'"name":"note"'*) echo note >> "$SEEN"; text "$id" noted ;;
     *'"method":"tools/call"'*'"name":"wait"'*)
         echo wait >> "$SEEN"
@@ -33,12 +35,12 @@ while read -r line; do
     *'"result":'*)
         result=${line#*\"result\":}; result=${result%\}}
         echo "$result" >> "$SEEN"
-        [ -z "$call" ] && continue
+        [ -z "$call" ] || [ "$id" != "$asked" ] && continue
         [ -f "$SEEN.hang" ] && continue
         case "$result" in *accept*) [ -n "$MORE$AGAIN" ] && { ask; continue; } ;; esac
         reply "$call" "{\"content\":[],\"structuredContent\":$result}"; call= ;;
     *'"error":'*)
         error=${line#*\"message\":\"}
-        echo "error" >> "$SEEN"; [ -n "$call" ] && text "$call" "${error%%\"*}" ;;
+        echo "error" >> "$SEEN"; [ -n "$call" ] && [ "$id" = "$asked" ] && text "$call" "${error%%\"*}" ;;
     esac
 done

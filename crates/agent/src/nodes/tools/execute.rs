@@ -305,39 +305,9 @@ impl Executor {
         !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
     }
 
-    /// Runs the call, and again after each answer to a question of its tool.
-    async fn run_answered(
-        &self,
-        position: usize,
-        tool: &Arc<dyn Tool>,
-        pending: &Pending,
-        (args, asked): (Value, bool),
-        mut questions: Vec<ToolQuestion>,
-    ) -> Result<Done, NodeError> {
-        loop {
-            let answers = self.answers(position, pending, &args, &questions).await?;
-            let doubtful = self.doubtful(position, questions.len(), tool, &pending.call, tool.behaviour());
-            if let Some(done) = doubtful.await? {
-                return Ok(done);
-            }
-            let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));
-            match run.await {
-                Ok(done) if questions.is_empty() => return Ok(done),
-                Ok(done) => {
-                    let result = format!("{}\n{}", texts::sent_again(questions.len() + 1), done.result);
-                    return Ok(Done { result, ..done });
-                }
-                Err(question) => {
-                    let stored = self.store_question(position, questions.len(), question).await?;
-                    questions.push(stored);
-                }
-            }
-        }
-    }
-
     /// Notes that the call begins. If that was noted before, its outcome is unknown: the process stopped while it ran, and
     /// this is what the model reads, unless the tool may be called again or can tell what came of it.
-    async fn doubtful(
+    pub(super) async fn doubtful(
         &self,
         position: usize,
         questions: usize,
@@ -375,7 +345,7 @@ impl Executor {
     ///
     /// # Errors
     /// A question that has no answer, with which it ended.
-    async fn run(
+    pub(super) async fn run(
         &self,
         position: usize,
         tool: Arc<dyn Tool>,

@@ -11,10 +11,13 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
-use superstep_llm::{AnswerFuture, ArgumentCheck, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
+use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
 use tokio::sync::{mpsc, watch};
 
-use super::{Executor, Pending, execute::NotBegun};
+use super::{
+    Executor, Pending,
+    execute::{Done, NotBegun},
+};
 use crate::{Approval, ApprovalRequest, Approvals, texts};
 
 /// The most questions of one call, whose tool is called once more for each.
@@ -75,6 +78,36 @@ impl Drop for Counted<'_> {
 }
 
 impl Executor {
+    /// Runs the call, and again after each answer to a question of its tool.
+    pub(super) async fn run_answered(
+        &self,
+        position: usize,
+        tool: &Arc<dyn Tool>,
+        pending: &Pending,
+        (args, asked): (Value, bool),
+        mut questions: Vec<ToolQuestion>,
+    ) -> Result<Done, NodeError> {
+        loop {
+            let answers = self.answers(position, pending, &args, &questions).await?;
+            let doubtful = self.doubtful(position, questions.len(), tool, &pending.call, tool.behaviour());
+            if let Some(done) = doubtful.await? {
+                return Ok(done);
+            }
+            let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));
+            match run.await {
+                Ok(done) if questions.is_empty() => return Ok(done),
+                Ok(done) => {
+                    let result = format!("{}\n{}", texts::sent_again(questions.len() + 1), done.result);
+                    return Ok(Done { result, ..done });
+                }
+                Err(question) => {
+                    let stored = self.store_question(position, questions.len(), question).await?;
+                    questions.push(stored);
+                }
+            }
+        }
+    }
+
     /// Returns the questions that the call at `position` has asked, in their order.
     pub(super) async fn questions(&self, position: usize) -> Vec<ToolQuestion> {
         let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotBegun));
@@ -89,7 +122,7 @@ impl Executor {
     ///
     /// # Errors
     /// If it cannot be stored.
-    pub(super) async fn store_question(
+    async fn store_question(
         &self,
         position: usize,
         before: usize,
@@ -102,7 +135,7 @@ impl Executor {
     ///
     /// # Errors
     /// If an answer cannot be stored.
-    pub(super) async fn answers(
+    async fn answers(
         &self,
         position: usize,
         pending: &Pending,
