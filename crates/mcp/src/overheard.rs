@@ -94,12 +94,16 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
             match &message {
                 // One that has the id of another one that waits cannot be answered.
                 JsonRpcMessage::Request(asked) if !self.unanswered.ids().insert(asked.id.clone()) => continue,
-                JsonRpcMessage::Notification(said) => {
-                    if let ServerNotification::CancelledNotification(cancelled) = &said.notification {
+                JsonRpcMessage::Notification(said) => match &said.notification {
+                    ServerNotification::CancelledNotification(cancelled) => {
                         self.unanswered.remove(cancelled.params.request_id.as_ref());
                     }
-                    self.ears.hear(&said.notification);
-                }
+                    // Nobody else needs it, and each would begin a task.
+                    said => {
+                        self.ears.hear(said);
+                        continue;
+                    }
+                },
                 _ => {}
             }
             return Some(message);

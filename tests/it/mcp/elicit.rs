@@ -167,7 +167,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
             Approval::Answer(json!({"account": 7})),
             format!("{form}`account`: expected string, got a number"),
         ),
-        (3, Approval::Answer(json!("main")), format!("{form}expected an object, got string")),
+        (3, Approval::Answer(json!("main")), format!("{form}expected an object, got a string")),
         (
             4,
             Approval::Always,
