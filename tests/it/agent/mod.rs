@@ -38,6 +38,7 @@ mod parts;
 mod power;
 mod presets;
 mod property;
+mod questions;
 mod react;
 mod real_replay;
 mod real_thread;
