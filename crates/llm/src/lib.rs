@@ -26,6 +26,7 @@ mod openai;
 #[cfg(feature = "openai")]
 mod openai_config;
 mod partial_json;
+mod printable;
 mod reads_calls;
 mod refusal;
 mod registry;
@@ -58,6 +59,7 @@ pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use partial_json::partial_json;
+pub use printable::is_printable;
 pub use reads_calls::ReadsTextCalls;
 pub use refusal::{excerpt, retry_after};
 pub use registry::{RegistryError, ToolRegistry};
