@@ -83,5 +83,5 @@ pub mod __private {
     pub use serde;
     pub use serde_json;
 
-    pub use crate::tool_macro::{fallible, plain};
+    pub use crate::tool_macro::{Stands, fallible, plain, subject};
 }
