@@ -97,6 +97,16 @@ pub(crate) fn edited(args: &Value) -> String {
     format!("[The user changed the arguments to {args}.]")
 }
 
+/// Why arguments that somebody edited cannot be used.
+pub(crate) fn forbidden(rule: &str) -> String {
+    format!("the rule `{rule}` forbids a call with these arguments")
+}
+
+/// Why a call does not run whose arguments somebody edited in vain.
+pub(crate) fn edit_unusable(problem: &str) -> String {
+    format!("the user changed the arguments to ones that cannot be used: {problem}")
+}
+
 pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";
 
 /// Not executed, for this was the last model call that was allowed.

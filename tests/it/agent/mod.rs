@@ -18,6 +18,7 @@ mod cancel_everywhere;
 mod context;
 mod decided;
 mod dreams;
+mod edited;
 mod extension;
 mod facades;
 mod fallback;

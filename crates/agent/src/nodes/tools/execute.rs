@@ -202,7 +202,7 @@ impl Executor {
     async fn take<'a>(
         &'a self,
         position: usize,
-        pending: Pending,
+        mut pending: Pending,
         behaviour: Behaviour,
         at_work: &mut Option<Counted<'a>>,
     ) -> Result<Done, NodeError> {
@@ -230,26 +230,25 @@ impl Executor {
             return Ok(Done::said(texts::BUDGET.to_owned()));
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
-        let acting = pending.acting.clone();
         let done = match finish {
             Some((result, finish)) => {
                 Done { returned: matches!(finish, Some(Ok(_))), finish, ..Done::said(result) }
             }
-            None => self.process(position, pending, (behaviour, questions, was_begun)).await?,
+            None => self.process(position, &mut pending, (behaviour, questions, was_begun)).await?,
         };
-        let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
+        let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
-        Ok(Done { result, kept_at, hook_error, ..done })
+        Ok(Done { result, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
     async fn process(
         &self,
         position: usize,
-        pending: Pending,
+        pending: &mut Pending,
         (behaviour, questions, was_begun): (Behaviour, Vec<ToolQuestion>, bool),
     ) -> Result<Done, NodeError> {
-        let (call, name) = (&pending.call, pending.name.as_str());
+        let (call, name) = (&pending.call.clone(), &*pending.name.clone());
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
             let finish = Finishing::of(&self.deps.config, &self.state).tool();
             let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
@@ -264,7 +263,7 @@ impl Executor {
             return Ok(Done::said(texts::denied(reason)));
         }
         let (args, notice, asked, rule) =
-            match self.permission(position, &**tool, &pending, args.clone()).await? {
+            match self.permission(position, &**tool, pending, args.clone()).await? {
                 Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
                 // What is said of it now does not undo it.
                 _ if was_begun => (args, None, true, None),
@@ -272,15 +271,20 @@ impl Executor {
                 Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
             };
         // While somebody was asked.
-        if self.is_late(&pending) && !was_begun {
+        if self.is_late(pending) && !was_begun {
             return Ok(Done::said(texts::BUDGET.to_owned()));
+        }
+        if notice.is_some()
+            && let Some(refused) = self.recheck(position, pending, &args).await?
+        {
+            return Ok(refused);
         }
         let done = match self.deps.sub_agents.get(name) {
             Some(agent) => match self.doubtful(position, 0, tool, call, behaviour).await? {
                 Some(done) => done,
                 None => self.ask_agent(agent, name, position, &args).await,
             },
-            None => self.run_answered(position, tool, &pending, (args, asked), questions).await?,
+            None => self.run_answered(position, tool, pending, (args, asked), questions).await?,
         };
         if let Some(on_tool_error) = self.deps.on_tool_error.as_ref().filter(|_| done.failed) {
             let failure = ToolFailure { tool: name.to_owned(), message: done.result.clone() };

@@ -13,7 +13,8 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 use super::{Executor, Pending, questions};
 use crate::{
     AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust,
-    config::decided, events, texts,
+    config::{decided, denying},
+    events, texts,
 };
 
 /// What is to happen to a call that could be executed.
@@ -134,8 +135,16 @@ impl Executor {
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
         };
         let verdict = self.verdict(&call.name, args, self.remembered(&call.name, args), question);
-        let is_asked = matches!(verdict, Verdict::Ask(_));
-        Some(if is_asked && self.is_allowed(position, call) { Verdict::Run } else { verdict })
+        Some(match verdict {
+            // What was decided about it holds, whatever rule was added since: its arguments may have been edited.
+            Verdict::Run if self.cx.is_answered(&call.call.id) => {
+                let answered = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
+                let question = answered.map(|asked| asked.question);
+                Verdict::Ask(question.unwrap_or_else(|| format!("Run {} with {args}?", call.name)))
+            }
+            Verdict::Ask(_) if self.is_allowed(position, call) => Verdict::Run,
+            verdict => verdict,
+        })
     }
 
     /// Whether nobody is asked because everything is approved. What was decided before about a call that waited still counts.
@@ -200,6 +209,7 @@ impl Executor {
 
     /// Interrupts the run until a request is decided on, once no call is at work.
     pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
+        let mut unusable = None;
         for round in 1.. {
             let key = match round {
                 1 => base.to_owned(),
@@ -207,14 +217,21 @@ impl Executor {
             };
             if !self.cx.is_answered(&key) {
                 if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
-                    return Approval::Approve;
+                    // Somebody changed the arguments: those that the model wrote are not what is to run.
+                    return unusable.map_or(Approval::Approve, |problem: String| {
+                        Approval::Deny(texts::edit_unusable(&problem))
+                    });
                 }
                 self.at_work.end().await;
                 events::approval_requested(&self.cx, &request);
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
             request.problem = match self.counts(&key, &request, &approval) {
-                true => self.problem(&request, &approval),
+                true => {
+                    let problem = self.problem(&request, &approval);
+                    unusable = problem.clone().filter(|_| matches!(approval, Approval::Edit(_)));
+                    problem
+                }
                 false => {
                     // What is stored beside a decision that does not count may be forged as well.
                     if request.form.is_none() {
@@ -260,11 +277,21 @@ impl Executor {
     fn problem_of(&self, tool: &str, decision: &Approval) -> Option<String> {
         match decision {
             Approval::Edit(args) => {
-                self.deps.tools.check(tool, &args.to_string())?.err().map(|error| error.to_string())
+                let unfit = self.deps.tools.check(tool, &args.to_string())?.err();
+                unfit.map(|error| error.to_string()).or_else(|| self.forbids(tool, args))
             }
             Approval::Answer(_) | Approval::Cancel => Some(texts::NOT_A_DECISION.to_owned()),
             other => other.rule(tool)?.problem(),
         }
+    }
+
+    /// Names the rule that denies a call with edited arguments. A person approves what a rule asks about, not what one denies.
+    fn forbids(&self, name: &str, args: &Value) -> Option<String> {
+        let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let tool = self.deps.tools.get(name).map(|tool| &**tool);
+        let rules = [&self.deps.config.permissions, &granted];
+        let rule = rules.into_iter().find_map(|rules| denying(rules, name, tool, args))?;
+        Some(texts::forbidden(&rule.to_string()))
     }
 
     /// Asks whoever is there. What was decided is stored, for nobody is to be asked again should the node run again.
@@ -346,7 +373,9 @@ impl Executor {
         let Some(decision) = decision else { return Ok(Permission::no(texts::INTERRUPTED.to_owned())) };
         if let Some(problem) = self.problem_of(name, &decision) {
             return Ok(Permission::no(match decision {
-                Approval::Edit(_) => texts::bad_args(name, &problem),
+                Approval::Edit(args) if self.forbids(name, &args).is_none() => {
+                    texts::bad_args(name, &problem)
+                }
                 _ => texts::denied(&problem),
             }));
         }
