@@ -3,10 +3,12 @@
 //! A call that waits is an interrupt of the run. A decision is its answer, with which the run goes on, in this process or in
 //! any other.
 
+mod shown;
+
 use std::{
     collections::BTreeMap,
     env,
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, BufRead, IsTerminal, StdinLock, Write},
     process::{Command, Stdio},
 };
 
@@ -18,6 +20,7 @@ use superstep::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::shown::Unseen;
 use crate::{
     args::TurnArgs,
     exit::{Exit, Failure},
@@ -71,6 +74,24 @@ pub(crate) struct Waiting {
     pub(crate) request: ApprovalRequest,
 }
 
+/// Where answers are typed.
+trait Keys: BufRead {
+    /// Discards what was typed before a question was shown, for it cannot be the answer.
+    fn discard(&mut self) -> io::Result<()>;
+}
+
+impl Keys for StdinLock<'_> {
+    fn discard(&mut self) -> io::Result<()> {
+        // A terminal gives one line at a time, so that nothing more of it has been read. A pipe is no terminal: its lines were
+        // written to be the answers.
+        #[cfg(unix)]
+        if self.is_terminal() {
+            rustix::termios::tcflush(&*self, rustix::termios::QueueSelector::IFlush)?;
+        }
+        Ok(())
+    }
+}
+
 /// Who decides while the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approve {
@@ -118,15 +139,11 @@ impl Waiting {
         &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
     }
 
-    /// Names what [`question`](Self::question) leaves out; `None` if it shows all of the arguments.
+    /// Names what [`question`](Self::question) leaves out, or shows in a way that may be mistaken; `None` if it shows all of the arguments.
     pub(crate) fn hidden(&self) -> Option<String> {
         let shown = self.first_lines();
-        let is_shown = |value: &Value| match value {
-            Value::String(text) => text.lines().all(|line| shown.contains(line)),
-            other => shown.contains(&other.to_string()),
-        };
-        let arguments = self.request.args.as_object().into_iter().flatten();
-        let hidden = arguments.filter(|(_, value)| !is_shown(value)).map(|(name, value)| match value {
+        let Unseen { hidden, words } = shown::unseen(&printable(shown), self.request.args.as_object());
+        let hidden = hidden.into_iter().map(|(name, value)| match value {
             Value::String(text) => {
                 format!("`{}` ({} characters)", printable_line(name), text.chars().count())
             }
@@ -134,7 +151,10 @@ impl Waiting {
         });
         let cut = (shown.len() < self.request.question.len()).then(|| "the question".to_owned());
         let hidden: Vec<_> = cut.into_iter().chain(hidden).collect();
-        (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")))
+        let hidden = (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")));
+        let words = words.into_iter().map(|(name, text)| format!("`{}` is `{text}`", printable_line(name)));
+        let all: Vec<_> = hidden.into_iter().chain(words).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Everything that a decision is about: the call, the question, and the arguments as the tool will get them.
@@ -337,7 +357,7 @@ impl Approve {
 fn ask_approval(
     call: &Waiting,
     view: impl Fn(&str) -> io::Result<()>,
-    input: &mut impl BufRead,
+    input: &mut impl Keys,
     output: &mut impl Write,
 ) -> io::Result<Option<Approval>> {
     writeln!(output, "{}", call.question())?;
@@ -414,7 +434,7 @@ pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
 }
 
 /// Asks until the answer is yes or no; the end of the input is a no.
-fn ask_yes(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool> {
+fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     loop {
         match answer("Go on? [y/n]", input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
             Some("y" | "yes") => return Ok(true),
@@ -424,8 +444,9 @@ fn ask_yes(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool
     }
 }
 
-/// A line that somebody types; `None` at the end of the input.
-fn answer(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<String>> {
+/// A line that somebody types behind a question; `None` at the end of the input.
+fn answer(question: &str, input: &mut impl Keys, output: &mut impl Write) -> io::Result<Option<String>> {
+    input.discard()?;
     write!(output, "{question} ")?;
     output.flush()?;
     let mut typed = String::new();
@@ -443,6 +464,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    impl Keys for &[u8] {
+        fn discard(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn only_a_yes_is_a_yes() {
@@ -487,9 +514,13 @@ mod tests {
     #[test]
     fn what_the_question_leaves_out_is_named() {
         for (question, args, hidden) in [
-            ("edit a\n-b\n+c", json!({"path": "a", "old": "b", "new": "c"}), None),
+            ("edit a.rs\n-b\n+c", json!({"path": "a.rs", "old": "b", "new": "c"}), None),
+            (
+                "make one",
+                json!({"path": "one", "content": "x"}),
+                Some("not shown in full: `content` (1 characters); `path` is `one`"),
+            ),
             ("go", json!({"to": "x\n", "n": 5}), Some("not shown in full: `n`, `to` (2 characters)")),
-            ("go 5", json!({"n": 5, "to": ""}), None),
             (&"x\n".repeat(100), json!({}), Some("not shown in full: the question")),
             (&"é".repeat(9_000), json!({}), Some("not shown in full: the question")),
         ] {
