@@ -33,6 +33,10 @@ forgeries n="512":
 bits:
     SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-checkpoint --test it -- bits --nocapture
 
+# Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
+rot n="500":
+    SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
+
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:
     cargo insta review

@@ -6,6 +6,8 @@ mod support;
 
 mod answers;
 mod approvals;
+#[cfg(unix)]
+mod commands;
 mod dream;
 mod escapes;
 #[cfg(unix)]
@@ -25,7 +27,11 @@ mod real_model;
 mod refusals;
 mod replay;
 mod revert;
+#[cfg(unix)]
+mod rot;
 mod secrets;
+#[cfg(unix)]
+mod sequences;
 mod show;
 mod steer;
 mod stop;
