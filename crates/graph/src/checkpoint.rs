@@ -274,6 +274,8 @@ pub(crate) mod own {
     pub(crate) const MEMORIES: &str = "$memories";
     /// Of such a subgraph's input: that the checkpoints of its caller say where it is found.
     pub(crate) const BOUND: &str = "$bound";
+    /// Of an update of such a subgraph from outside: the checkpoint of its caller that it was made at.
+    pub(crate) const EDITED: &str = "$edited";
     /// Of a command from outside: whether it wrote anything, which nobody made.
     pub(crate) const OUTSIDE: &str = "$outside";
     /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
@@ -281,24 +283,15 @@ pub(crate) mod own {
     pub(crate) const GRAPH: &str = "$graph";
     pub(crate) const VERSION: &str = "$version";
     pub(crate) const NONCE: &str = "$nonce";
+
+    pub(crate) const ALL: [&str; 11] =
+        [TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE];
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
     pub(crate) fn shown(mut self) -> Self {
-        let own = [
-            own::TASK,
-            own::SEEDED,
-            own::STATE,
-            own::ORIGINS,
-            own::MEMORIES,
-            own::BOUND,
-            own::OUTSIDE,
-            own::GRAPH,
-            own::VERSION,
-            own::NONCE,
-        ];
-        self.metadata.retain(|name, _| !own.contains(&name.as_str()));
+        self.metadata.retain(|name, _| !own::ALL.contains(&name.as_str()));
         self
     }
 }

@@ -13,7 +13,7 @@ use superstep_engine::ChannelSet;
 use crate::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, History, Persistence, RunConfig,
     RunError, Segment, Source, State, StateSnapshot, TaskKey, TaskRecord, ThreadId,
-    checkpoint::own::SEEDED,
+    checkpoint::own::{EDITED, SEEDED},
     compiled::Inner,
     load::{Restored, load, load_seeded},
     memories::{self, Place},
@@ -35,8 +35,11 @@ struct Found<T: State> {
 #[derive(Clone, Copy)]
 pub(crate) enum At {
     Head,
-    /// Where the checkpoint of its caller finds it.
-    Checkpoint(CheckpointId),
+    /// Where the checkpoint `caller` of its caller finds it.
+    Checkpoint {
+        found: CheckpointId,
+        caller: CheckpointId,
+    },
     /// Nowhere: nothing has called it yet on that branch of its caller.
     Nowhere,
 }
@@ -142,14 +145,14 @@ async fn memory_at(
     }
     let Some(head) = memories::head(checkpointer, thread).await? else { return Ok(At::Head) };
     let at = memories::found(checkpointer, thread, head.id, Place::of(meta, segment)).await?;
-    Ok(at.map_or(At::Nowhere, At::Checkpoint))
+    Ok(at.map_or(At::Nowhere, |found| At::Checkpoint { found, caller: meta.id }))
 }
 
 impl<T: State> Found<T> {
     async fn load(&self, checkpointer: &Arc<dyn Checkpointer>) -> Result<Option<Restored<T>>, RunError> {
         let at = match self.at {
             At::Head => None,
-            At::Checkpoint(at) => Some(at),
+            At::Checkpoint { found, .. } => Some(found),
             At::Nowhere => return Ok(None),
         };
         match &self.seed {
@@ -199,12 +202,16 @@ impl<S: State> CompiledGraph<S> {
         let supersteps = vec![vec![(update, as_node.into())]];
         let lease = checkpointer.lease(thread).await?;
         let Found { graph, thread, at, seed } = self.find_subgraph::<T>(thread, path).await?;
-        let checkpoint = match at {
+        config.check_metadata()?;
+        let mut config = config.clone();
+        config.checkpoint = match at {
             At::Head => None,
-            At::Checkpoint(at) => Some(at),
+            At::Checkpoint { found, caller } => {
+                config.metadata.insert(EDITED.to_owned(), caller.0.into());
+                Some(found)
+            }
             At::Nowhere => return Err(self.no_subgraph(path, "nothing of it is stored yet")),
         };
-        let config = RunConfig { checkpoint, ..config.clone() };
         let inner: &Inner<T> = graph.inner();
         let id = update_states(inner, checkpointer, &thread, &config, supersteps, seed.as_ref()).await?;
         forget_questions(&**checkpointer, thread).await?;
