@@ -2,10 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::ser::Error as _;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, Clock, Drain, Durability, RunError, SystemClock, ThreadId, json};
+use crate::{
+    Answers, CheckpointId, Clock, Drain, Durability, RunError, SystemClock, ThreadId, checkpoint::own, json,
+};
 
 /// Settings of one run.
 ///
@@ -103,6 +106,10 @@ impl RunConfig {
             )
         };
         for (name, value) in &self.metadata {
+            if own::ALL.contains(&name.as_str()) {
+                let source = serde_json::Error::custom("entries of this name are the engine's own");
+                return Err(RunError::Unstorable { what: unstorable(name), source });
+            }
             json::check_depth(value)
                 .map_err(|source| RunError::Unstorable { what: unstorable(name), source })?;
         }

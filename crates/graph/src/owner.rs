@@ -4,13 +4,13 @@
 //!
 //! Start at [`Mark`].
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    CheckpointMeta, CompiledGraph, History, Prune, RunError, State, ThreadId,
+    CheckpointMeta, Checkpointer, CompiledGraph, History, Prune, RunError, State, ThreadId,
     checkpoint::own::{GRAPH, NONCE, VERSION},
     compiled::Inner,
 };
@@ -47,7 +47,7 @@ impl CheckpointMeta {
 }
 
 /// What is stored with every checkpoint of a thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     graph: Option<GraphId>,
     pub(crate) nonce: Option<String>,
@@ -57,6 +57,10 @@ impl Mark {
     /// That of a checkpoint as it is stored.
     pub(crate) fn of(meta: &CheckpointMeta) -> Self {
         Self { graph: meta.graph(), nonce: meta.nonce().map(str::to_owned) }
+    }
+
+    pub(crate) fn with_nonce(self, nonce: Option<String>) -> Self {
+        Self { nonce, ..self }
     }
 
     pub(crate) fn put(&self, metadata: &mut Map<String, Value>) {
@@ -134,17 +138,32 @@ impl<S: State> CompiledGraph<S> {
     pub async fn adopt_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
         let checkpointer = self.checkpointer()?;
         let _lease = checkpointer.lease(&thread.root()).await?;
-        let history = checkpointer.history(thread, History::default()).await?;
-        let empty = || RunError::EmptyThread { thread: thread.clone() };
-        let head = history.first().ok_or_else(empty)?.id;
-        let mut prune = Prune { keep: history.iter().map(|meta| meta.id).collect(), ..Prune::default() };
-        let marked = history.into_iter().map(|meta| {
-            let (mark, mut metadata) = (self.inner.mark(Mark::of(&meta).nonce), meta.metadata);
-            mark.put(&mut metadata);
-            (meta.id, metadata)
-        });
-        prune.metadata = marked.collect::<BTreeMap<_, _>>();
-        checkpointer.prune(thread, head, prune).await?;
-        Ok(())
+        match mark_all(&**checkpointer, thread, |before| self.inner.mark(before.nonce)).await? {
+            true => Ok(()),
+            false => Err(RunError::EmptyThread { thread: thread.clone() }),
+        }
     }
+}
+
+/// Changes the mark of each checkpoint of a thread. Returns whether there is such a thread.
+pub(crate) async fn mark_all(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    new: impl Fn(Mark) -> Mark,
+) -> Result<bool, RunError> {
+    let history = checkpointer.history(thread, History::default()).await?;
+    let Some(head) = history.first().map(|meta| meta.id) else { return Ok(false) };
+    let mut prune = Prune { keep: history.iter().map(|meta| meta.id).collect(), ..Prune::default() };
+    for meta in history {
+        let before = Mark::of(&meta);
+        let (mark, mut metadata) = (new(before.clone()), meta.metadata);
+        if mark != before {
+            mark.put(&mut metadata);
+            prune.metadata.insert(meta.id, metadata);
+        }
+    }
+    if !prune.metadata.is_empty() {
+        checkpointer.prune(thread, head, prune).await?;
+    }
+    Ok(true)
 }
