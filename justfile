@@ -33,6 +33,10 @@ forgeries n="512":
 bits:
     SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-sqlite --test it -- bits --nocapture
 
+# Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
+rot n="500":
+    SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
+
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:
     cargo insta review
@@ -47,4 +51,8 @@ llmock:
 
 # Model servers that mean no good, with the default bounds: what the program takes at the most, and how long.
 hostile-models:
-    HOSTILE_MODELS=1 cargo test --release -p superstep-cli --test cli -- hostile --nocapture
+    HOSTILE_MODELS=1 cargo test --release -p superstep-cli --test cli -- hostile::no_model --nocapture
+
+# MCP servers that mean no good, with the default bounds: what the program takes at the most, and how long. Takes some minutes.
+hostile-mcp:
+    HOSTILE_MCP=1 cargo test --release -p superstep-cli --test cli -- hostile_mcp --nocapture

@@ -15,7 +15,7 @@ fn is_long() -> bool {
 }
 
 /// The most memory that the program may ever take, in the long form.
-const MOST_KB: u64 = 200 * 1024;
+pub(crate) const MOST_KB: u64 = 200 * 1024;
 
 /// Runs the program against a server; in the long form, its peak memory in KB too.
 async fn attacked(attack: Attack) -> (Ran, Option<u64>) {
@@ -35,6 +35,11 @@ async fn attacked(attack: Attack) -> (Ran, Option<u64>) {
     if !is_long() {
         return (crate::support::ended(&mut command).await, None);
     }
+    measured(&mut command).await
+}
+
+/// Runs a program, and measures its peak memory in KB.
+pub(crate) async fn measured(command: &mut tokio::process::Command) -> (Ran, Option<u64>) {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
     let status = format!("/proc/{}/status", child.id().unwrap());

@@ -6,11 +6,14 @@ mod support;
 
 mod answers;
 mod approvals;
+#[cfg(unix)]
+mod commands;
 mod dream;
 mod escapes;
 #[cfg(unix)]
 mod forged;
 mod hostile;
+mod hostile_mcp;
 mod keep;
 mod kill;
 #[cfg(unix)]
@@ -24,7 +27,11 @@ mod real_model;
 mod refusals;
 mod replay;
 mod revert;
+#[cfg(unix)]
+mod rot;
 mod secrets;
+#[cfg(unix)]
+mod sequences;
 mod show;
 mod steer;
 mod stop;

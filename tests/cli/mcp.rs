@@ -116,6 +116,49 @@ async fn how_far_a_call_is_and_what_a_server_logs_is_seen() {
 }
 
 #[tokio::test]
+async fn what_a_server_asks_is_answered_on_the_command_line() {
+    let bank = SERVER.replace("server.sh", "elicit.sh");
+    for (flag, id, said) in [
+        (
+            "--answer",
+            "c1.asks.1={\"account\":\"main\"}",
+            r#"{"action":"accept","content":{"account":"main"}}"#,
+        ),
+        ("--deny", "c1.asks.1", r#"{"action":"decline"}"#),
+        ("--cancel", "c1.asks.1", r#"{"action":"cancel"}"#),
+    ] {
+        let place = Place::new();
+        let rule = "[[permissions]]\ntool = \"bank_*\"\nthen = \"allow\"";
+        let env = "{ SEEN = \"seen\", ASKS = \"Which\\u001b[2J account?\" }";
+        let toml = format!("{rule}\n[mcp.bank]\ncommand = \"sh\"\nargs = [\"{bank}\"]\nenv = {env}\n");
+        place.file("agent.toml", &toml.replace("\\u001b", "\\\\u001b"));
+        let server = serve([call("c1", "bank_pay", r#"{"sum":5}"#), txt("paid")]).await;
+        let base_url = server.base_url();
+        let url = ["--base-url", &base_url, "--model", "m"];
+        let run = [&["run", "go", "--yes", "--thread", "t", "--config", "agent.toml"], &url[..]].concat();
+        let ran = place.run(&run).await;
+        assert_eq!(ran.code, Some(6), "{ran:?}");
+        let question = "call `c1.asks.1` of bank_pay asks:\n    MCP server `bank` asks:\n      | Which\\u{1b}[2J account?\n";
+        assert!(ran.stderr.contains(question), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("Every answer, also a denial, sends it again from its beginning"),
+            "{}",
+            ran.stderr
+        );
+        let resume = ["resume", "t", "-q", "--config", "agent.toml"];
+        let misfit = place.run(&[&resume[..], &["--approve"]].concat()).await;
+        assert_eq!(misfit.code, Some(6), "{misfit:?}");
+        let wrong = "not possible: the answer does not fit: `account` is missing\n";
+        assert!(misfit.stderr.contains(wrong), "{}", misfit.stderr);
+        let id = id.replace("asks.1", "asks.1.2");
+        assert_eq!(place.run(&[&resume[..], &[flag, &id]].concat()).await.ok().stdout, "paid\n");
+        let seen = std::fs::read_to_string(place.work().join("seen")).unwrap();
+        assert_eq!(seen.lines().last(), Some(said));
+        assert_eq!(seen.lines().filter(|line| *line == "pay").count(), 2, "{seen}");
+    }
+}
+
+#[tokio::test]
 async fn the_tools_of_servers_are_listed() {
     let place = Place::new();
     configured(&place, "tools = [\"say\", \"fail\"]\n");

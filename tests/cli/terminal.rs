@@ -35,11 +35,21 @@ impl Terminal {
     }
 
     fn with(command: &mut Command) -> Self {
+        Self::typed_ahead("", command)
+    }
+
+    /// With something typed before the program begins.
+    fn typed_ahead(keys: &str, command: &mut Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let mut typed = File::from(master.try_clone().unwrap());
+        typed.write_all(keys.as_bytes()).unwrap();
+        // The terminal has taken them once it shows them.
+        let mut echo = vec![0; keys.replace('\n', "\r\n").len()];
+        typed.read_exact(&mut echo).unwrap();
         command.stdin(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
         // Closes its copies of the terminal.
@@ -120,6 +130,43 @@ async fn the_person_at_the_terminal_is_asked_about_each_call() {
         requests[1]["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "c1");
     assert_eq!(denied.unwrap()["content"], "Error: Permission denied: not that one");
     server.check().unwrap();
+}
+
+#[tokio::test]
+async fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
+    let place = Place::new();
+    let (_, tool, args) = write("c1", "one");
+    let server = serve([call("c1", &tool, &args), txt("done")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let mut terminal = Terminal::typed_ahead("y\nalways\ny", &mut place.command(&args));
+    terminal.sees(QUESTION).await;
+    terminal.types("n");
+    assert_eq!(terminal.ends().await.ok().stdout, "done\n");
+    assert!(!made(&place, "one"));
+    // So it is with what cannot be undone.
+    let mut terminal = Terminal::typed_ahead("y\n", &mut place.command(&["delete", "t"]));
+    terminal.sees("This will delete thread `t`, with every checkpoint.").await;
+    terminal.sees("Go on? [y/n]").await;
+    terminal.types("n");
+    assert_eq!(terminal.ends().await.code, Some(130));
+    place.run(&["state", "t"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_line_that_stands_elsewhere_in_the_question_is_not_taken_for_shown() {
+    let place = Place::new();
+    // Behind the lines that are shown, and a part of one of them.
+    let lines: String = (0..25).map(|line| format!("# {line}: never rm -rf ~\\n")).collect();
+    let args = format!(r#"{{"path":"one","content":"{lines}rm -rf ~"}}"#);
+    let server = serve([call("c1", "write_file", &args), txt("done")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let mut terminal = Terminal::start(&place, &args);
+    terminal.sees("[not shown in full: `content` (").await;
+    terminal.sees(QUESTION).await;
+    terminal.types("n");
+    terminal.ends().await.ok();
 }
 
 #[tokio::test]

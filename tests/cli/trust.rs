@@ -84,8 +84,8 @@ async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
     }
 }
 
-#[tokio::test]
-async fn an_approval_that_is_stored_for_a_call_to_come_is_asked_for_again() {
+/// A thread of two calls, the first of which a user has approved.
+async fn half_approved(user: &str) -> (Place, WireServer) {
     let place = Place::new();
     let two = [
         ("c1", "write_file", r#"{"path":"a.txt","content":""}"#),
@@ -94,13 +94,20 @@ async fn an_approval_that_is_stored_for_a_call_to_come_is_asked_for_again() {
     let server = serve([calls(two), txt("ok")]).await;
     let at = server_of(&server);
     let at: Vec<&str> = at.iter().map(String::as_str).collect();
-    let asked = run_as(&place, "mallory", &[&["run", "go", "--thread", "t"], &at[..]].concat()).await;
-    assert_eq!(asked.code, Some(6), "{asked:?}");
-    let half = run_as(&place, "mallory", &["resume", "t", "--approve", "c1"]).await;
-    assert_eq!(half.code, Some(6), "{half:?}");
+    for args in
+        [&[&["run", "go", "--thread", "t"], &at[..]].concat()[..], &["resume", "t", "--approve", "c1"]]
+    {
+        let asked = run_as(&place, user, args).await;
+        assert_eq!(asked.code, Some(6), "{asked:?}");
+    }
+    (place, server)
+}
 
-    let resume = [&["resume", "t", "--deny", "c2=no"], &at[..]].concat();
-    let again = run_as(&place, "ada", &resume).await;
+#[tokio::test]
+async fn an_approval_that_is_stored_for_a_call_to_come_is_asked_for_again() {
+    let (place, server) = half_approved("mallory").await;
+    let again =
+        run_as(&place, "ada", &["resume", "t", "--deny", "c2=no", "--base-url", &server.base_url()]).await;
     assert_eq!(again.code, Some(6), "{again:?}");
     assert!(again.stderr.contains("call `c1.2` of write_file waits:"), "{}", again.stderr);
     assert!(
@@ -117,17 +124,8 @@ async fn an_approval_that_is_stored_for_a_call_to_come_is_asked_for_again() {
 
 #[tokio::test]
 async fn an_own_approval_counts_in_the_next_process() {
-    let place = Place::new();
-    let two = [
-        ("c1", "write_file", r#"{"path":"a.txt","content":""}"#),
-        ("c2", "write_file", r#"{"path":"b.txt","content":""}"#),
-    ];
-    let server = serve([calls(two), txt("ok")]).await;
-    let at = server_of(&server);
-    let at: Vec<&str> = at.iter().map(String::as_str).collect();
-    assert_eq!(place.run(&[&["run", "go", "--thread", "t"], &at[..]].concat()).await.code, Some(6));
-    assert_eq!(place.run(&["resume", "t", "--approve", "c1"]).await.code, Some(6));
-    place.run(&["resume", "t", "--deny", "c2=no"]).await.ok();
+    let (place, _server) = half_approved("ada").await;
+    run_as(&place, "ada", &["resume", "t", "--deny", "c2=no"]).await.ok();
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());
 }
 

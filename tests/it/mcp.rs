@@ -2,6 +2,7 @@
 
 mod conformance;
 mod crash;
+mod elicit;
 mod http;
 mod notices;
 mod odd;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use superstep_llm::ToolQuestion;
 
 use crate::{PermissionRule, Permit};
 
@@ -51,13 +52,18 @@ pub struct ApprovalRequest {
     pub args: Value,
     /// What the tool says it would do.
     pub question: String,
+    /// The question of the tool itself, if its call has begun and needs an answer of the user; see
+    /// [`ToolCx::ask`](superstep_llm::ToolCx::ask).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<ToolQuestion>,
     /// Why it is asked again, if the answer before could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 /// A decision. As an answer to an interrupt: `"approve"`, `{"deny": "why"}`, `{"edit": {..}}`, `{"respond": "text"}`,
-/// `"always"` or `{"always_for": {"to": "*@example.org"}}`.
+/// `"always"` or `{"always_for": {"to": "*@example.org"}}`; to a [`form`](ApprovalRequest::form) `{"answer": {..}}`, `"approve"` for an
+/// answer without values, `{"deny": ".."}` or `"cancel"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -75,14 +81,18 @@ pub enum Approval {
     /// It may run, and so may every later call of the tool on this thread whose arguments fit these patterns; see
     /// [`PermissionRule::arguments`].
     AlwaysFor(BTreeMap<String, String>),
+    /// The form is answered with these values.
+    Answer(Value),
+    /// The form is dismissed without an answer.
+    Cancel,
 }
 
 impl Approval {
-    /// Returns whether it lets the call run.
+    /// Returns whether it lets the call run, or agrees to what the call asks.
     pub fn lets_run(&self) -> bool {
         match self {
-            Self::Approve | Self::Edit(_) | Self::Always | Self::AlwaysFor(_) => true,
-            Self::Deny(_) | Self::Respond(_) => false,
+            Self::Approve | Self::Edit(_) | Self::Always | Self::AlwaysFor(_) | Self::Answer(_) => true,
+            Self::Deny(_) | Self::Respond(_) | Self::Cancel => false,
         }
     }
 
@@ -91,7 +101,12 @@ impl Approval {
         let arguments = match self {
             Self::Always => BTreeMap::new(),
             Self::AlwaysFor(arguments) => arguments.clone(),
-            Self::Approve | Self::Deny(_) | Self::Edit(_) | Self::Respond(_) => return None,
+            Self::Approve
+            | Self::Deny(_)
+            | Self::Edit(_)
+            | Self::Respond(_)
+            | Self::Answer(_)
+            | Self::Cancel => return None,
         };
         Some(PermissionRule { arguments, ..PermissionRule::new(globset::escape(tool), Permit::Allow) })
     }

@@ -133,9 +133,18 @@ pub(crate) fn text_calls(cx: &Cx, n: usize) {
 /// A call waits until somebody decides about it; the request stands in the interrupt as well. Whoever may approve may
 /// approve for good, too.
 pub(crate) fn approval_requested(cx: &Cx, request: &ApprovalRequest) {
-    let allowed = ["approve", "deny", "edit", "respond"];
-    let ApprovalRequest { call_id, tool, args, .. } = request;
-    cx.emit("approval_requested", json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed }));
+    let ApprovalRequest { call_id, tool, args, form, .. } = request;
+    let event = match form {
+        None => {
+            let allowed = ["approve", "deny", "edit", "respond"];
+            json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed })
+        }
+        Some(form) => {
+            let allowed = ["answer", "approve", "deny", "cancel"];
+            json!({ "id": call_id, "tool": tool, "args": args, "allowed": allowed, "form": form })
+        }
+    };
+    cx.emit("approval_requested", event);
 }
 
 /// A round of tools changed files.

@@ -3,6 +3,9 @@
 use std::{any::Any, collections::BTreeSet};
 
 use serde_json::Value;
+use superstep_llm::ToolQuestion;
+
+use crate::printable;
 
 /// A call of a tool that is not there; `names` are.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
@@ -55,9 +58,53 @@ pub(crate) const FOREIGN_DECISION: &str = "the stored answer is not known to be 
 pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
     repeating it.";
 
+/// Why a decision about a call is no answer to what its tool asks.
+pub(crate) const NOT_AN_ANSWER: &str =
+    "this is a question of the tool, whose call has begun: answer it, deny it or cancel it";
+
+/// Why an answer to what a tool asks is no decision about its call.
+pub(crate) const NOT_A_DECISION: &str = "the tool has asked nothing: approve the call or deny it";
+
+/// The most of a problem with an answer that is shown, in bytes.
+const LONGEST_PROBLEM: usize = 1_000;
+
+pub(crate) fn bad_answer(problem: &str) -> String {
+    let shown = &problem[..problem.floor_char_boundary(LONGEST_PROBLEM)];
+    format!("the answer does not fit: {}", printable(shown))
+}
+
+/// The question about a question of a tool.
+pub(crate) fn question(tool: &str, args: &Value, asked: &ToolQuestion, repeatable: bool) -> String {
+    let ToolQuestion { from, message, schema } = asked;
+    let harm = match repeatable {
+        true => "The tool says that repeating a call does no harm.",
+        false => "What it did before it asked may be done twice.",
+    };
+    let message = message.lines().map(|line| format!("  | {line}\n")).collect::<String>();
+    printable(&format!(
+        "{from} asks:\n{message}An answer has values that fit {schema}.\nThe call has been stopped. Every answer, also a denial, \
+         sends it again from its beginning: {tool} with {args}. {harm}"
+    ))
+}
+
+/// What the model reads before the result of a call that was sent so many times because its tool asked the user.
+pub(crate) fn sent_again(times: usize) -> String {
+    format!("[The tool asked the user. The call was sent {times} times, each time from its beginning.]")
+}
+
 /// What the model reads before the result of a call that ran with other arguments than it wrote.
 pub(crate) fn edited(args: &Value) -> String {
     format!("[The user changed the arguments to {args}.]")
+}
+
+/// Why arguments that somebody edited cannot be used.
+pub(crate) fn forbidden(rule: &str) -> String {
+    format!("the rule `{rule}` forbids a call with these arguments")
+}
+
+/// Why a call does not run whose arguments somebody edited in vain.
+pub(crate) fn edit_unusable(problem: &str) -> String {
+    format!("the user changed the arguments to ones that cannot be used: {problem}")
 }
 
 pub(crate) const LOST: &str = "[Tool result unavailable — call was interrupted or lost]";

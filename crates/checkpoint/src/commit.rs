@@ -76,6 +76,8 @@ pub mod own {
     pub const MEMORIES: &str = "$memories";
     /// Of such a subgraph's input: that the checkpoints of its caller say where it is found.
     pub const BOUND: &str = "$bound";
+    /// Of an update of such a subgraph from outside: the checkpoint of its caller that it was made at.
+    pub const EDITED: &str = "$edited";
     /// Of a command from outside: whether it wrote anything, which nobody made.
     pub const OUTSIDE: &str = "$outside";
     /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
@@ -85,25 +87,17 @@ pub mod own {
     pub const VERSION: &str = "$version";
     /// The nonce of the thread.
     pub const NONCE: &str = "$nonce";
+
+    /// All of them.
+    pub const ALL: [&str; 11] =
+        [TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE];
 }
 
 impl CheckpointMeta {
     /// The same, as it is shown.
     #[doc(hidden)]
     pub fn shown(mut self) -> Self {
-        let own = [
-            own::TASK,
-            own::SEEDED,
-            own::STATE,
-            own::ORIGINS,
-            own::MEMORIES,
-            own::BOUND,
-            own::OUTSIDE,
-            GRAPH,
-            VERSION,
-            NONCE,
-        ];
-        self.metadata.retain(|name, _| !own.contains(&name.as_str()));
+        self.metadata.retain(|name, _| !own::ALL.contains(&name.as_str()));
         self
     }
 }

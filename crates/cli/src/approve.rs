@@ -3,10 +3,12 @@
 //! A call that waits is an interrupt of the run. A decision is its answer, with which the run goes on, in this process or in
 //! any other.
 
+mod shown;
+
 use std::{
     collections::BTreeMap,
     env,
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, BufRead, IsTerminal, StdinLock, Write},
     process::{Command, Stdio},
 };
 
@@ -18,6 +20,7 @@ use superstep::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::shown::Unseen;
 use crate::{
     args::TurnArgs,
     exit::{Exit, Failure},
@@ -25,6 +28,7 @@ use crate::{
 };
 
 const SAID_NO: &str = "the user said no";
+const ANSWER: &str = "Answer this? [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
 /// The length of a question that is shown without `v`, in lines and in bytes.
@@ -53,6 +57,12 @@ pub(crate) struct DecisionArgs {
     /// Do not let it run, and give the model this as its result.
     #[arg(long, value_name = "ID=TEXT")]
     respond: Vec<String>,
+    /// Answer what a tool asks with these values. `--approve` answers without values, `--deny` declines.
+    #[arg(long, value_name = "ID=JSON")]
+    answer: Vec<String>,
+    /// Dismiss what a tool asks without an answer.
+    #[arg(long, value_name = "ID")]
+    cancel: Vec<String>,
 }
 
 /// A call that waits.
@@ -62,6 +72,24 @@ pub(crate) struct Waiting {
     /// What people call it.
     pub(crate) id: String,
     pub(crate) request: ApprovalRequest,
+}
+
+/// Where answers are typed.
+trait Keys: BufRead {
+    /// Discards what was typed before a question was shown, for it cannot be the answer.
+    fn discard(&mut self) -> io::Result<()>;
+}
+
+impl Keys for StdinLock<'_> {
+    fn discard(&mut self) -> io::Result<()> {
+        // A terminal gives one line at a time, so that nothing more of it has been read. A pipe is no terminal: its lines were
+        // written to be the answers.
+        #[cfg(unix)]
+        if self.is_terminal() {
+            rustix::termios::tcflush(&*self, rustix::termios::QueueSelector::IFlush)?;
+        }
+        Ok(())
+    }
 }
 
 /// Who decides while the program runs.
@@ -111,15 +139,11 @@ impl Waiting {
         &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
     }
 
-    /// Names what [`question`](Self::question) leaves out; `None` if it shows all of the arguments.
+    /// Names what [`question`](Self::question) leaves out, or shows in a way that may be mistaken; `None` if it shows all of the arguments.
     pub(crate) fn hidden(&self) -> Option<String> {
         let shown = self.first_lines();
-        let is_shown = |value: &Value| match value {
-            Value::String(text) => text.lines().all(|line| shown.contains(line)),
-            other => shown.contains(&other.to_string()),
-        };
-        let arguments = self.request.args.as_object().into_iter().flatten();
-        let hidden = arguments.filter(|(_, value)| !is_shown(value)).map(|(name, value)| match value {
+        let Unseen { hidden, words } = shown::unseen(&printable(shown), self.request.args.as_object());
+        let hidden = hidden.into_iter().map(|(name, value)| match value {
             Value::String(text) => {
                 format!("`{}` ({} characters)", printable_line(name), text.chars().count())
             }
@@ -127,7 +151,10 @@ impl Waiting {
         });
         let cut = (shown.len() < self.request.question.len()).then(|| "the question".to_owned());
         let hidden: Vec<_> = cut.into_iter().chain(hidden).collect();
-        (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")))
+        let hidden = (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")));
+        let words = words.into_iter().map(|(name, text)| format!("`{}` is `{text}`", printable_line(name)));
+        let all: Vec<_> = hidden.into_iter().chain(words).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Everything that a decision is about: the call, the question, and the arguments as the tool will get them.
@@ -156,8 +183,9 @@ impl Waiting {
 
 impl DecisionArgs {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { approve, always, deny, deny_all, edit, respond } = self;
-        deny_all.is_none() && [approve, always, deny, edit, respond].into_iter().all(Vec::is_empty)
+        let Self { approve, always, deny, deny_all, edit, respond, answer, cancel } = self;
+        let named = [approve, always, deny, edit, respond, answer, cancel];
+        deny_all.is_none() && named.into_iter().all(Vec::is_empty)
     }
 
     /// The answers to calls that wait.
@@ -196,6 +224,15 @@ impl DecisionArgs {
         for given in &self.respond {
             let (id, text) = with_value("--respond", "TEXT", given, waiting)?;
             decided.one(id, Approval::Respond(text.to_owned()))?;
+        }
+        for given in &self.answer {
+            let (id, json) = with_value("--answer", "JSON", given, waiting)?;
+            let values = serde_json::from_str(json)
+                .map_err(|error| Failure::usage(format!("the answer to `{id}` is not JSON: {error}")))?;
+            decided.one(id, Approval::Answer(values))?;
+        }
+        for id in &self.cancel {
+            decided.one(id, Approval::Cancel)?;
         }
         decided.answers()
     }
@@ -320,15 +357,17 @@ impl Approve {
 fn ask_approval(
     call: &Waiting,
     view: impl Fn(&str) -> io::Result<()>,
-    input: &mut impl BufRead,
+    input: &mut impl Keys,
     output: &mut impl Write,
 ) -> io::Result<Option<Approval>> {
     writeln!(output, "{}", call.question())?;
     if let Some(hidden) = call.hidden() {
         writeln!(output, "[{hidden}; `v` shows all of it]")?;
     }
+    let is_form = call.request.form.is_some();
+    let asks = if is_form { ANSWER } else { ALLOW };
     loop {
-        let Some(answer) = answer(ALLOW, input, output)? else {
+        let Some(answer) = answer(asks, input, output)? else {
             return Ok(None);
         };
         let (word, rest) = answer.split_once(char::is_whitespace).unwrap_or((&answer, ""));
@@ -339,6 +378,16 @@ fn ask_approval(
                 continue;
             }
             ("y" | "yes", "") => Approval::Approve,
+            ("c" | "cancel", "") if is_form => Approval::Cancel,
+            ("a" | "answer", json) if is_form => match serde_json::from_str(json) {
+                Ok(values) => Approval::Answer(values),
+                Err(error) => {
+                    writeln!(output, "this answer is not JSON: {error}")?;
+                    continue;
+                }
+            },
+            ("n" | "no", _) if is_form => Approval::Deny(SAID_NO.to_owned()),
+            (word, _) if is_form && !matches!(word, "y" | "yes") => continue,
             ("a" | "always", "") => Approval::Always,
             ("n" | "no", "") => Approval::Deny(SAID_NO.to_owned()),
             ("n" | "no", why) => Approval::Deny(why.to_owned()),
@@ -385,7 +434,7 @@ pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
 }
 
 /// Asks until the answer is yes or no; the end of the input is a no.
-fn ask_yes(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool> {
+fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     loop {
         match answer("Go on? [y/n]", input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
             Some("y" | "yes") => return Ok(true),
@@ -395,8 +444,9 @@ fn ask_yes(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<bool
     }
 }
 
-/// A line that somebody types; `None` at the end of the input.
-fn answer(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<String>> {
+/// A line that somebody types behind a question; `None` at the end of the input.
+fn answer(question: &str, input: &mut impl Keys, output: &mut impl Write) -> io::Result<Option<String>> {
+    input.discard()?;
     write!(output, "{question} ")?;
     output.flush()?;
     let mut typed = String::new();
@@ -414,6 +464,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    impl Keys for &[u8] {
+        fn discard(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn only_a_yes_is_a_yes() {
@@ -449,6 +505,7 @@ mod tests {
             tool,
             args,
             question: question.to_owned(),
+            form: None,
             problem: None,
         };
         Waiting { interrupt: "i".to_owned(), id: call_id, request }
@@ -457,9 +514,13 @@ mod tests {
     #[test]
     fn what_the_question_leaves_out_is_named() {
         for (question, args, hidden) in [
-            ("edit a\n-b\n+c", json!({"path": "a", "old": "b", "new": "c"}), None),
+            ("edit a.rs\n-b\n+c", json!({"path": "a.rs", "old": "b", "new": "c"}), None),
+            (
+                "make one",
+                json!({"path": "one", "content": "x"}),
+                Some("not shown in full: `content` (1 characters); `path` is `one`"),
+            ),
             ("go", json!({"to": "x\n", "n": 5}), Some("not shown in full: `n`, `to` (2 characters)")),
-            ("go 5", json!({"n": 5, "to": ""}), None),
             (&"x\n".repeat(100), json!({}), Some("not shown in full: the question")),
             (&"é".repeat(9_000), json!({}), Some("not shown in full: the question")),
         ] {
@@ -484,6 +545,28 @@ mod tests {
             "call `c\\u{202e}1` of write\\nfile\nquestion:\n  | Run it?\nargument `command`:\n  \
              | ok\\u{1b}[8m; rm -rf ~\\u{2028}\n  | | fake\\u{e0041}\nargument `n`:\n  | 1\n"
         );
+    }
+
+    #[test]
+    fn a_form_is_answered_with_values_or_not_at_all() {
+        let mut call = asking("MCP server `bank` asks:\n  | Which?", json!({}));
+        let (from, message) = ("MCP server `bank`".to_owned(), "Which?".to_owned());
+        let schema = json!({"type": "object", "properties": {}});
+        call.request.form = Some(superstep::llm::ToolQuestion { from, message, schema });
+        let decided = |typed: &str| {
+            let mut output = Vec::new();
+            let approval = ask_approval(&call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();
+            (approval, String::from_utf8(output).unwrap().matches("Answer this?").count())
+        };
+        for (typed, approval) in [
+            ("a {\"n\": 1}\n", Approval::Answer(json!({"n": 1}))),
+            ("y\n", Approval::Approve),
+            ("n\n", Approval::Deny(SAID_NO.into())),
+            ("cancel\n", Approval::Cancel),
+        ] {
+            assert_eq!(decided(typed), (Some(approval), 1), "{typed}");
+        }
+        assert_eq!(decided("always\na\na {\nr x\ne {}\nv\n"), (None, 7));
     }
 
     fn waiting(ids: &[&str]) -> Vec<Waiting> {
@@ -536,6 +619,10 @@ mod tests {
             to(&[("c1", json!({"deny": "no"})), ("c2", json!({"respond": "x=y"}))])
         );
         assert_eq!(answers(&["--edit", "c1={\"a\":1}"], &two), to(&[("c1", json!({"edit": {"a": 1}}))]));
+        assert_eq!(
+            answers(&["--answer", "c1={\"a\":1}", "--cancel", "c2"], &two),
+            to(&[("c1", json!({"answer": {"a": 1}})), ("c2", json!("cancel"))])
+        );
     }
 
     #[test]

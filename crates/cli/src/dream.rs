@@ -108,6 +108,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
             "a dream takes a language model, which `offline` is not; name one with `--model`",
         ));
     }
+    let store = basis.store(&place, store)?;
     let Some(dreams) = basis.dreams(basis.agent(store)?)? else {
         let what = "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`";
         return Err(Failure::usage(what));

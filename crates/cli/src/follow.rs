@@ -156,15 +156,26 @@ impl Setup<'_> {
         for call in waiting {
             let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
             let question = call.question().replace('\n', "\n    ");
-            text.push_str(&format!("call `{id}` of {tool} waits:\n    {question}\n"));
+            let waits = if call.request.form.is_some() { "asks" } else { "waits" };
+            text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
             if let Some(hidden) = call.hidden() {
                 let state = self.place.command("state", &[self.thread().as_str()]);
                 text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
             }
         }
         let approve = self.command("resume", &[self.thread().as_str(), "--approve"]);
+        if waiting.iter().all(|call| call.request.form.is_some()) {
+            let example = waiting.first().map_or_else(String::new, |call| format!("{}=JSON", call.id));
+            let answer = self.command("resume", &[self.thread().as_str(), "--answer", &example]);
+            return text
+                + &format!("answer with: {answer}\nor with --approve (no values), --deny ID, --cancel ID");
+        }
+        let forms = match waiting.iter().any(|call| call.request.form.is_some()) {
+            true => ", --answer ID=JSON, --cancel ID",
+            false => "",
+        };
         text + &format!(
-            "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT"
+            "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT{forms}"
         )
     }
 

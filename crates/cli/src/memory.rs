@@ -20,7 +20,7 @@ use superstep::{
     },
     llm::Tool,
     sqlite::SqliteStore,
-    store::MemoryStore,
+    store::{MemoryStore, StoreError},
 };
 
 use crate::{
@@ -175,33 +175,55 @@ impl Memory {
     pub(crate) fn open(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.store {
             Kind::Sqlite => {
-                let path = match &self.path {
-                    Some(path) if path.is_absolute() => path.clone(),
-                    Some(path) => below(cwd, path).map_err(|cause| {
-                        let path = path.display();
-                        let message = format!("cannot use the database `{path}` of the memory: {cause}");
-                        Failure::new(Exit::Database, message)
-                    })?,
-                    None => own_folder()?.join(DATABASE),
-                };
+                let path = self.database(cwd)?;
                 private::check_database(&path)?;
-                let store =
-                    SqliteStore::open(path).map_err(|error| Failure::caused(Exit::Database, &error))?;
-                Ok(Arc::new(StoreMemory::new(Arc::new(store))))
+                stored(SqliteStore::open(path))
             }
             Kind::File => Ok(Arc::new(self.files(cwd)?)),
             Kind::Mem0 => self.connect(),
         }
     }
 
-    /// Opens it to look at it. No database is made for that; where there is none, nothing is remembered.
+    /// Opens it to look at it, also where nobody can write. No database is made for that; where there is none, nothing is remembered.
     pub(crate) fn look(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
-        let is_there = match (self.store, &self.path) {
-            (Kind::Sqlite, Some(path)) => cwd.join(path).exists(),
-            (Kind::Sqlite, None) => own_folder()?.join(DATABASE).exists(),
-            _ => true,
+        match self.existing(cwd)? {
+            Some(path) => stored(SqliteStore::open_read_only(path)),
+            None if self.store == Kind::Sqlite => Ok(to_look_at()),
+            None => self.open(cwd),
+        }
+    }
+
+    /// Opens it to remove something. No database is made for that either.
+    pub(crate) fn open_existing(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+        let is_missing = self.store == Kind::Sqlite && self.existing(cwd)?.is_none();
+        if is_missing { Ok(to_look_at()) } else { self.open(cwd) }
+    }
+
+    /// The database that it is, if it is there.
+    fn existing(&self, cwd: &Path) -> Result<Option<PathBuf>, Failure> {
+        let path = match (self.store, &self.path) {
+            (Kind::Sqlite, Some(path)) => cwd.join(path),
+            (Kind::Sqlite, None) => own_folder()?.join(DATABASE),
+            _ => return Ok(None),
         };
-        if is_there { self.open(cwd) } else { Ok(to_look_at()) }
+        if !path.exists() {
+            return Ok(None);
+        }
+        private::check_database(&path)?;
+        self.database(cwd).map(Some)
+    }
+
+    /// Where the database is, or can be made.
+    fn database(&self, cwd: &Path) -> Result<PathBuf, Failure> {
+        match &self.path {
+            Some(path) if path.is_absolute() => Ok(path.clone()),
+            Some(path) => below(cwd, path).map_err(|cause| {
+                let path = path.display();
+                let message = format!("cannot use the database `{path}` of the memory: {cause}");
+                Failure::new(Exit::Database, message)
+            }),
+            None => Ok(own_folder()?.join(DATABASE)),
+        }
     }
 
     /// Whether it is files that can be edited.
@@ -262,6 +284,11 @@ fn own_folder() -> Result<PathBuf, Failure> {
     })?;
     private::check(&folder, "name another folder with SUPERSTEP_STATE_DIR")?;
     Ok(folder)
+}
+
+fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    let store = opened.map_err(|error| Failure::caused(Exit::Database, &error))?;
+    Ok(Arc::new(StoreMemory::new(Arc::new(store))))
 }
 
 /// An empty memory, for what is only shown.

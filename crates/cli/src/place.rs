@@ -6,9 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use serde::Deserialize;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, ThreadId, agent::make_private_folder,
-    sqlite::SqliteCheckpointer,
+    CheckpointError, CheckpointId, Checkpointer, ThreadId,
+    agent::make_private_folder,
+    sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
 };
 
 use crate::{
@@ -16,8 +18,12 @@ use crate::{
     exit::{Exit, Failure},
     model::Remembered,
     private,
+    settings::Chosen,
     trust::Decided,
 };
+
+/// Under which name a configuration says how the database is written.
+pub(crate) const KEY: &str = "db";
 
 /// Where the database is, under the folder of the tools.
 const DATABASE: &str = ".superstep/threads.db";
@@ -29,6 +35,37 @@ pub(crate) struct Place {
     db: PathBuf,
     /// As the user gave them, for the commands that are suggested.
     given: PlaceArgs,
+}
+
+/// What a configuration says of the database. A promise: threads remember it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Writing {
+    synchronous: Level,
+}
+
+/// The levels of SQLite's `PRAGMA synchronous` that there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    #[default]
+    Normal,
+    Full,
+}
+
+/// Returns what a configuration says of the database.
+///
+/// # Errors    What is wrong with it.
+pub(crate) fn options(chosen: &Chosen) -> Result<SqliteOptions, String> {
+    let writing = match chosen.get(KEY) {
+        None => Writing::default(),
+        Some(writing) => Writing::deserialize(writing).map_err(|error| format!("`{KEY}`: {error}"))?,
+    };
+    let synchronous = match writing.synchronous {
+        Level::Normal => Synchronous::Effects,
+        Level::Full => Synchronous::Commits,
+    };
+    Ok(SqliteOptions { synchronous, ..SqliteOptions::default() })
 }
 
 impl Place {
@@ -101,6 +138,18 @@ impl Place {
     /// Opens the database, and makes it if there is none.
     pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
         Ok(Arc::new(SqliteCheckpointer::open(self.database()?)?))
+    }
+
+    /// Opens the database again if a configuration wants it to be written in another way.
+    pub(crate) fn reopen(
+        &self,
+        store: Arc<dyn Checkpointer>,
+        options: SqliteOptions,
+    ) -> Result<Arc<dyn Checkpointer>, Failure> {
+        if options.synchronous == Synchronous::default() {
+            return Ok(store);
+        }
+        Ok(Arc::new(SqliteCheckpointer::open_with(self.database()?, options)?))
     }
 
     /// The file of the database, whose folder is there then.
@@ -218,6 +267,22 @@ pub(crate) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_says_when_the_database_is_synced() {
+        let read = |toml: &str| options(&toml::from_str(toml).unwrap()).map(|options| options.synchronous);
+        assert_eq!(read(""), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]"), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]\nsynchronous = \"normal\""), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]\nsynchronous = \"full\""), Ok(Synchronous::Commits));
+        for (wrong, why) in [
+            ("[db]\nsynchronous = \"off\"", "`db`: unknown variant `off`, expected `normal` or `full`"),
+            ("[db]\nsynchronus = \"full\"", "`db`: unknown field `synchronus`, expected `synchronous`"),
+            ("db = \"full\"", "`db`: invalid type: string \"full\", expected struct Writing"),
+        ] {
+            assert_eq!(read(wrong), Err(why.to_owned()));
+        }
+    }
 
     #[test]
     fn words_are_quoted_where_a_shell_needs_it() {

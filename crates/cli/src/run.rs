@@ -12,7 +12,7 @@ use serde_json::Value;
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode,
     Streaming, SystemClock, ThreadId,
-    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, ReactConfig},
+    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig},
     mcp::McpServer,
 };
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use crate::{
     memory::{self, Memory},
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output, tell},
-    place::Place,
+    place::{self, Place},
     profile::Profiles,
     results, revert,
     settings::{self, Chosen},
@@ -63,8 +63,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         let what = "what is piped in is not read; to put it under the prompt, write `-` behind that";
         tell(what);
     }
+    let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
     let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
-    setup.close(exit).await
+    let kept = setup.forget_discarded(&granted).await;
+    let exit = setup.close(exit).await?;
+    kept.map(|()| exit)
 }
 
 /// Goes on with a stopped turn.
@@ -327,6 +330,20 @@ impl Basis {
         mcp::connect(servers, &self.cwd).await
     }
 
+    /// The database, as the configuration wants it to be written.
+    pub(crate) fn store(
+        &self,
+        place: &Place,
+        store: Arc<dyn Checkpointer>,
+    ) -> Result<Arc<dyn Checkpointer>, Failure> {
+        let misfit = |wrong| {
+            let message =
+                format!("thread `{}` remembers a configuration that does not fit: {wrong}", self.thread);
+            Failure::usage(message)
+        };
+        place.reopen(store, place::options(&self.chosen).map_err(misfit)?)
+    }
+
     /// An agent with its models and settings, and where its threads are kept.
     pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
         let models = self.choice.fallbacks.iter().cloned();
@@ -387,6 +404,7 @@ impl<'a> Setup<'a> {
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         dream::refuse(place, &thread)?;
+        let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
         let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
         let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { chosen, cwd, .. } = &basis;
@@ -395,6 +413,7 @@ impl<'a> Setup<'a> {
         let known = known.chain(basis.memory.iter().flat_map(Memory::tools));
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
         tools::check_rules(&basis.config.permissions, &known)?;
+        let store = if writes { basis.store(place, store)? } else { store };
         let models = basis.agent(store)?;
         let dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
         let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
@@ -405,7 +424,9 @@ impl<'a> Setup<'a> {
         };
         let models = match &basis.memory {
             Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
-            Some(memory) => memory.give(models, memory.open(cwd)?),
+            Some(memory) if writes => memory.give(models, memory.open(cwd)?),
+            // What is only replayed looks nothing up.
+            Some(memory) => memory.give(models, memory::to_look_at()),
             None => models,
         };
         let models = match &dreams {
@@ -460,6 +481,17 @@ impl<'a> Setup<'a> {
     pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunConfig, Failure> {
         self.basis.decided.answered(waiting, &answers)?;
         Ok(RunConfig { answers, ..self.config()? })
+    }
+
+    /// Forgets what of this was granted with calls that were discarded before they ran.
+    async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), Failure> {
+        match self.agent.graph().get_state(self.thread(), None).await {
+            Ok(head) if !granted.is_empty() => {
+                let on_thread: Vec<_> = head.values.permissions.iter().cloned().collect();
+                self.basis.decided.keep_granted(granted, &on_thread)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Tells what the database said and was not taken.

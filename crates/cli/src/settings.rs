@@ -16,6 +16,7 @@ use crate::{
     exit::{Exit, Failure},
     mcp,
     memory::{self, Memory},
+    place,
     profile::{MODELS, Profiles},
     revert, show, tools,
 };
@@ -41,7 +42,7 @@ const PERMISSIONS: &str = "permissions";
 const OPENCODE: &str = "opencode";
 
 /// The entries of a configuration that are the program's own, and kept if another preset is chosen.
-const OWN: [&str; 6] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY];
+const OWN: [&str; 7] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY, place::KEY];
 
 /// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
@@ -87,7 +88,7 @@ pub(crate) fn narrowed(chosen: Chosen) -> (Chosen, Vec<String>) {
     let (mut narrowed, mut left_out) = (Chosen::new(), Vec::new());
     for (name, value) in chosen {
         match (name.as_str(), value) {
-            ("preset" | MODE | tools::KEY | mcp::KEY | memory::KEY, value) => {
+            ("preset" | MODE | tools::KEY | mcp::KEY | memory::KEY | place::KEY, value) => {
                 narrowed.insert(name, value);
             }
             (PERMISSIONS, Value::Array(rules)) => {
@@ -176,6 +177,7 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     let servers = mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     Memory::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     dream::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    place::options(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names, &servers).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }

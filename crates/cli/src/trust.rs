@@ -139,6 +139,28 @@ impl Decided {
         })
     }
 
+    /// Forgets the answers to calls that are about to be discarded, and returns what was granted so far.
+    pub(crate) fn discard(&self) -> Result<Vec<PermissionRule>, Failure> {
+        let Record { grants, answers, .. } = self.record().clone();
+        if !answers.is_empty() {
+            self.change(|record| record.answers.retain(|answer| !answers.contains(answer)))?;
+        }
+        Ok(grants)
+    }
+
+    /// Forgets what of this was granted with a call that never ran, so that the thread does not have it.
+    pub(crate) fn keep_granted(
+        &self,
+        granted: &[PermissionRule],
+        on_thread: &[PermissionRule],
+    ) -> Result<(), Failure> {
+        let is_gone = |rule: &PermissionRule| granted.contains(rule) && !on_thread.contains(rule);
+        if !granted.iter().any(is_gone) {
+            return Ok(());
+        }
+        self.change(|record| record.grants.retain(|rule| !is_gone(rule)))
+    }
+
     /// Forgets all of it, because the thread is gone.
     pub(crate) fn forget(&self) -> Result<(), Failure> {
         let Some(place) = &self.place else { return Ok(()) };

@@ -26,6 +26,7 @@ mod openai;
 #[cfg(feature = "openai")]
 mod openai_config;
 mod partial_json;
+mod printable;
 mod reads_calls;
 mod refusal;
 mod registry;
@@ -58,6 +59,7 @@ pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use partial_json::partial_json;
+pub use printable::is_printable;
 pub use reads_calls::ReadsTextCalls;
 pub use refusal::{excerpt, retry_after};
 pub use registry::{RegistryError, ToolRegistry};
@@ -71,7 +73,7 @@ pub use thinking::split_thinking;
 pub use tiktoken::Tiktoken;
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
-pub use tool_cx::ToolCx;
+pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};
 pub use tool_source::{RefreshFuture, ToolSource};
 
 /// For what `#[tool]` expands to.
@@ -81,5 +83,5 @@ pub mod __private {
     pub use serde;
     pub use serde_json;
 
-    pub use crate::tool_macro::{fallible, plain};
+    pub use crate::tool_macro::{Stands, fallible, plain, subject};
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use crate::{ModelError, ModelErrorKind};
+use crate::{ModelError, ModelErrorKind, is_printable};
 
 /// Most characters of a server's own words that go into an error.
 const EXCERPT: usize = 500;
@@ -200,7 +200,7 @@ pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Du
     })
 }
 
-/// The start of what a server said, in one line, with characters that control a terminal or cannot be seen as `\u{…}`.
+/// The start of what a server said, in one line, with characters that are not [printable](is_printable) as `\u{…}`.
 pub fn excerpt(text: &str) -> String {
     let mut line = String::new();
     let words = text.split_whitespace().enumerate();
@@ -210,29 +210,12 @@ pub fn excerpt(text: &str) -> String {
             line.push('…');
             break;
         }
-        match is_hidden(char) {
-            true => line.extend(char.escape_unicode()),
-            false => line.push(char),
+        match is_printable(char) {
+            true => line.push(char),
+            false => line.extend(char.escape_unicode()),
         }
     }
     line
-}
-
-/// Controls, zero-width characters, marks of direction, and tags.
-fn is_hidden(char: char) -> bool {
-    let ranges = [
-        '\u{ad}'..='\u{ad}',
-        '\u{61c}'..='\u{61c}',
-        '\u{180b}'..='\u{180e}',
-        '\u{200b}'..='\u{200f}',
-        '\u{2028}'..='\u{202e}',
-        '\u{2060}'..='\u{206f}',
-        '\u{fe00}'..='\u{fe0f}',
-        '\u{feff}'..='\u{feff}',
-        '\u{fff9}'..='\u{fffb}',
-        '\u{e0000}'..='\u{e0fff}',
-    ];
-    char.is_control() || ranges.iter().any(|range| range.contains(&char))
 }
 
 #[cfg(test)]
@@ -273,6 +256,8 @@ mod tests {
             ("<!doctype html><html><head><title>502 Bad\nGateway</title>", "502 Bad Gateway"),
             ("<html>no title", "<html>no title"),
             ("a\u{1b}[31m\u{202e}b", "a\\u{1b}[31m\\u{202e}b"),
+            // As everywhere else: fillers look like nothing, and a selector belongs to its emoji.
+            ("a\u{3164}b\u{115f}c\u{2764}\u{fe0f}", "a\\u{3164}b\\u{115f}c\u{2764}\u{fe0f}"),
         ] {
             let error = ModelError::from_http(500, &BTreeMap::new(), body, 0);
             assert_eq!(error.message, format!("the server answered 500: {shown}"), "{body}");

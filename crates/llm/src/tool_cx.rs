@@ -4,9 +4,13 @@ use std::{
     any::{Any, TypeId, type_name},
     collections::BTreeMap,
     fmt,
+    future::Future,
+    pin::Pin,
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Subject, ToolError};
@@ -23,6 +27,7 @@ pub struct ToolCx {
     permits: Option<Permits>,
     output: Option<Listen>,
     sent: Option<Arc<dyn Fn() + Send + Sync>>,
+    asks: Option<Asks>,
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -31,6 +36,35 @@ type Permits = Arc<dyn Fn(&str, &Subject) -> bool + Send + Sync>;
 
 /// Hears what a tool says while it runs.
 type Listen = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Answers what a tool asks while it runs.
+type Asks = Arc<dyn Fn(ToolQuestion) -> AnswerFuture + Send + Sync>;
+
+/// The future of one answer to a [`ToolQuestion`].
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<ToolAnswer, ToolError>> + Send>>;
+
+/// A question that a tool asks the user while its call runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolQuestion {
+    /// The asking party, such as ``MCP server `bank` ``.
+    pub from: String,
+    /// The question itself.
+    pub message: String,
+    /// The JSON Schema of the values that answer it, an object.
+    pub schema: Value,
+}
+
+/// The user's answer to a [`ToolQuestion`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolAnswer {
+    /// These values, which fit the schema of the question.
+    Accept(Value),
+    /// No values; the tool may continue without them.
+    Decline,
+    /// No answer: the user dismissed the question.
+    Cancel,
+}
 
 impl ToolCx {
     /// That of a call which nobody cancels or listens to, and which is given nothing.
@@ -43,6 +77,7 @@ impl ToolCx {
             permits: None,
             output: None,
             sent: None,
+            asks: None,
             given: BTreeMap::new(),
         }
     }
@@ -61,6 +96,27 @@ impl ToolCx {
         if let Some(sent) = &self.sent {
             sent();
         }
+    }
+
+    /// Asks the user and returns the answer, whose values fit the question's schema.
+    ///
+    /// An agent ends the call to get an answer: [`cancel`](Self::cancel) fires, and this does not return. When the answer is there,
+    /// the agent calls the tool again from its beginning, and an equal question returns at once. The user learns with the question that
+    /// the call is repeated.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`] if nobody can answer, or the schema is not the schema of an object.
+    pub async fn ask(&self, question: ToolQuestion) -> Result<ToolAnswer, ToolError> {
+        match &self.asks {
+            Some(asks) => asks(question).await,
+            None => Err(ToolError::failed("nobody is there to answer it")),
+        }
+    }
+
+    /// The same, with a function that answers what the tool [asks](Self::ask).
+    #[must_use]
+    pub fn with_asks(self, asks: impl Fn(ToolQuestion) -> AnswerFuture + Send + Sync + 'static) -> Self {
+        Self { asks: Some(Arc::new(asks)), ..self }
     }
 
     /// Whether the call may touch what an argument stands for now, by the rules that let it run: what was looked at when it was decided
@@ -124,6 +180,17 @@ mod tests {
         assert_eq!((cx.given::<u32>(), cx.given::<String>()), (Ok(&7), Ok(&"text".to_owned())));
         let error = cx.given::<i64>().unwrap_err();
         assert_eq!(error.to_string(), "the agent gives its tools no `i64`");
+    }
+
+    #[tokio::test]
+    async fn a_question_goes_to_whoever_answers_or_to_nobody() {
+        let question =
+            ToolQuestion { from: "me".into(), message: "Sure?".into(), schema: serde_json::json!({}) };
+        let nobody = ToolCx::new("c1").ask(question.clone()).await;
+        assert_eq!(nobody, Err(ToolError::failed("nobody is there to answer it")));
+        let cx = ToolCx::new("c1")
+            .with_asks(|asked| Box::pin(async move { Ok(ToolAnswer::Accept(Value::String(asked.message))) }));
+        assert_eq!(cx.ask(question).await, Ok(ToolAnswer::Accept("Sure?".into())));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What `#[tool]` expands to.
 
-use std::{any::Any, fmt::Display};
+use std::{any::Any, fmt::Display, path::PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{ToolError, ToolReply};
+use crate::{Subject, ToolError, ToolReply};
 
 /// What a tool may return.
 #[diagnostic::on_unimplemented(
@@ -47,4 +47,35 @@ pub fn fallible<R: IntoReply, E: Display + Any>(returned: Result<R, E>) -> Resul
             None => ToolError::Failed(error.to_string()),
         })?
         .into_reply()
+}
+
+/// What an argument stands for, by the option `subject`.
+#[derive(Debug)]
+pub enum Stands {
+    /// A path in this folder.
+    Path(PathBuf),
+    /// An address.
+    Url,
+    /// A command line.
+    Command,
+    /// Text that means what it says.
+    Text,
+}
+
+/// The subject of an argument of a call, or of the default that its schema has for it.
+pub fn subject(stands: &[(&str, Stands)], schema: &Value, argument: &str, args: &Value) -> Option<Subject> {
+    let (_, stands) = stands.iter().find(|(name, _)| *name == argument)?;
+    let given = match &args[argument] {
+        Value::Null => &schema["properties"][argument]["default"],
+        given => given,
+    };
+    Some(match (stands, given) {
+        (Stands::Path(folder), Value::String(text)) => Subject::path(folder, text),
+        (Stands::Url, Value::String(text)) => Subject::Url(text.clone()),
+        (Stands::Command, Value::String(text)) => Subject::Command(text.clone()),
+        (Stands::Text, Value::String(text)) => Subject::Text(text.clone()),
+        (Stands::Text, Value::Null) => return None,
+        // What the tool takes in the place of a path nobody knows, and a subject is one thing.
+        _ => Subject::Unknown,
+    })
 }

@@ -84,6 +84,15 @@ impl Channel {
                 return Err(Error::new_spanned(&field.ty, message));
             }
         }
+        // What a reducer of the user's own keeps, nobody knows.
+        if !untracked
+            && !matches!(rule, Rule::With(_))
+            && let Some(option) = never_read(&field.ty)
+        {
+            let message = "`Some(None)` and `Some(())` are `null` in JSON, as `None` is, and would be read back as that, so they \
+                           can never be stored; use an enum or a `bool`, or say `untracked`";
+            return Err(Error::new_spanned(option, message));
+        }
         let version = versioned(version, migrate)?;
         Ok(Self { ident, name, ty: field.ty, was, version, required, untracked, rule })
     }
@@ -298,6 +307,41 @@ fn inside_option(ty: &Type) -> Option<&Type> {
     match arguments.args.first() {
         Some(GenericArgument::Type(inside)) => Some(inside),
         _ => None,
+    }
+}
+
+/// The first `Option<Option<T>>` or `Option<()>` in a type, as far as it is written with types that everybody knows.
+fn never_read(ty: &Type) -> Option<&Type> {
+    const HOLD: [&str; 13] = [
+        "Option", "Box", "Arc", "Rc", "Vec", "VecDeque", "BTreeMap", "HashMap", "IndexMap", "BTreeSet",
+        "HashSet", "Log", "ById",
+    ];
+    match ty {
+        Type::Paren(inside) => never_read(&inside.elem),
+        Type::Group(inside) => never_read(&inside.elem),
+        Type::Array(items) => never_read(&items.elem),
+        Type::Tuple(items) => items.elems.iter().find_map(never_read),
+        Type::Path(_) if inside_option(ty).is_some_and(is_null) => Some(ty),
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+            let inside = arguments.args.iter().filter_map(|argument| match argument {
+                GenericArgument::Type(inside) => Some(inside),
+                _ => None,
+            });
+            HOLD.iter().any(|name| last.ident == name).then_some(inside)?.find_map(never_read)
+        }
+        _ => None,
+    }
+}
+
+/// Whether some of its values are `null` in JSON, as `None` is.
+fn is_null(ty: &Type) -> bool {
+    match ty {
+        Type::Paren(inside) => is_null(&inside.elem),
+        Type::Group(inside) => is_null(&inside.elem),
+        Type::Tuple(items) => items.elems.is_empty(),
+        _ => inside_option(ty).is_some(),
     }
 }
 

@@ -152,6 +152,8 @@ pub fn derive_input(input: TokenStream) -> TokenStream {
 /// | `name = ".."` | another name |
 /// | `ask = ".."` | a person is asked this before it runs; arguments stand in braces as in `format!` |
 /// | `ask = path` | a `fn(&serde_json::Value) -> Option<String>` says what is asked, `None` for nothing |
+/// | `subject = "path(file in folder), url(link)"` | what arguments that are one text stand for, to rules: a `path`, `url`, `command` or `text`; the folder of a path is a parameter with `#[dep]` that is `AsRef<Path>`, and without one the folder of the process |
+/// | `subject = path` | a `fn(&str, &serde_json::Value) -> Option<Subject>` says it of each argument, as `Tool::subject` does |
 /// | `exclusive`, `poll`, `answers`, `idempotent` | the same field of `Behaviour` |
 ///
 /// It returns text, or something that is `Serialize` and that the model reads as JSON, or a `ToolReply`, or a `Result` of

@@ -1,5 +1,7 @@
 //! `#[tool]`.
 
+mod subject;
+
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -11,6 +13,8 @@ use syn::{
     punctuated::Punctuated,
     spanned::Spanned,
 };
+
+use self::subject::Subjects;
 
 /// The longest name that providers take.
 const LONGEST_NAME: usize = 64;
@@ -24,6 +28,7 @@ const HOMES: [(&str, &str, &str); 2] =
 pub(crate) struct Options {
     name: Option<LitStr>,
     ask: Option<Ask>,
+    subject: Option<Subjects>,
     /// The flags of a `Behaviour` that are set.
     behaviour: Vec<Ident>,
     /// How long a call may take.
@@ -94,6 +99,20 @@ impl Options {
                     return Err(twice());
                 }
             }
+            ("subject", Meta::NameValue(pair)) => {
+                let subject = match &pair.value {
+                    Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Subjects::parse(text)?,
+                    Expr::Path(path) => Subjects::Path(path.clone()),
+                    other => {
+                        let message = "a subject is a text such as \"path(file), url(link)\", or the path of a \
+                            `fn(&str, &serde_json::Value) -> Option<Subject>`";
+                        return Err(Error::new_spanned(other, message));
+                    }
+                };
+                if self.subject.replace(subject).is_some() {
+                    return Err(twice());
+                }
+            }
             ("timeout_ms", Meta::NameValue(pair)) => {
                 let Expr::Lit(ExprLit { lit: Lit::Int(ms), .. }) = &pair.value else {
                     return Err(Error::new_spanned(&pair.value, "a time is a whole number of milliseconds"));
@@ -104,8 +123,8 @@ impl Options {
                 }
             }
             _ => {
-                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `timeout_ms = ..`, `exclusive`, `poll`, \
-                    `answers` and `idempotent`";
+                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `subject = \"..\"`, `timeout_ms = ..`, `exclusive`, \
+                    `poll`, `answers` and `idempotent`";
                 return Err(Error::new_spanned(meta, message));
             }
         }
@@ -124,7 +143,8 @@ pub(crate) fn expand(options: &Options, item: ItemFn) -> Result<TokenStream> {
     });
     let problems = [check_signature(&item), check_name(&name), check_docs(&item)];
     let (params, wrong) = params(&item);
-    let problems = problems.into_iter().filter_map(Result::err).chain(wrong);
+    let subject = options.subject.as_ref().and_then(|subject| subject.check(&params).err());
+    let problems = problems.into_iter().filter_map(Result::err).chain(wrong).chain(subject);
     if let Some(problem) = problems.reduce(crate::combine) {
         return Err(problem);
     }
@@ -295,12 +315,15 @@ impl Expansion<'_> {
             .as_ref()
             .map(|ms| quote!(timeout: ::std::option::Option::Some(::std::time::Duration::from_millis(#ms)),));
         let ask = self.ask(&args);
+        let (made, subject) =
+            options.subject.as_ref().map(|subject| subject.tokens(home)).unwrap_or_default();
         quote! {
             #(#docs)*
             #vis fn #ident(#(#dep_names: #dep_types),*) -> ::std::sync::Arc<dyn #home::Tool> {
                 #args_item
                 #run
                 let spec = #home::ToolSpec::of::<#args_type>(#name, #description);
+                #made
                 let tool = #home::tool_fn(spec, move |#args: #args_type, #cx: #home::ToolCx| {
                     #(#copies)*
                     async move {
@@ -311,7 +334,7 @@ impl Expansion<'_> {
                 #[allow(clippy::needless_update)]
                 let behaviour =
                     #home::Behaviour { #(#flags: true,)* #timeout ..::std::default::Default::default() };
-                ::std::sync::Arc::new(tool.with_behaviour(behaviour)#ask)
+                ::std::sync::Arc::new(tool.with_behaviour(behaviour)#ask #subject)
             }
         }
     }

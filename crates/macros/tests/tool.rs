@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolReply, tool};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolReply, tool};
 
 /// Looks at the weather
 /// of a city.
@@ -137,4 +137,59 @@ async fn what_is_returned_is_text_or_json_or_a_reply() {
     assert_eq!(refused, Err(ToolError::Denied("no".into())));
     let written = kinds::write().call(json!({ "x": 7 }), ToolCx::new("c1")).await.expect("it can be called");
     assert_eq!((written.text.as_str(), written.update), ("done", Some(json!({ "x": 7 }))));
+}
+
+/// Publishes a page.
+#[tool(subject = "path(file in folder), url(r#as), command(then), text(title)")]
+async fn publish(
+    file: String,
+    r#as: String,
+    #[serde(default)] then: Option<String>,
+    #[serde(default)] title: Option<String>,
+    more: Vec<String>,
+    #[dep] folder: std::path::PathBuf,
+) -> String {
+    format!("{file} {as} {then:?} {title:?} {more:?} {}", folder.display(), as = r#as)
+}
+
+/// Reads a file where the process is.
+#[tool(subject = "path(file)")]
+async fn read(#[serde(default = "readme")] file: String) -> String {
+    file
+}
+
+fn readme() -> String {
+    "README.md".to_owned()
+}
+
+fn by_hand(argument: &str, args: &Value) -> Option<Subject> {
+    (argument == "to").then(|| Subject::Text(args["to"].as_str().unwrap_or_default().to_lowercase()))
+}
+
+/// Writes to somebody.
+#[tool(subject = by_hand)]
+async fn write(to: String) -> String {
+    to
+}
+
+#[test]
+fn what_arguments_stand_for_is_told() {
+    let folder = std::env::temp_dir();
+    let tool = publish(folder.clone());
+    let args = json!({ "file": "a/../b.html", "as": "https://x.example/b", "then": "ls; rm x", "title": 7, "more": [] });
+    let subject = |argument: &str| tool.subject(argument, &args);
+    assert_eq!(subject("file"), Some(Subject::path(&folder, "b.html")));
+    assert_eq!(subject("as"), Some(Subject::Url("https://x.example/b".into())));
+    assert_eq!(subject("then"), Some(Subject::Command("ls; rm x".into())));
+    assert_eq!((subject("title"), subject("more"), subject("folder")), (Some(Subject::Unknown), None, None));
+    // What is left out is the default of the schema, or nobody knows.
+    let none = json!({});
+    assert_eq!((tool.subject("then", &none), tool.subject("title", &none)), (Some(Subject::Unknown), None));
+    let Some(Subject::Path { root, below, .. }) = read().subject("file", &none) else {
+        panic!("it is a path")
+    };
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).unwrap();
+    assert_eq!((root.as_str(), below.as_str()), (here.to_str().unwrap(), "README.md"));
+    assert_eq!(read().subject("file", &json!({ "file": "../x" })), Some(Subject::Unknown));
+    assert_eq!(write().subject("to", &json!({ "to": "Ada" })), Some(Subject::Text("ada".into())));
 }

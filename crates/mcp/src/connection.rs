@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use ::http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, redirect::Policy};
 use rmcp::{
     RoleClient, serve_client,
@@ -27,7 +27,9 @@ use tokio::{
 
 use crate::{
     LARGEST_MESSAGE, McpConfig, Place, content,
-    heard::{Ears, Heard, Overheard},
+    heard::{Ears, Heard},
+    http::Bounded,
+    overheard::Overheard,
     program::Program,
     running::{GRACE, Pipes, Running},
 };
@@ -102,7 +104,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
             })?;
             let last_words = LastWords::of(stderr, secrets.longest());
             let transport = Program::new(running, stdin, stdout, heard);
-            let transport = Overheard { transport, ears: ears.clone() };
+            let transport = Overheard::new(transport, ears.clone());
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
@@ -123,8 +125,8 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 .custom_headers(read)
                 .max_sse_event_size(LARGEST_MESSAGE);
             transport.retry_config = Arc::new(Reconnects);
-            let transport = StreamableHttpClientTransport::with_client(client()?, transport);
-            let transport = Overheard { transport, ears: ears.clone() };
+            let transport = StreamableHttpClientTransport::with_client(Bounded(client()?), transport);
+            let transport = Overheard::new(transport, ears.clone());
             let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
             served.map_err(|problem| secrets.short(problem))
         }

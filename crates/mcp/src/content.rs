@@ -85,6 +85,8 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
         let omitted = text.len() - text.floor_char_boundary(most);
         text.truncate(text.floor_char_boundary(most));
         text.push_str(&format!("\n[truncated {omitted} bytes]"));
+        // What is kept of a flood is not to hold its memory.
+        text.shrink_to_fit();
     }
     text
 }

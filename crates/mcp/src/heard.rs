@@ -5,24 +5,23 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use rmcp::{
     ClientHandler, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ErrorData,
-        GetExtensions, Implementation, JsonRpcMessage, LoggingLevel, LoggingMessageNotificationParam,
-        ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerNotification,
+        ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
+        ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability, Implementation, LoggingLevel,
+        LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ServerNotification,
     },
-    service::{RequestContext, RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::Transport,
+    service::RequestContext,
 };
 use serde_json::Value;
 use superstep_llm::ToolCx;
-
-use crate::unsent::Unsent;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How many messages are kept for a call that is to come.
 const MOST_KEPT: usize = 100;
@@ -33,6 +32,12 @@ const LONGEST: usize = 4_096;
 /// What stays of it from one connection to the next.
 #[derive(Default)]
 pub(crate) struct Heard {
+    /// The name of the server.
+    server: String,
+    /// Whether it asked the user something while several calls were out, of which any may have asked.
+    asks: AtomicBool,
+    /// Held by a call of a server that does.
+    pub(crate) turn: tokio::sync::Mutex<()>,
     /// How often the tools may have become others.
     changes: AtomicU64,
     /// What was logged while no call was out.
@@ -40,6 +45,15 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    pub(crate) fn of(server: &str) -> Self {
+        Self { server: server.to_owned(), ..Self::default() }
+    }
+
+    /// Whether its calls are sent one at a time, so that its questions can be told apart.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
+    }
+
     pub(crate) fn tools_changed(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
@@ -77,16 +91,32 @@ pub(crate) struct Ears {
 #[derive(Default)]
 struct Calls {
     out: Vec<Listening>,
+    /// The number of calls that were ever out.
+    begun: u64,
     /// How far calls are that nobody listens to, or not yet.
     early: VecDeque<(ProgressToken, Reached)>,
 }
 
 /// A call that is out.
 struct Listening {
-    token: ProgressToken,
+    number: u64,
+    /// Known once it was sent.
+    token: Option<ProgressToken>,
     /// How far it was last.
     reached: f64,
     cx: ToolCx,
+    /// Whether it may be sent twice.
+    is_repeatable: bool,
+    over: CancellationToken,
+    again: CancellationToken,
+}
+
+/// The call that a question of the server belongs to.
+pub(crate) enum Asking {
+    /// This one, and what fires when it is over.
+    Call(ToolCx, CancellationToken),
+    Nobody,
+    Several,
 }
 
 /// How far a call is.
@@ -96,36 +126,63 @@ struct Reached {
 }
 
 /// Hears what is said about a call, until it is dropped.
-pub(crate) struct Attention<'a> {
-    ears: &'a Ears,
-    token: ProgressToken,
+pub(crate) struct Attention {
+    ears: Arc<Ears>,
+    number: u64,
+    /// Fires when the call is to be sent again, alone.
+    pub(crate) again: CancellationToken,
+    /// Ends what the server asks during the call; taken by what has more to say before.
+    pub(crate) over: Option<DropGuard>,
 }
 
 /// The call that a request is for, which is told when the request was sent: written to a program, or taken by an address.
 #[derive(Clone)]
 pub(crate) struct Sent(pub(crate) ToolCx);
 
-/// A transport whose messages are heard on their way.
-pub(crate) struct Overheard<T> {
-    pub(crate) transport: T,
-    pub(crate) ears: Arc<Ears>,
-}
-
 impl Ears {
     pub(crate) fn new(heard: Arc<Heard>) -> Self {
         Self { heard, calls: Mutex::default() }
     }
 
-    /// Tells `cx` how far the call with this token is, and what the server logs meanwhile.
-    pub(crate) fn listen(&self, token: ProgressToken, cx: &ToolCx) -> Attention<'_> {
+    /// Tells `cx` how far the call is that is about to be sent, and what the server logs meanwhile.
+    pub(crate) fn listen(self: &Arc<Self>, cx: &ToolCx, is_repeatable: bool) -> Attention {
         for text in self.heard.take() {
             cx.output(&text);
         }
         let mut calls = lock(&self.calls);
-        let mut call = Listening { token: token.clone(), reached: f64::NEG_INFINITY, cx: cx.clone() };
-        calls.early.iter().filter(|(of, _)| *of == token).for_each(|(_, reached)| call.is(reached));
-        calls.out.push(call);
-        Attention { ears: self, token }
+        calls.begun += 1;
+        let (over, again) = (CancellationToken::new(), CancellationToken::new());
+        let attention = Attention {
+            ears: self.clone(),
+            number: calls.begun,
+            again: again.clone(),
+            over: Some(over.clone().drop_guard()),
+        };
+        let (number, reached, cx) = (calls.begun, f64::NEG_INFINITY, cx.clone());
+        calls.out.push(Listening { number, token: None, reached, cx, is_repeatable, over, again });
+        attention
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.heard.server
+    }
+
+    /// The call that asks the user something. If there are several, those that may be are sent again, and from then on one at a time.
+    pub(crate) fn asking(&self) -> Asking {
+        match &lock(&self.calls).out[..] {
+            [] => Asking::Nobody,
+            [call] => Asking::Call(call.cx.clone(), call.over.clone()),
+            several => {
+                self.heard.asks.store(true, Ordering::Release);
+                several.iter().filter(|call| call.is_repeatable).for_each(|call| call.again.cancel());
+                Asking::Several
+            }
+        }
+    }
+
+    /// The same as a line, cut if it is long.
+    pub(crate) fn tell_line(&self, text: String) {
+        self.tell(line(text));
     }
 
     /// Tells the newest call, for the protocol does not say which one it is about.
@@ -136,7 +193,7 @@ impl Ears {
         }
     }
 
-    fn hear(&self, said: &ServerNotification) {
+    pub(crate) fn hear(&self, said: &ServerNotification) {
         match said {
             ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
             ServerNotification::LoggingMessageNotification(said) => {
@@ -152,7 +209,7 @@ impl Ears {
 
 impl Calls {
     fn progress(&mut self, at: &ProgressNotificationParam) {
-        match self.out.iter_mut().find(|call| call.token == at.progress_token) {
+        match self.out.iter_mut().find(|call| call.token.as_ref() == Some(&at.progress_token)) {
             Some(call) => call.is(&Reached::of(at)),
             None => {
                 if self.early.len() == MOST_KEPT {
@@ -180,9 +237,21 @@ impl Reached {
     }
 }
 
-impl Drop for Attention<'_> {
+impl Attention {
+    /// Notes that the call was sent, with this token.
+    pub(crate) fn is_sent(&self, token: &ProgressToken) {
+        let mut calls = lock(&self.ears.calls);
+        let Calls { out, early, .. } = &mut *calls;
+        if let Some(call) = out.iter_mut().find(|call| call.number == self.number) {
+            call.token = Some(token.clone());
+            early.iter().filter(|(of, _)| of == token).for_each(|(_, reached)| call.is(reached));
+        }
+    }
+}
+
+impl Drop for Attention {
     fn drop(&mut self) {
-        lock(&self.ears.calls).out.retain(|call| call.token != self.token);
+        lock(&self.ears.calls).out.retain(|call| call.number != self.number);
     }
 }
 
@@ -190,54 +259,32 @@ impl ClientHandler for Ears {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
         // Later versions have another beginning than the one that is spoken here.
-        ClientConfig::new(ClientCapabilities::default(), us)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        let mut capabilities = ClientCapabilities::default();
+        let form = FormElicitationCapability::new().with_schema_validation(true);
+        capabilities.elicitation = Some(ElicitationCapability::new().with_form(form));
+        ClientConfig::new(capabilities, us).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
-    /// Declines what the server asks the user, which it was told is not supported; whoever watches learns of it.
     async fn create_elicitation(
         &self,
         request: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let request = serde_json::to_value(request).unwrap_or_default();
-        let asked = request["message"].as_str().unwrap_or_default();
-        self.tell(line(format!("[warning] the server asks the user, which is declined: {asked}")));
-        Ok(ElicitResult::new(ElicitationAction::Decline))
+        self.elicit(request, context).await
     }
-}
 
-impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Overheard<T> {
-    type Error = Unsent;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
-        let call = match &message {
-            JsonRpcMessage::Request(asked) => asked.request.extensions().get::<Sent>().cloned(),
-            _ => None,
-        };
-        let sent = self.transport.send(message);
-        async {
-            sent.await.map_err(Into::into)?;
-            if let Some(Sent(cx)) = call {
-                cx.sent();
-            }
-            Ok(())
+    /// Refuses what is not spoken here, among it questions to the user in a form that the protocol does not have.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != "elicitation/create" {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         }
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let message = self.transport.receive().await?;
-        if let JsonRpcMessage::Notification(said) = &message {
-            self.ears.hear(&said.notification);
-        }
-        Some(message)
-    }
-
-    async fn close(&mut self) -> Result<(), Unsent> {
-        self.transport.close().await.map_err(Into::into)
+        let why = "its `requestedSchema` is not an object of texts, numbers, truth values and choices";
+        self.tell_line(format!("[warning] the server asks the user, which is refused: {why}"));
+        Err(ErrorData::invalid_params(why, None))
     }
 }
 
@@ -310,7 +357,8 @@ mod tests {
         let tells = told.clone();
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push(chunk.to_owned()));
         let ears = Ears::new(heard.clone());
-        drop(ears.listen(ProgressToken(NumberOrString::Number(1)), &cx));
+        let ears = Arc::new(ears);
+        drop(ears.listen(&cx, false));
         let told = lock(&told).clone();
         assert_eq!((told.len(), told[0].as_str()), (MOST_KEPT, "1\n"));
         assert!(heard.take().is_empty() && lock(&ears.calls).out.is_empty());
@@ -337,11 +385,12 @@ mod tests {
         let told = Arc::new(Mutex::new(String::new()));
         let tells = told.clone();
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push_str(chunk));
-        let ears = Ears::new(Arc::default());
+        let ears = Arc::new(Ears::new(Arc::default()));
         for (id, done) in [(1, 1.0), (2, 7.0), (1, 2.0)] {
             lock(&ears.calls).progress(&ProgressNotificationParam::new(token(id), done));
         }
-        let attention = ears.listen(token(1), &cx);
+        let attention = ears.listen(&cx, false);
+        attention.is_sent(&token(1));
         for done in [1.0, 3.0] {
             lock(&ears.calls).progress(&ProgressNotificationParam::new(token(1), done));
         }

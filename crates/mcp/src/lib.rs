@@ -6,10 +6,13 @@
 mod config;
 mod connection;
 mod content;
+mod elicit;
 mod heard;
+mod http;
 mod listed;
 mod message;
 mod names;
+mod overheard;
 mod program;
 mod running;
 mod server;

@@ -6,7 +6,11 @@ use rmcp::{
 };
 use serde_json::Value;
 
-use crate::{connection::Connection, content};
+use crate::{
+    connection::Connection,
+    content,
+    message::{self, MOST_VALUES},
+};
 
 /// The most tools of a server; models cannot choose among more.
 const MOST_TOOLS: usize = 1_000;
@@ -14,8 +18,14 @@ const MOST_TOOLS: usize = 1_000;
 /// The largest schema of a tool, in bytes.
 const LARGEST_SCHEMA: usize = 64 << 10;
 
-/// How much of a name is shown that is none, in bytes.
+/// The largest schemas of all tools together, in bytes.
+const LARGEST_SCHEMAS: usize = 4 << 20;
+
+/// The longest name, and how much is shown of a longer one, in bytes.
 const LONGEST_NAME: usize = 200;
+
+/// The most characters of a description that a model is told.
+const LONGEST_DESCRIPTION: usize = 8_000;
 
 /// A tool as its server describes it.
 #[derive(Clone, Debug)]
@@ -51,6 +61,7 @@ impl std::fmt::Display for Unusable {
 /// All tools, page by page.
 pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
     let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
+    let (mut bytes, mut values) = (0, 0);
     loop {
         let request = ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(cursor));
         let page = connection.send_request(ClientRequest::ListToolsRequest(request)).await;
@@ -61,9 +72,21 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
         let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {
             return Err("`tools` of its answer is not a list".to_owned());
         };
-        tools.extend(listed.into_iter().map(tool));
-        if tools.len() > MOST_TOOLS {
+        if tools.len() + listed.len() > MOST_TOOLS {
             return Err(format!("it has more than {MOST_TOOLS}"));
+        }
+        for listed in listed.into_iter().map(tool) {
+            if let Ok(tool) = &listed {
+                let schema = tool.schema.to_string();
+                (bytes, values) = (bytes + schema.len(), values + message::values(schema.as_bytes()));
+            }
+            if bytes > LARGEST_SCHEMAS {
+                return Err(format!("their schemas have more than {LARGEST_SCHEMAS} bytes"));
+            }
+            if values > MOST_VALUES {
+                return Err(format!("their schemas have more than {MOST_VALUES} values"));
+            }
+            tools.push(listed);
         }
         cursor = page["nextCursor"].as_str().map(str::to_owned);
         pages += 1;
@@ -92,6 +115,10 @@ fn tool(mut tool: Value) -> Result<Listed, Unusable> {
     let Value::String(name) = name else {
         return unusable(&name, "its `name` is not a text".to_owned());
     };
+    if name.len() > LONGEST_NAME {
+        let why = format!("its name has {} bytes, of {LONGEST_NAME} at most", name.len());
+        return unusable(&name.into(), why);
+    }
     let schema = tool.get_mut("inputSchema").map(Value::take).unwrap_or_default();
     let size = schema.to_string().len();
     if !schema.is_object() {
@@ -101,7 +128,8 @@ fn tool(mut tool: Value) -> Result<Listed, Unusable> {
         return unusable(&name.into(), format!("its schema has {size} bytes, of {LARGEST_SCHEMA} at most"));
     }
     let text = |field: &str| tool[field].as_str().filter(|text| !text.is_empty());
-    let description = text("description").or(text("title")).unwrap_or_default().to_owned();
+    let description = text("description").or(text("title")).unwrap_or_default();
+    let description = description.chars().take(LONGEST_DESCRIPTION).collect();
     let hint = |hint: &str| tool["annotations"][hint] == Value::Bool(true);
     let hints = Hints { only_reads: hint("readOnlyHint"), idempotent: hint("idempotentHint") };
     Ok(Listed { name, description, schema, hints })
@@ -118,6 +146,18 @@ mod tests {
             Ok(tool) => format!("{} {:?} {}", tool.name, tool.description, tool.hints.only_reads),
             Err(unusable) => unusable.to_string(),
         }
+    }
+
+    #[test]
+    fn a_name_and_a_description_have_bounds() {
+        let long = json!({"name": "a".repeat(201), "inputSchema": {}});
+        let wanted = format!(
+            "tool `{}\n[truncated 1 bytes]` cannot be used: its name has 201 bytes, of 200 at most",
+            "a".repeat(200)
+        );
+        assert_eq!(read(long), wanted);
+        let told = tool(json!({"name": "a", "inputSchema": {}, "description": "é".repeat(9_000)})).unwrap();
+        assert_eq!(told.description.chars().count(), LONGEST_DESCRIPTION);
     }
 
     #[test]

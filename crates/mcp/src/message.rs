@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 /// The code of an error that stands for an answer which cannot be read. Servers use others.
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(-32_999);
 
+/// The most values of a message, counted by its commas and brackets: in memory each takes many times its bytes.
+pub(crate) const MOST_VALUES: usize = 100_000;
+
 /// What is added to a result that had bytes that are not UTF-8.
 const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
 
@@ -24,6 +27,9 @@ pub(crate) enum Said {
 
 /// Reads a line of a server that has not answered the requests that are `out`.
 pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
+    if let Some(refused) = overfull(line, out) {
+        return refused;
+    }
     let text = String::from_utf8_lossy(line);
     let is_lossy = matches!(text, Cow::Owned(_));
     let mut message = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
@@ -59,6 +65,25 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
         (None, None) => return unreadable(Some(id), "it has neither a result nor an error", out),
     };
     Said::Message(Box::new(answer))
+}
+
+/// What a line is that has too many values to be read; `None` if it has not.
+pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<Said> {
+    // Each value has a byte at least, and most messages have fewer than these.
+    if line.len() <= MOST_VALUES {
+        return None;
+    }
+    let mut scan = IdScan::default();
+    scan.feed(line);
+    let why = format!("it has more than {MOST_VALUES} values");
+    (scan.values > MOST_VALUES).then(|| unreadable(scan.found(), &why, out))
+}
+
+/// Counts the values of a text that is JSON.
+pub(crate) fn values(json: &[u8]) -> usize {
+    let mut scan = IdScan::default();
+    scan.feed(json);
+    scan.values
 }
 
 /// An answer of which nothing is known but its id, or that it must be the answer to the only request that is out.
@@ -131,6 +156,8 @@ pub(crate) struct IdScan {
     /// Whether the text before the last colon was `id`.
     is_id: bool,
     found: Option<RequestId>,
+    /// How many values there are, at all levels.
+    values: usize,
 }
 
 impl IdScan {
@@ -148,12 +175,15 @@ impl IdScan {
             b'\\' if self.in_string => self.is_escaped = true,
             b'"' => self.in_string = !self.in_string,
             _ if self.in_string => self.keep(byte),
-            b'{' | b'[' => self.depth += 1,
+            b'{' | b'[' => (self.depth, self.values) = (self.depth + 1, self.values + 1),
             b'}' | b']' => {
                 self.value();
                 self.depth = self.depth.saturating_sub(1);
             }
-            b',' => self.value(),
+            b',' => {
+                self.values += 1;
+                self.value();
+            }
             b':' if self.depth == 1 => {
                 self.is_id = self.text == b"id";
                 self.text.clear();
@@ -236,6 +266,22 @@ mod tests {
         assert_eq!(id, Some(7), "it is the only one that is out");
         assert_eq!(said(br#"{"result":"\"id\": 3","#, &[3, 7]).0, None);
         assert_eq!(said(b"listening on 3", &[7]), (None, "expected value at line 1 column 1".to_owned()));
+    }
+
+    #[test]
+    fn an_answer_with_too_many_values_is_not_read() {
+        let with = |values: usize| format!(r#"{{"id":7,"result":[",,,"{}]}}"#, ",0".repeat(values));
+        let (id, result) = said(with(1_000).as_bytes(), &[7]);
+        assert!(id == Some(7) && result.starts_with(r#"[",,,",0,0"#), "{result}");
+        let text = format!(r#"{{"id":7,"result":{{"text":"{}"}}}}"#, ",".repeat(2 * MOST_VALUES));
+        assert!(
+            said(text.as_bytes(), &[3, 7]).1.starts_with(r#"{"text":",,"#),
+            "what stands in a text is no value"
+        );
+        let too_many = (Some(7), "it has more than 100000 values".to_owned());
+        assert_eq!(said(with(MOST_VALUES).as_bytes(), &[3, 7]), too_many);
+        let objects = format!(r#"{{"id":7,"result":[{}{{}}]}}"#, "{},".repeat(MOST_VALUES / 2));
+        assert_eq!(said(objects.as_bytes(), &[3, 7]), too_many);
     }
 
     #[test]

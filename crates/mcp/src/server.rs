@@ -106,8 +106,8 @@ impl McpServer {
     /// # Errors
     /// [`McpError`] if that takes too long or fails, or a tool that the configuration names is not there.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
-        let (heard, connection) = (Arc::default(), tokio::sync::Mutex::new(None));
         let name = name.into();
+        let (heard, connection) = (Arc::new(Heard::of(&name)), tokio::sync::Mutex::new(None));
         let link = Arc::new(Link { sequence: format!("mcp.{name}"), name, config, heard, connection });
         let server = || link.name.clone();
         let refused = |problem| McpError::Connect { server: server(), problem };

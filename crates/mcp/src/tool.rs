@@ -18,15 +18,12 @@ use crate::{
     Ask, Place,
     connection::Connection,
     content,
-    heard::Sent,
+    heard::{Attention, Sent},
     listed::{Hints, Listed, raw},
     message::UNREADABLE,
     server::Link,
     unsent::{Fate, Unsent},
 };
-
-/// The most characters of a description that a model is told.
-const LONGEST_DESCRIPTION: usize = 8_000;
 
 pub(crate) struct McpTool {
     link: Arc<Link>,
@@ -38,15 +35,32 @@ pub(crate) struct McpTool {
 
 impl McpTool {
     pub(crate) fn new(link: Arc<Link>, tool: &Listed, name: String) -> Self {
-        let spec = ToolSpec {
-            name,
-            description: tool.description.chars().take(LONGEST_DESCRIPTION).collect(),
-            parameters: tool.schema.clone(),
-        };
+        let spec = ToolSpec { name, description: tool.description.clone(), parameters: tool.schema.clone() };
         Self { link, spec, name: tool.name.clone(), hints: tool.hints }
     }
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<String, ToolError> {
+        let asks = self.link.heard.asks();
+        let _turn = if asks { Some(self.link.heard.turn.lock().await) } else { None };
+        match self.attempt(args.clone(), cx).await? {
+            Some(text) => Ok(text),
+            None => {
+                // It is not known which of several calls asks the user something.
+                let _turn = self.link.heard.turn.lock().await;
+                let text = self.attempt(args, cx).await?;
+                text.ok_or_else(|| {
+                    let server = &self.link.name;
+                    ToolError::Failed(format!(
+                        "the MCP server `{server}` asks the user something, and several calls of it run; call it again \
+                         when they have ended"
+                    ))
+                })
+            }
+        }
+    }
+
+    /// Calls it once; `None` if the call is to be sent again, alone.
+    async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<String>, ToolError> {
         let server = &self.link.name;
         let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
         let connection = tokio::select! {
@@ -74,7 +88,8 @@ impl McpTool {
             }
         };
         match result {
-            Ok(result) => content::text(raw(result)),
+            Ok(None) => Ok(None),
+            Ok(Some(result)) => content::text(raw(result)).map(Some),
             Err(ServiceError::McpError(error)) if error.code == UNREADABLE => failed(format!(
                 "the answer of the MCP server `{server}` cannot be read ({}){}",
                 error.message,
@@ -127,7 +142,7 @@ impl McpTool {
         connection: &Arc<Connection>,
         args: Value,
         cx: &ToolCx,
-    ) -> Result<ServerResult, ServiceError> {
+    ) -> Result<Option<ServerResult>, ServiceError> {
         let mut params = CallToolRequestParams::new(self.name.clone());
         if let Value::Object(args) = args {
             params = params.with_arguments(args);
@@ -135,12 +150,23 @@ impl McpTool {
         let mut request = CallToolRequest::new(params);
         request.extensions.insert(Sent(cx.clone()));
         let request = ClientRequest::CallToolRequest(request);
+        let attention = connection.service().listen(cx, self.is_repeatable());
+        let again = attention.again.clone();
         let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
-        let _listening = connection.service().listen(sent.progress_token.clone(), cx);
-        let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()) };
-        let result = sent.await_response().await;
-        out.id = None;
-        result
+        attention.is_sent(&sent.progress_token);
+        let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()), attention };
+        tokio::select! {
+            biased;
+            // First, for what it comes to now may be what the server made of a question that nobody was asked.
+            () = again.cancelled() => {
+                out.cancel().await;
+                Ok(None)
+            }
+            result = sent.await_response() => {
+                out.id = None;
+                result.map(Some)
+            }
+        }
     }
 }
 
@@ -148,6 +174,17 @@ impl McpTool {
 struct Out {
     connection: Arc<Connection>,
     id: Option<RequestId>,
+    attention: Attention,
+}
+
+impl Out {
+    /// Cancels the call at the server. One that cannot be told is lost, and the call with it.
+    async fn cancel(&mut self) {
+        if let Some(id) = self.id.take() {
+            let why = Some("it is sent again, alone".to_owned());
+            let _ = self.connection.notify_cancelled(CancelledNotificationParam::new(Some(id), why)).await;
+        }
+    }
 }
 
 impl Drop for Out {
@@ -155,10 +192,13 @@ impl Drop for Out {
         let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
         // Kept until then, for a connection that nobody has any more is closed.
         let connection = self.connection.clone();
+        // What it asked meanwhile is answered after that, so that the server does not go on with the call.
+        let over = self.attention.over.take();
         runtime.spawn(async move {
             let why = "nobody waits for it any more".to_owned();
             // A server that cannot be told is lost, and the call with it.
             let _ = connection.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
+            drop(over);
         });
     }
 }

@@ -89,16 +89,26 @@ pub(crate) fn for_reading(
         Content::Nothing => Ok((in_memory()?, file)),
         Content::Old => {
             let place = Place::ReadOnly(file.clone());
-            let mut copy = Connection::open_in_memory().map_err(|cause| error::opening(&place, cause))?;
-            let copied = Backup::new(&connection, &mut copy)
-                .and_then(|backup| backup.run_to_completion(i32::MAX, options.busy_timeout, None));
-            copied
-                .and_then(|()| prepare(&copy, options))
-                .and_then(|()| make_tables(&copy, Content::Old))
+            let copy = copy(&connection, &place, options)?;
+            make_tables(&copy, Content::Old)
                 .map_err(|cause| error::database(&place, "read the tables of an older superstep", cause))?;
             Ok((copy, file))
         }
     }
+}
+
+/// Copies a database into memory, where its tables can be brought up to date.
+pub(crate) fn copy(
+    connection: &Connection,
+    place: &Place,
+    options: &SqliteOptions,
+) -> Result<Connection, CheckpointError> {
+    let mut copy = Connection::open_in_memory().map_err(|cause| error::opening(place, cause))?;
+    Backup::new(connection, &mut copy)
+        .and_then(|backup| backup.run_to_completion(i32::MAX, options.busy_timeout, None))
+        .and_then(|()| prepare(&copy, options))
+        .map_err(|cause| error::database(place, "read the tables of an older superstep", cause))?;
+    Ok(copy)
 }
 
 /// Makes a database that no one else sees.

@@ -95,6 +95,23 @@ impl SqliteStore {
         Self::start(connection, Place::File(file), &sqlite, options)
     }
 
+    /// Opens the database at `path` for looking at it: every request to write is refused, and the file can be one that nobody can write.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open); also if there is no such file.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        if open::is_memory(path.as_ref()) {
+            return Self::in_memory();
+        }
+        let options = SqliteOptions::default();
+        let (mut connection, file) = open::for_reading(path.as_ref(), &options)?;
+        let place = Place::ReadOnly(file);
+        if !tables::are_made(&connection, &place)? {
+            connection = open::copy(&connection, &place, &options)?;
+        }
+        Self::start(connection, place, &options, StoreOptions::default())
+    }
+
     /// A store that is nowhere but in memory.
     ///
     /// # Errors
@@ -237,6 +254,9 @@ fn transact<T>(
     writes: bool,
     job: impl FnOnce(&Items<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
+    if writes {
+        database.writable()?;
+    }
     let place = database.place.clone();
     let refused = |cause| StoreError::from(error::database(&place, "use the store", cause));
     let behaviour = if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };

@@ -217,6 +217,17 @@ fn encode_channel<S: State>(state: &S, channel: usize) -> Result<Vec<u8>, serde_
 
 #[cfg(test)]
 mod tests {
+    use super::{Mode, checked};
+
+    #[test]
+    fn an_integer_that_some_readers_take_for_a_float_is_tried_always() {
+        let doubtful = |value: i128| checked::write(&value, Mode::Lenient, &mut Vec::new()).unwrap();
+        assert!(!doubtful(i64::MIN.into()) && !doubtful(7));
+        assert!(doubtful(i128::from(i64::MIN) - 1) && doubtful(i128::MAX));
+        let doubtful = |value: u128| checked::write(&value, Mode::Lenient, &mut Vec::new()).unwrap();
+        assert!(!doubtful(u64::MAX.into()) && doubtful(u128::from(u64::MAX) + 1));
+    }
+
     #[test]
     fn a_float_is_read_as_it_was_written() {
         // Digits that are read one off by a parser that is quick rather than exact.

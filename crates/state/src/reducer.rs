@@ -157,7 +157,12 @@ macro_rules! sum {
             type Write = $float;
 
             fn reduce(value: &mut $float, write: $float) -> Result<(), ReduceError> {
-                *value += write;
+                let sum = *value + write;
+                // What is no number by itself is refused where it is written.
+                if value.is_finite() && write.is_finite() && !sum.is_finite() {
+                    return Err(format!("{value} + {write} does not fit {}", stringify!($float)).into());
+                }
+                *value = sum;
                 Ok(())
             }
         })*

@@ -23,6 +23,7 @@ fn an_approved_call_runs() {
             tool: "send".into(),
             args: json!({"to": "a"}),
             question: "Send to a?".into(),
+            form: None,
             problem: None
         }]
     );

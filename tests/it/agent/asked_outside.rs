@@ -24,7 +24,7 @@ const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
 
 /// A program that was just started on a store.
-fn program(
+pub(super) fn program(
     scenario: &Scenario,
     kit: &Kit,
     backend: &Backend,
@@ -48,7 +48,7 @@ fn two() -> Answer {
     calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)])
 }
 
-fn decided(call: &str, approval: Approval) -> RunConfig {
+pub(super) fn decided(call: &str, approval: Approval) -> RunConfig {
     RunConfig { answers: Answers::new().answer(call, approval), ..t() }
 }
 
@@ -58,7 +58,7 @@ async fn messages(agent: &Agent) -> Vec<Message> {
     messages
 }
 
-async fn result(agent: &Agent, call: &str) -> String {
+pub(super) async fn result(agent: &Agent, call: &str) -> String {
     let answers = messages(agent).await;
     answers.iter().find(|message| message.tool_call_id == call).unwrap().content.clone()
 }

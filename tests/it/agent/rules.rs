@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{Agent, PermissionRule, Permit, ReactConfig, workspace},
-    llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec},
+    llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, tool},
 };
 use superstep_testing::{
     script::{Script, calls, txt},
@@ -63,6 +63,32 @@ fn place() -> tempfile::TempDir {
         fs::write(path, "old\n").unwrap();
     }
     dir
+}
+
+/// Publishes a page.
+#[tool(subject = "path(page in folder)")]
+async fn publish(page: String, #[dep] folder: PathBuf) -> String {
+    format!("published {page} of {}", folder.display())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rule_is_about_what_a_tool_of_ones_own_says_of_its_arguments() {
+    real(async {
+        let dir = place();
+        std::os::unix::fs::symlink("secrets", dir.path().join("pages")).unwrap();
+        let rules = vec![
+            rule("publish", "page", "*/*", Permit::Allow),
+            rule("publish", "page", "secrets/*", Permit::Deny),
+        ];
+        let made = ["pages/key", "./docs/../pages/key", "docs/deep/a.md", "../x/y", "docs/a.md"];
+        let made = made.map(|page| ("publish", json!({ "page": page })));
+        let results = results_of(vec![publish(dir.path().to_owned())], rules, &made).await;
+        assert_eq!(results[..2], [DENIED, DENIED]);
+        assert!(results[2].starts_with("published "), "no rule is about it: {}", results[2]);
+        assert_eq!(results[3], DENIED, "nobody knows what it is");
+        assert!(results[4].starts_with("published "), "{}", results[4]);
+    });
 }
 
 #[cfg(unix)]

@@ -1,9 +1,12 @@
 //! People who do two things in a row: whatever is edited, forked, copied and answered in whichever order, nothing that
 //! waits vanishes, nothing runs twice on a branch, and nobody approves what they were not shown.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use proptest::{
@@ -12,8 +15,8 @@ use proptest::{
 };
 use serde_json::json;
 use superstep::{
-    Answers, AsNode, CompiledGraph, Cx, Interrupt, NodeError, NodeRef, Persistence, RunConfig, RunError,
-    START, State, StateGraph, Status, ThreadId,
+    Answers, AsNode, CompiledGraph, Cx, Interrupt, Keep, NodeError, NodeRef, Persistence, RunConfig,
+    RunError, START, State, StateGraph, Status, ThreadId,
 };
 
 use crate::support::{Backend, Plain, say, sayer};
@@ -37,6 +40,11 @@ enum Step {
     Copy,
     /// Has the worker that fails succeed.
     Repair,
+    /// A run that is cancelled, or drained, before it begins.
+    Cancelled,
+    Drained,
+    /// Forgets all but so many of the checkpoints.
+    Prune(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -51,50 +59,86 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::AnswerLate),
         1 => Just(Step::Copy),
         1 => Just(Step::Repair),
+        1 => Just(Step::Cancelled),
+        1 => Just(Step::Drained),
+        1 => (1..4usize).prop_map(Step::Prune),
     ]
 }
 
 const WORDS: [&str; 6] = ["sub", "w0", "w1", "w2", "w3", "w4"];
 
-/// Says what it is once somebody has approved the amount of the state.
-async fn approved(what: &str, state: Plain, cx: &Cx) -> Result<<Plain as State>::Update, NodeError> {
+/// What the threads of one case are about.
+#[derive(Clone, Debug)]
+struct Shape {
+    persistence: Persistence,
+    /// Whether something runs beside `split`, so that several nodes ran last.
+    leaf: bool,
+    /// Whether all items ask but the one that fails, so that none ends before its superstep is over.
+    all_ask: bool,
+}
+
+/// What happens outside.
+#[derive(Clone, Default)]
+struct World {
+    repaired: Arc<AtomicBool>,
+    /// What each key was for.
+    keys: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl World {
+    /// Does something under a key that is for nothing else.
+    fn does(&self, what: &str, cx: &Cx) -> <Plain as State>::Update {
+        let was = self.keys.lock().unwrap().insert(cx.key(), what.to_owned());
+        assert!(was.as_ref().is_none_or(|was| was == what), "{what} has the key of {was:?}");
+        say(what)
+    }
+}
+
+/// Does something once somebody has approved the amount of the state.
+async fn approved(world: &World, what: &str, state: Plain, cx: &Cx) -> <Plain as State>::Update {
     let approved: i64 = cx.interrupt(what, json!({ "what": what, "x": state.x })).await;
     assert_eq!(approved, state.x, "{what} is done with another amount than was approved");
-    Ok(say(what))
+    world.does(what, cx)
 }
 
 async fn worker(
-    repaired: Arc<AtomicBool>,
+    (world, all_ask): (World, bool),
     item: i64,
     state: Plain,
     cx: Cx,
 ) -> Result<<Plain as State>::Update, NodeError> {
+    let what = format!("w{item}");
     match item {
-        1 | 3 => approved(&format!("w{item}"), state, &cx).await,
-        2 if !repaired.load(Ordering::Relaxed) => Err(NodeError::new("it is broken").fatal()),
-        _ => Ok(say(&format!("w{item}"))),
+        2 if !world.repaired.load(Ordering::Relaxed) => Err(NodeError::new("it is broken").fatal()),
+        1 | 3 => Ok(approved(&world, &what, state, &cx).await),
+        0 | 4 if all_ask => Ok(approved(&world, &what, state, &cx).await),
+        _ => Ok(world.does(&what, &cx)),
     }
 }
 
 /// `START → (split, leaf)`, `split → sub`, `split ⇒ w` for five items; `j` after `sub` and `w`. `sub` and two of the items
-/// ask, and one fails until it is repaired.
-fn graph(persistence: Persistence, repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
+/// ask, or all, and one fails until it is repaired.
+fn graph(shape: &Shape, world: &World) -> CompiledGraph<Plain> {
     let mut sub = StateGraph::<Plain>::new("sub");
-    let inner = sub.add_node("inner", async |state: Plain, cx: Cx| approved("sub", state, &cx).await);
+    let inner = sub.add_node_with("inner", world.clone(), async |world: World, state: Plain, cx: Cx| {
+        approved(&world, "sub", state, &cx).await
+    });
     sub.add_edge(START, inner);
-    let sub = sub.compile().unwrap().with_persistence(persistence);
+    let sub = sub.compile().unwrap().with_persistence(shape.persistence);
 
     let mut graph = StateGraph::<Plain>::new("g");
     let split = graph.add_node("split", async |_: Plain, _: Cx| {});
-    let leaf = graph.add_node("leaf", async |_: Plain, _: Cx| {});
-    let repaired = repaired.clone();
-    let w = graph
-        .add_worker("w", move |item: i64, state: Plain, cx: Cx| worker(repaired.clone(), item, state, cx));
+    let given = (world.clone(), shape.all_ask);
+    let w =
+        graph.add_worker("w", move |item: i64, state: Plain, cx: Cx| worker(given.clone(), item, state, cx));
     let words = |sub: &Plain| say(sub.log.last().map_or("", String::as_str));
     let sub = graph.add_subgraph_with("sub", &sub, |state: &Plain| Plain::update().x(state.x), words);
     let j = sayer(&mut graph, "j");
     graph.add_edge(START, split);
-    graph.add_edge(START, leaf);
+    if shape.leaf {
+        let leaf = graph.add_node("leaf", async |_: Plain, _: Cx| {});
+        graph.add_edge(START, leaf);
+    }
     graph.add_edge(split, sub);
     graph.add_fan_out(split, |_: &Plain| 0..5_i64, w);
     graph.add_join([NodeRef::from(w), sub], j);
@@ -104,7 +148,8 @@ fn graph(persistence: Persistence, repaired: &Arc<AtomicBool>) -> CompiledGraph<
 /// A thread that people work on.
 struct Work {
     graph: CompiledGraph<Plain>,
-    repaired: Arc<AtomicBool>,
+    shape: Shape,
+    world: World,
     thread: ThreadId,
     /// What is to be approved, and changes with each edit.
     x: i64,
@@ -130,7 +175,15 @@ impl Work {
 
     async fn answer(&self, name: &str, asked: &Interrupt) -> Result<Status, RunError> {
         let answers = Answers::new().answer(name, asked.question["x"].clone());
-        self.graph.resume(RunConfig { answers, ..self.config() }).await.map(|end| end.status)
+        self.resume(RunConfig { answers, ..self.config() }).await
+    }
+
+    /// Goes on, and finds on the thread what the run returned.
+    async fn resume(&self, config: RunConfig) -> Result<Status, RunError> {
+        let end = self.graph.resume(config).await?;
+        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        assert_eq!(head.values, end.state, "{:?}", end.status);
+        Ok(end.status)
     }
 
     async fn step(&mut self, step: &Step) {
@@ -147,6 +200,7 @@ impl Work {
                 let supersteps = [(); 2].map(|()| vec![(self.edit(), AsNode::LastRun)]);
                 may_be_unclear(self.graph.bulk_update_state(self.config(), supersteps.into()).await)
             }
+            Step::EditAs if !self.shape.leaf => true,
             Step::EditAs => {
                 let update = self.edit();
                 self.graph.update_state(self.config(), update, "leaf").await.unwrap();
@@ -165,12 +219,28 @@ impl Work {
                 false
             }
             Step::Repair => {
-                self.repaired.store(true, Ordering::Relaxed);
+                self.world.repaired.store(true, Ordering::Relaxed);
+                true
+            }
+            Step::Prune(keep) => {
+                self.graph.prune_thread(&self.thread, Keep::Last(*keep)).await.unwrap();
+                true
+            }
+            Step::Cancelled => {
+                let config = self.config();
+                config.cancel.cancel();
+                self.resume(config).await.unwrap();
+                true
+            }
+            Step::Drained => {
+                let config = self.config();
+                config.drain.request("bye");
+                self.resume(config).await.unwrap();
                 true
             }
             Step::Resume => {
                 // It may fail of what is broken.
-                drop(self.graph.resume(self.config()).await);
+                drop(self.resume(self.config()).await);
                 false
             }
             Step::AnswerId(n) => {
@@ -215,7 +285,7 @@ impl Work {
 
     /// Answers whatever is asked until nothing is left.
     async fn finish(mut self) {
-        self.repaired.store(true, Ordering::Relaxed);
+        self.world.repaired.store(true, Ordering::Relaxed);
         for _ in 0..20 {
             let waiting = self.waiting().await;
             let answers = waiting.iter().fold(Answers::new(), |answers, asked| {
@@ -247,18 +317,20 @@ fn may_be_unclear<T>(updated: Result<T, RunError>) -> bool {
 
 #[test]
 fn nothing_vanishes_whatever_is_done_in_a_row() {
-    let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 192, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let persistence =
         prop_oneof![Just(Persistence::Inherited), Just(Persistence::Own), Just(Persistence::None)];
+    let shape = (persistence, any::<bool>(), any::<bool>());
+    let shape = shape.prop_map(|(persistence, leaf, all_ask)| Shape { persistence, leaf, all_ask });
     let steps = prop::collection::vec(step(), 1..14);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let held = runner.run(&(persistence, steps), |(persistence, steps)| {
+    let held = runner.run(&(shape, steps), |(shape, steps)| {
         runtime.block_on(async {
-            let repaired = Arc::new(AtomicBool::new(false));
-            let graph = Backend::memory().keep(graph(persistence, &repaired));
+            let world = World::default();
+            let graph = Backend::memory().keep(graph(&shape, &world));
             let thread = ThreadId::from("t");
-            let mut work = Work { graph, repaired, thread, x: 0, copies: 0, shown: Vec::new() };
+            let mut work = Work { graph, shape, world, thread, x: 0, copies: 0, shown: Vec::new() };
             let begun = work.graph.invoke(Plain::update(), work.config()).await;
             assert!(begun.is_err(), "one of the workers is broken");
             work.shown = work.waiting().await;

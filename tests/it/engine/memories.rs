@@ -144,6 +144,35 @@ on_every_store! {
         assert!(matches!(error, RunError::NoSubgraph { .. }), "{error}");
     }
 
+    async fn a_change_of_the_memory_is_on_the_branch_on_which_it_was_made(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        let at = |checkpoint| RunConfig { checkpoint, ..t() };
+        let seen = async || graph.get_subgraph_state::<Plain>(&"t".into(), &["mem"]).await.unwrap().values.said();
+        let (_, a) = tell(&graph, "a", t()).await;
+        // Another branch has the memory of the same checkpoint, and is changed before and after it goes on.
+        graph.fork(at(a)).await.unwrap();
+        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("X"), None).await.unwrap();
+        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Y"), None).await.unwrap();
+        graph.update_state(t(), say("u"), "other").await.unwrap();
+        assert_eq!(seen().await, "a <a> X Y");
+        let (kept, b) = tell(&graph, "b", t()).await;
+        assert_eq!(kept, "[a_<a>_X_Y_b_<a,b>]");
+        // What was there before it has nothing of it.
+        graph.fork(at(a)).await.unwrap();
+        assert_eq!(seen().await, "a <a>");
+        assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_c_<a,c>]");
+        assert_eq!(tell(&graph, "d", at(a)).await.0, "[a_<a>_d_<a,d>]");
+        assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_X_Y_b_<a,b>_e_<a,b,e>]");
+        // Nor has a third branch with a change of its own, of which the others have nothing.
+        graph.fork(at(a)).await.unwrap();
+        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Z"), None).await.unwrap();
+        assert_eq!(seen().await, "a <a> Z");
+        let fork = graph.get_state(&"t".into(), None).await.unwrap().checkpoint.unwrap().id;
+        graph.prune_thread(&"t".into(), Keep::Only([a.unwrap(), fork].into())).await.unwrap();
+        assert_eq!(tell(&graph, "f", t()).await.0, "[a_<a>_Z_f_<a,f>]");
+        assert_eq!(tell(&graph, "g", at(a)).await.0, "[a_<a>_g_<a,g>]");
+    }
+
     async fn a_task_that_is_done_before_its_superstep_is_has_told_the_memory(backend: Backend) {
         for way in ["resume", "update", "fork"] {
             let repaired = works();

@@ -1,13 +1,17 @@
 //! A thread knows the graph that began it, and is told from others that had its name.
 
-use std::sync::{Arc, Mutex};
-
-use superstep::{
-    CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History, Keep,
-    Persistence, Replay, RunConfig, RunError, START, Source, State, StateGraph, ThreadId,
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
 };
 
-use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t};
+use serde_json::{Map, json};
+use superstep::{
+    Answers, CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History,
+    Keep, Persistence, Replay, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
+};
+
+use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t, text};
 
 /// `START → a → b → END`, which stops before `b`.
 fn named(name: &str, version: Option<&str>) -> CompiledGraph<Plain> {
@@ -220,6 +224,60 @@ on_every_store! {
             assert!(forked.iter().all(|key| !seen.contains(key)), "{forked:?} is among {seen:?}");
             seen.extend(forked);
             graph.delete_thread(&"t".into()).await.unwrap();
+        }
+    }
+}
+
+on_every_store! {
+    async fn a_copy_has_no_key_of_a_thread_that_had_its_name(backend: Backend) {
+        let keys = Arc::new(Mutex::new(Vec::new()));
+        let told = keys.clone();
+        let mut graph = StateGraph::<Plain>::new("g");
+        let pay = graph.add_node("pay", move |_: Plain, cx: Cx| {
+            let told = told.clone();
+            async move {
+                let _: bool = cx.interrupt("ok", "?").await;
+                told.lock().unwrap().push(cx.key());
+            }
+        });
+        graph.add_edge(START, pay);
+        let graph = backend.keep(graph.compile().unwrap());
+        let on = |thread: &str| RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) };
+        let approved = || RunConfig { answers: Answers::new().answer("ok", true), ..on("copy") };
+        graph.invoke(say("in"), on("t")).await.unwrap();
+        for life in 0..4 {
+            match life {
+                2 => drop(graph.invoke(say("in"), on("copy")).await.unwrap()),
+                _ => graph.copy_thread(&"t".into(), &"copy".into()).await.unwrap(),
+            }
+            // What waits there waits in the copy.
+            assert_eq!(graph.resume(approved()).await.unwrap().status, Status::Completed);
+            graph.delete_thread(&"copy".into()).await.unwrap();
+        }
+        let keys = keys.lock().unwrap();
+        let different: BTreeSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), 4, "{keys:?}");
+    }
+
+    async fn what_the_engine_notes_with_a_checkpoint_is_nothing_that_a_caller_may_say(backend: Backend) {
+        let graph = backend.keep(named("g", None));
+        let config = |name: &str| RunConfig { metadata: Map::from_iter([(name.to_owned(), json!("x"))]), ..t() };
+        graph.invoke(say("in"), config("$mine")).await.unwrap();
+        for name in ["$graph", "$nonce", "$origins", "$memories", "$outside", "$task"] {
+            let refused = [
+                graph.invoke(say("in"), config(name)).await.map(drop),
+                graph.update_state(config(name), say("in"), START_NAME).await.map(drop),
+                graph.fork(config(name)).await.map(drop),
+            ];
+            for error in refused.map(failed) {
+                assert_eq!(
+                    text(&error),
+                    format!(
+                        "SS192: the entry `{name}` of the metadata of thread `t` cannot be stored as JSON and read back as it \
+                         is; give it another form\n  cause: entries of this name are the engine's own"
+                    )
+                );
+            }
         }
     }
 }

@@ -1,8 +1,13 @@
 //! User code that panics does not take the run's caller with it, and is named.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use superstep::{
-    CompiledGraph, Cx, END, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route, RunConfig,
-    RunError, START, State, StateGraph,
+    CompiledGraph, Cx, END, NodeError, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route,
+    RunConfig, RunError, START, State, StateGraph, Status,
 };
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
@@ -139,5 +144,62 @@ on_every_store! {
         let error = failed(graph.invoke(Luck::update().sum(13), t()).await);
         assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error:?}");
         assert_eq!(h(&graph).await, []);
+    }
+}
+
+/// Panics when it is dropped, once.
+struct Bomb(Arc<AtomicBool>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0.swap(false, Ordering::SeqCst), "dropped");
+    }
+}
+
+on_every_store! {
+    /// Whether it ends, asks, or is dropped where it stands, alone or beside another one.
+    async fn a_node_that_panics_when_it_is_dropped_takes_no_run_with_it(backend: Backend) {
+        for (nth, (way, beside)) in
+            ["ends", "asks", "cancels", "waits"].into_iter().flat_map(|way| [(way, false), (way, true)]).enumerate()
+        {
+            let armed = Arc::new(AtomicBool::new(true));
+            let mut graph = StateGraph::<Plain>::new("g");
+            let bomb = armed.clone();
+            let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+                let bomb = Bomb(bomb.clone());
+                async move {
+                    let _bomb = bomb;
+                    match way {
+                        "asks" => {
+                            let _: bool = cx.interrupt("q", "?").await;
+                        }
+                        "cancels" => {
+                            cx.cancel().cancel();
+                            std::future::pending::<()>().await;
+                        }
+                        "waits" if beside => std::future::pending::<()>().await,
+                        _ => {}
+                    }
+                    say("a")
+                }
+            });
+            graph.add_edge(START, a);
+            if beside {
+                let b = graph.add_node("b", move |_: Plain, _: Cx| async move {
+                    if way == "waits" { Err(NodeError::new(std::fmt::Error).fatal()) } else { Ok(say("b")) }
+                });
+                graph.add_edge(START, b);
+            }
+            let graph = backend.keep(graph.compile().unwrap());
+            let ended = graph.invoke(say("in"), RunConfig::thread(nth.to_string())).await;
+            match (way, ended) {
+                ("asks", Ok(end)) => assert_eq!(end.status, Status::Interrupted),
+                ("cancels", Ok(end)) => assert_eq!(end.status, Status::Cancelled),
+                ("waits", Err(RunError::Node { node, .. })) if beside => assert_eq!(node.as_str(), "b"),
+                ("ends" | "waits", Err(error)) => assert!(is_panic(&error, "dropped"), "{error:?}"),
+                (_, ended) => panic!("{way} {beside}: {:?}", ended.map(|end| end.status)),
+            }
+            assert!(!armed.load(Ordering::SeqCst), "{way} {beside}");
+        }
     }
 }

@@ -218,3 +218,19 @@ proptest! {
         }
     }
 }
+
+#[derive(State, Clone, Debug, Default)]
+struct Weight {
+    #[channel(sum)]
+    kilos: f64,
+}
+
+#[test]
+fn a_sum_that_is_no_number_any_more_is_refused() {
+    let write = |kilos: f64| Weight::update().kilos(kilos);
+    let heavy = reduce(&Weight::default(), [write(f64::MAX)]).unwrap();
+    let error = reduce(&heavy, [write(f64::MAX)]).unwrap_err();
+    assert_eq!(error.to_string(), "channel `kilos` refused a write");
+    assert_eq!(error.source.to_string(), format!("{0} + {0} does not fit f64", f64::MAX));
+    assert_eq!(reduce(&heavy, [write(-f64::MAX)]).unwrap().kilos, 0.0);
+}

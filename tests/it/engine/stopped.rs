@@ -11,12 +11,12 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy,
-    RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
+    Answers, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, Persistence,
+    RetryPolicy, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
 };
 use tokio::runtime::Builder;
 
-use crate::support::{Calls, Plain, PlainUpdate, failed, head, on_every_store, say, t};
+use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer, t};
 
 type First = fn(Cx) -> BoxFuture<'static, Result<PlainUpdate, NodeError>>;
 
@@ -79,6 +79,32 @@ on_every_store! {
         assert_eq!(waits.state, head(&graph).await.values);
         let config = RunConfig { answers: Answers::new().answer("ok", true), ..t() };
         assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a b c d");
+    }
+
+    async fn the_state_of_a_run_that_a_graph_inside_drained_is_that_of_its_thread(backend: Backend) {
+        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+            let mut inner = StateGraph::<Plain>::new("inner");
+            let stop = inner.add_node("stop", async |_: Plain, cx: Cx| {
+                cx.drain("bye");
+                say("stop")
+            });
+            let after = sayer(&mut inner, "after");
+            inner.add_edge(START, stop);
+            inner.add_edge(stop, after);
+            let inner = inner.compile().unwrap().with_persistence(persistence);
+            let mut graph = StateGraph::<Plain>::new("g");
+            let inner = graph.add_subgraph_with("inner", &inner, |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
+            let quick = sayer(&mut graph, "quick");
+            graph.add_edge(START, inner);
+            graph.add_edge(START, quick);
+            let graph = backend.keep(graph.compile().unwrap());
+            let config = || RunConfig::thread(nth.to_string());
+            let stopped = graph.invoke(say("in"), config()).await.unwrap();
+            assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Drained, "in quick"));
+            let found = graph.get_state(&config().thread.unwrap(), None).await.unwrap();
+            assert_eq!((found.values, names(&found.next).as_str()), (stopped.state, "inner"));
+            assert_eq!(graph.resume(config()).await.unwrap().state.said(), "in stop after quick");
+        }
     }
 
     async fn a_run_with_one_of_two_answers_tells_of_the_question_that_still_waits(backend: Backend) {

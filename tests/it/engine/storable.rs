@@ -318,10 +318,14 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<O
     Deserialize::deserialize(deserializer).map(Some)
 }
 
+/// Where the derive does not look, or it would refuse them.
+type Twice = Option<Option<i64>>;
+type Unit = Option<()>;
+
 #[derive(State, Clone, Debug, Default)]
 struct Lossy {
-    twice: Option<Option<i64>>,
-    unit: Option<()>,
+    twice: Twice,
+    unit: Unit,
     json: Option<Value>,
     float: Option<f64>,
     list: Vec<BTreeMap<String, Option<f64>>>,

@@ -54,7 +54,7 @@ fn long(config: RunConfig) -> RunConfig {
     RunConfig { step_limit: 1_000_000, ..config }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_listening_does_not_stop_the_run_and_its_events_are_bounded() {
     let last = Arc::new(Notify::new());
     let graph = counting(200, 3, last.clone());
@@ -155,6 +155,21 @@ fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_
     });
 }
 
+/// It takes its time over each event, on the thread that the run is on too.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_slow_but_listens_hears_each_event() {
+    for buffer in [1, 16] {
+        let streaming = Streaming { buffer, ..StreamMode::Custom.into() };
+        let mut stream = talking(200).stream(Count::update(), RunConfig::default(), streaming);
+        let mut numbers = Vec::new();
+        while let Some(event) = stream.next().await {
+            numbers.push(number(&event));
+            tokio::time::sleep(Duration::from_millis(900)).await;
+        }
+        assert!(numbers.iter().copied().eq(0..200), "buffer {buffer}: {numbers:?}");
+    }
+}
+
 on_every_store! {
     async fn questions_and_discards_are_never_lost(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
@@ -172,7 +187,7 @@ on_every_store! {
         // What is begun by the first poll goes on without another one.
         assert!(futures::poll!(stream.next()).is_pending());
         while head(&graph).await.tasks.iter().filter(|task| !task.interrupts.is_empty()).count() < 3 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
         let told: Vec<_> = stream.by_ref().collect().await;
         let asked = told.iter().filter(|event| matches!(event, Event::Interrupt(_))).count();
@@ -213,7 +228,7 @@ on_every_store! {
             head.checkpoint.unwrap().id > first && head.tasks.iter().any(|task| !task.interrupts.is_empty())
         };
         while !asks_again().await {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
         let told: Vec<_> = stream.collect().await;
         let discarded = |event: &Event<Plain>| match event {

@@ -2,7 +2,7 @@
 
 use superstep::{
     Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, History, NodeError, NodeFailure,
-    RunConfig, RunError, START, Source, State, StateGraph, Status,
+    NodeRef, Route, RunConfig, RunError, START, Source, State, StateGraph, Status,
 };
 
 use crate::support::{
@@ -235,6 +235,55 @@ on_every_store! {
             let end = graph(false).resume(RunConfig { answers, ..t() }).await.unwrap();
             assert_eq!(end.state.said(), format!("2 {} 0 1 j", words.concat().join(" ")));
         }
+    }
+
+    /// All of what `split` led to waits: it is who ran last, and has sent its items.
+    async fn an_update_without_a_name_sends_no_item_a_second_time(backend: Backend) {
+        for (nth, supersteps) in [vec![1], vec![2], vec![1, 1]].into_iter().enumerate() {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let split = sayer(&mut graph, "split");
+            let w = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| {
+                let _: bool = cx.interrupt("pay", item).await;
+                say(&format!("paid {item}"))
+            });
+            let j = sayer(&mut graph, "j");
+            graph.add_edge(START, split);
+            graph.add_fan_out(split, |_: &Plain| [1, 2], w);
+            graph.add_join([NodeRef::from(w), split], j);
+            let graph = backend.keep(graph.compile().unwrap());
+            let t = || RunConfig::thread(nth.to_string());
+            let asked = graph.invoke(Plain::update(), t()).await.unwrap().interrupts;
+            let unnamed = |updates| (0..updates).map(|_| (say("U"), AsNode::LastRun)).collect();
+            graph.bulk_update_state(t(), supersteps.iter().copied().map(unnamed).collect()).await.unwrap();
+            let found = graph.get_state(&t().thread.unwrap(), None).await.unwrap();
+            let waiting: Vec<_> = found.tasks.into_iter().flat_map(|task| task.interrupts).collect();
+            assert_eq!((names(&found.next).as_str(), waiting), ("w w", asked.clone()));
+            let answers = asked.iter().fold(Answers::new(), |answers, asked| answers.answer(&asked.id, true));
+            let end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+            let updates = "U ".repeat(supersteps.iter().sum());
+            assert_eq!(end.state.said(), format!("split {updates}paid 1 paid 2 j"));
+        }
+    }
+
+    /// `b` has reached the join that is about to run; the next turn's `a` is not to find it there.
+    async fn an_update_without_a_name_reaches_no_join_a_second_time(backend: Backend) {
+        #[derive(Route, Clone, Copy)]
+        enum Next { Again, End }
+        let mut graph = StateGraph::<Plain>::new("g");
+        let [a, b, j] = ["a", "b", "j"].map(|name| sayer(&mut graph, name));
+        graph.add_edge(START, a);
+        graph.add_edge(a, b);
+        graph.add_join([a, b], j);
+        let turns = |state: &Plain| state.log.iter().filter(|said| *said == "j").count();
+        let more = move |state: &Plain| if turns(state) < 2 { Next::Again } else { Next::End };
+        graph.add_conditional_edges(j, more, move |next| match next {
+            Next::Again => a,
+            Next::End => END,
+        });
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.invoke(say("in"), before("j")).await.unwrap();
+        graph.update_state(t(), say("U"), None).await.unwrap();
+        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b U j a b j");
     }
 
     async fn an_update_in_the_name_of_a_node_with_several_tasks_has_to_be_for_all_of_them(backend: Backend) {

@@ -109,7 +109,9 @@ async fn answer(stream: TcpStream, asked: Asked) {
 }
 
 /// The head of a request by name, and its body.
-async fn request(stream: &mut BufReader<TcpStream>) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
+pub(super) async fn request(
+    stream: &mut BufReader<TcpStream>,
+) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
     let (mut head, mut line) = (BTreeMap::new(), String::new());
     loop {
         line.clear();
@@ -247,6 +249,26 @@ async fn a_call_is_in_doubt_if_the_answer_breaks_and_the_next_one_connects_again
 }
 
 #[tokio::test]
+async fn an_answer_with_too_many_values_is_refused_before_it_takes_memory() {
+    let (url, asked) = serve().await;
+    let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
+    let many = format!("[0{}]", ",0".repeat(150_000));
+    let body = format!(r#"{{"result":{{"content":{many}}}}}"#);
+    let head = "HTTP/1.1 200 yes\r\nconnection: close\r\ncontent-type:";
+    let whole = format!("{head} application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    // It is the third request, whose id is 2, and then the fourth.
+    let event = format!("{head} text/event-stream\r\n\r\ndata: {{\"id\":3,\"result\":{many}}}\n\n");
+    for answer in [whole, event] {
+        let refused = call(&server, "far_look", answered(&answer)).await.unwrap_err().to_string();
+        let wanted = "the answer of the MCP server `far` cannot be read (it has more than 100000 values); the outcome of this call is \
+                      unknown, check before repeating it";
+        assert_eq!(refused, wanted);
+    }
+    assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
+    assert_eq!(methods(&asked).iter().filter(|method| *method == "initialize").count(), 1);
+}
+
+#[tokio::test]
 async fn a_session_that_is_gone_is_begun_again() {
     let (url, asked) = serve().await;
     let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
@@ -297,4 +319,41 @@ async fn a_key_that_is_refused_ends_the_beginning() {
     let error = McpServer::connect("far", McpConfig::http(url)).await.unwrap_err().to_string();
     assert!(error.starts_with("MCP server `far`: ") && error.contains("HTTP 401"), "{error}");
     assert!(!error.contains("sk-1") && !error.contains("127.0.0.1"), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_wants_oauth_says_what_to_do_and_the_token_stands_nowhere() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let sends = sent.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = BufReader::new(stream);
+            let Some((head, _)) = request(&mut stream).await else { continue };
+            let token = head.get("authorization").cloned().unwrap_or_default();
+            // A server that repeats what it was given wherever it can.
+            let wants = format!(
+                "HTTP/1.1 401 no\r\nconnection: close\r\nwww-authenticate: Bearer resource_metadata=\"https://{token}/.well-known\", \
+                 error=\"{token}\"\r\ncontent-length: {}\r\n\r\n{token}",
+                token.len()
+            );
+            sends.lock().unwrap().push(token);
+            let _ = stream.write_all(wants.as_bytes()).await;
+        }
+    });
+    let mut config = McpConfig::http(url);
+    let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
+    // The only variable that a test can count on stands for the token.
+    headers.insert("Authorization".into(), "Bearer ${CARGO_MANIFEST_DIR}".into());
+    let secret = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let shown = format!("{config:?}");
+    let error = McpServer::connect("far", config).await.unwrap_err();
+    assert_eq!(sent.lock().unwrap().first(), Some(&format!("Bearer {secret}")), "the token is sent");
+    let wanted = "HTTP 401: it does not know who asks; put a token into `headers`, from an environment variable: \
+                  Authorization = \"Bearer ${NAME}\"; OAuth, which it offers, is not supported";
+    assert!(error.to_string().contains(wanted), "{error}");
+    for text in [error.to_string(), format!("{error:?}"), shown] {
+        assert!(!text.contains(&secret) && !text.contains("well-known"), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ mod glob;
 mod paths;
 mod subjects;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -110,6 +110,19 @@ impl PermissionRule {
     }
 }
 
+/// As in a configuration: `deny write_file, path = "secrets/*"`.
+impl fmt::Display for PermissionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let then = match self.then {
+            Permit::Allow => "allow",
+            Permit::Ask => "ask",
+            Permit::Deny => "deny",
+        };
+        write!(f, "{then} {}", self.tool)?;
+        self.arguments.iter().try_for_each(|(name, pattern)| write!(f, ", {name} = {pattern:?}"))
+    }
+}
+
 /// What rules say of a call: the last one that is about it, or the strictest of those that may be. `None` if they leave it to the
 /// tool.
 pub(crate) fn decided(
@@ -130,6 +143,17 @@ pub(crate) fn decided(
     }
     possible.push(None);
     strictest(possible)
+}
+
+/// The rule because of which a call is denied, if it is.
+pub(crate) fn denying<'a>(
+    rules: &'a [PermissionRule],
+    name: &str,
+    tool: Option<&dyn Tool>,
+    args: &Value,
+) -> Option<&'a PermissionRule> {
+    let denies = |rule: &&PermissionRule| rule.then == Permit::Deny && rule.fit(name, tool, args) != Fit::No;
+    rules.iter().rev().find(denies).filter(|_| decided(rules, name, tool, args) == Some(Permit::Deny))
 }
 
 /// A tool that is left to itself may ask, so that is stricter than to allow it.

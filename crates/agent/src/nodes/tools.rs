@@ -8,6 +8,7 @@ mod order;
 mod output;
 mod pending;
 mod permit;
+mod questions;
 mod snapshots;
 mod sub_agents;
 mod writes;
@@ -25,6 +26,7 @@ use self::{
     execute::{Answer, Executor},
     order::Order,
     pending::{Pending, refuse},
+    questions::AtWork,
 };
 use super::{
     asked::by_model,
@@ -54,6 +56,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         granted,
         asking: tokio::sync::Mutex::new(()),
         order: Order::of(&deps, &pending),
+        at_work: AtWork::default(),
         failed: OnceLock::new(),
         tool_failed: CancellationToken::new(),
         out_of_time: budget.map(|left| Instant::now() + left),

@@ -120,7 +120,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
             of.show(&added)
         }
-        MemoryCommand::Forget { ids, of } => Opened::with(of, Memory::look)?.forget(&ids).await,
+        MemoryCommand::Forget { ids, of } => Opened::with(of, Memory::open_existing)?.forget(&ids).await,
     }
 }
 

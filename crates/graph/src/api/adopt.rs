@@ -2,11 +2,9 @@
 //!
 //! Every checkpoint says so in its metadata, so that the head alone tells it, whatever was pruned.
 //!
-//! Start at [`Mark`].
+//! Start at [`CompiledGraph::adopt_thread`].
 
-use std::collections::BTreeMap;
-
-use crate::{CompiledGraph, History, Prune, RunError, State, ThreadId, compiled::owner::Mark};
+use crate::{Checkpointer, CompiledGraph, History, Prune, RunError, State, ThreadId, compiled::owner::Mark};
 
 impl<S: State> CompiledGraph<S> {
     /// Makes a thread this graph's that another one began, under another name: all of its checkpoints. Nothing else of it
@@ -45,17 +43,32 @@ impl<S: State> CompiledGraph<S> {
     pub async fn adopt_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
         let checkpointer = self.checkpointer()?;
         let _lease = checkpointer.lease(&thread.root()).await?;
-        let history = checkpointer.history(thread, History::default()).await?;
-        let empty = || RunError::EmptyThread { thread: thread.clone() };
-        let head = history.first().ok_or_else(empty)?.id;
-        let mut prune = Prune { keep: history.iter().map(|meta| meta.id).collect(), ..Prune::default() };
-        let marked = history.into_iter().map(|meta| {
-            let (mark, mut metadata) = (self.inner.mark(Mark::of(&meta).nonce), meta.metadata);
-            mark.put(&mut metadata);
-            (meta.id, metadata)
-        });
-        prune.metadata = marked.collect::<BTreeMap<_, _>>();
-        checkpointer.prune(thread, head, prune).await?;
-        Ok(())
+        match mark_all(&**checkpointer, thread, |before| self.inner.mark(before.nonce)).await? {
+            true => Ok(()),
+            false => Err(RunError::EmptyThread { thread: thread.clone() }),
+        }
     }
+}
+
+/// Changes the mark of each checkpoint of a thread. Returns whether there is such a thread.
+pub(crate) async fn mark_all(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    new: impl Fn(Mark) -> Mark,
+) -> Result<bool, RunError> {
+    let history = checkpointer.history(thread, History::default()).await?;
+    let Some(head) = history.first().map(|meta| meta.id) else { return Ok(false) };
+    let mut prune = Prune { keep: history.iter().map(|meta| meta.id).collect(), ..Prune::default() };
+    for meta in history {
+        let before = Mark::of(&meta);
+        let (mark, mut metadata) = (new(before.clone()), meta.metadata);
+        if mark != before {
+            mark.put(&mut metadata);
+            prune.metadata.insert(meta.id, metadata);
+        }
+    }
+    if !prune.metadata.is_empty() {
+        checkpointer.prune(thread, head, prune).await?;
+    }
+    Ok(true)
 }

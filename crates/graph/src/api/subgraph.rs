@@ -5,7 +5,7 @@
 //!
 //! Start at [`CompiledGraph::get_subgraph_state`].
 
-use superstep_checkpoint::internal::own::SEEDED;
+use superstep_checkpoint::internal::own::{EDITED, SEEDED};
 
 use crate::{
     AsNode, CheckpointId, Checkpointer, CompiledGraph, History, RunConfig, RunError, Source, State,
@@ -59,12 +59,16 @@ impl<S: State> CompiledGraph<S> {
         let supersteps = vec![vec![(update, as_node.into())]];
         let lease = checkpointer.lease(thread).await?;
         let Found { graph, thread, at, seed } = self.find_subgraph::<T>(thread, path).await?;
-        let checkpoint = match at {
+        config.check_metadata()?;
+        let mut config = config.clone();
+        config.checkpoint = match at {
             At::Head => None,
-            At::Checkpoint(at) => Some(at),
+            At::Checkpoint { found, caller } => {
+                config.metadata.insert(EDITED.to_owned(), caller.0.into());
+                Some(found)
+            }
             At::Nowhere => return Err(self.no_subgraph(path, "nothing of it is stored yet")),
         };
-        let config = RunConfig { checkpoint, ..config.clone() };
         let inner: &Inner<T> = graph.inner();
         let id = update_states(inner, checkpointer, &thread, &config, supersteps, seed.as_ref()).await?;
         forget_questions(&**checkpointer, thread).await?;

@@ -7,6 +7,7 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
+    api::adopt::mark_all,
     journal::task_origin::Origins,
     run::{
         finish::snapshot,
@@ -16,7 +17,8 @@ use crate::{
 
 impl<S: State> CompiledGraph<S> {
     /// Makes `to` a thread like `from`: the same checkpoints under the same ids, what is known of their tasks, and the
-    /// threads of subgraphs. From then on they know nothing of each other.
+    /// threads of subgraphs. From then on they know nothing of each other, and the keys of their tasks are different
+    /// ([`Cx::key`](crate::Cx::key)).
     ///
     /// # Errors
     /// [`CheckpointError::NoThread`] if there is no `from`, [`CheckpointError::ThreadExists`] if there is a `to`,
@@ -28,7 +30,11 @@ impl<S: State> CompiledGraph<S> {
         }
         let _from = checkpointer.lease(from).await?;
         let _to = checkpointer.lease(to).await?;
-        Ok(checkpointer.copy(from, to).await?)
+        checkpointer.copy(from, to).await?;
+        // There may have been another one of this name, whose keys are not to come back.
+        let nonce = checkpointer.nonce(to).await?;
+        mark_all(&**checkpointer, to, |mark| mark.with_nonce(nonce.clone())).await?;
+        Ok(())
     }
 
     /// Forgets a thread with the threads of its subgraphs. Nothing happens if there is none.
@@ -56,6 +62,7 @@ impl<S: State> CompiledGraph<S> {
         let _lease = checkpointer.lease(thread).await?;
         let history = checkpointer.history(thread, History::default()).await?;
         let Some(head) = history.first() else { return Ok(0) };
+        self.inner.owns(thread, head)?;
         if let Keep::Only(ids) = &keep
             && let Some(&checkpoint) = ids.iter().find(|id| !history.iter().any(|meta| meta.id == **id))
         {

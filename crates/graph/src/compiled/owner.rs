@@ -8,7 +8,7 @@ use superstep_checkpoint::internal::own::{GRAPH, NONCE, VERSION};
 use crate::{CheckpointMeta, GraphId, RunError, State, ThreadId, compiled::graph::Inner};
 
 /// What is stored with every checkpoint of a thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     graph: Option<GraphId>,
     pub(crate) nonce: Option<String>,
@@ -18,6 +18,10 @@ impl Mark {
     /// That of a checkpoint as it is stored.
     pub(crate) fn of(meta: &CheckpointMeta) -> Self {
         Self { graph: meta.graph(), nonce: meta.nonce().map(str::to_owned) }
+    }
+
+    pub(crate) fn with_nonce(self, nonce: Option<String>) -> Self {
+        Self { nonce, ..self }
     }
 
     pub(crate) fn put(&self, metadata: &mut Map<String, Value>) {

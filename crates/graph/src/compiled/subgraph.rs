@@ -12,8 +12,11 @@ use crate::{CheckpointId, Checkpointer, Persistence, RunError, State, ThreadId};
 #[derive(Clone, Copy)]
 pub(crate) enum At {
     Head,
-    /// Where the checkpoint of its caller finds it.
-    Checkpoint(CheckpointId),
+    /// Where the checkpoint `caller` of its caller finds it.
+    Checkpoint {
+        found: CheckpointId,
+        caller: CheckpointId,
+    },
     /// Nowhere: nothing has called it yet on that branch of its caller.
     Nowhere,
 }

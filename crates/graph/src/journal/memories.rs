@@ -13,13 +13,13 @@
 //! Start at [`Memories`] and [`found`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::{BOUND, MEMORIES, TASK};
+use superstep_checkpoint::internal::own::{BOUND, EDITED, MEMORIES, TASK};
 
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Segment, Source, ThreadId,
@@ -38,8 +38,9 @@ struct Book {
     at: Bound,
     /// As those left them that called them.
     left: Bound,
-    /// The checkpoint of the caller from which the run goes on; `None` on a new thread.
-    since: Option<CheckpointId>,
+    /// The checkpoint of the caller from which the run goes on, and the one that it is a fork of, or itself; `None` on a new
+    /// thread.
+    stood: Option<(CheckpointId, CheckpointId)>,
 }
 
 impl Memories {
@@ -49,14 +50,14 @@ impl Memories {
 
     /// Stands at a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
     pub(crate) fn stand_at(&self, meta: &CheckpointMeta, left: Bound) {
-        *self.book() = Book { at: bound(meta), left, since: Some(since(meta)) };
+        *self.book() = Book { at: bound(meta), left, stood: Some((meta.id, since(meta))) };
     }
 
     /// What is known of where a task finds a subgraph.
     pub(crate) fn find(&self, segment: &Segment) -> Place {
         let book = self.book();
-        let bound = book.at.get(&segment.to_string()).copied();
-        Place { bound, since: book.since.unwrap_or(CheckpointId(0)) }
+        let (here, since) = book.stood.unwrap_or((CheckpointId(0), CheckpointId(0)));
+        Place { bound: book.at.get(&segment.to_string()).copied(), here, since }
     }
 
     /// Notes where a task left a subgraph.
@@ -78,13 +79,16 @@ impl Memories {
 pub(crate) struct Place {
     /// The checkpoint of the subgraph.
     pub(crate) bound: Option<CheckpointId>,
-    /// The checkpoint of the caller, or the one that it is a fork of.
+    /// The checkpoint of the caller.
+    pub(crate) here: CheckpointId,
+    /// The one that it is a fork of, or itself.
     pub(crate) since: CheckpointId,
 }
 
 impl Place {
     pub(crate) fn of(meta: &CheckpointMeta, segment: &Segment) -> Self {
-        Self { bound: bound(meta).get(&segment.to_string()).copied(), since: since(meta) }
+        let bound = bound(meta).get(&segment.to_string()).copied();
+        Self { bound, here: meta.id, since: since(meta) }
     }
 }
 
@@ -110,7 +114,7 @@ pub(crate) fn with_memories(mut metadata: Map<String, Value>, bound: &Bound) -> 
 /// The checkpoint at which a task finds a subgraph that it has not called yet; `None` if the subgraph begins anew. `head`
 /// is that of the subgraph's thread.
 ///
-/// What was changed in it from outside since then is found too.
+/// What was changed in it from outside since then is found too, if that was done on the branch of the caller's checkpoint.
 pub(crate) async fn found(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
@@ -122,11 +126,50 @@ pub(crate) async fn found(
         return Ok(Some(at));
     }
     let updates = History { source: Some(Source::Update), ..History::default() };
-    let updates = checkpointer.history(thread, updates).await?;
-    while let Some(update) = updates.iter().find(|update| update.parent == Some(at)) {
+    let mut updates = checkpointer.history(thread, updates).await?;
+    updates.retain(|update| update.id > at);
+    let branch = match thread.parent().filter(|_| updates.iter().any(|update| edited_at(update).is_some())) {
+        Some((caller, _)) => {
+            Branch::of(&checkpointer.history(&caller, History::default()).await?, place.here)
+        }
+        None => Branch::default(),
+    };
+    let is_seen = |update: &CheckpointMeta| edited_at(update).is_none_or(|caller| branch.has(caller));
+    while let Some(update) = updates.iter().find(|update| update.parent == Some(at) && is_seen(update)) {
         at = update.id;
     }
     Ok(Some(at))
+}
+
+/// The checkpoints on the way to one of the caller's.
+#[derive(Default)]
+struct Branch {
+    checkpoints: BTreeSet<CheckpointId>,
+    /// Those up to this one are not stored any more, so that nobody knows which of them are on the way.
+    pruned: Option<CheckpointId>,
+}
+
+impl Branch {
+    /// `history` is newest first.
+    fn of(history: &[CheckpointMeta], here: CheckpointId) -> Self {
+        let (mut checkpoints, mut next) = (BTreeSet::new(), Some(here));
+        for meta in history.iter().filter(|meta| meta.id <= here) {
+            if next == Some(meta.id) {
+                checkpoints.insert(meta.id);
+                next = meta.parent;
+            }
+        }
+        Self { checkpoints, pruned: next }
+    }
+
+    fn has(&self, checkpoint: CheckpointId) -> bool {
+        self.checkpoints.contains(&checkpoint) || self.pruned.is_some_and(|pruned| checkpoint <= pruned)
+    }
+}
+
+/// The checkpoint of the caller at which a subgraph was changed from outside; `None` if an older program did it.
+fn edited_at(update: &CheckpointMeta) -> Option<CheckpointId> {
+    update.metadata.get(EDITED)?.as_u64().map(CheckpointId)
 }
 
 /// The same for a checkpoint that says nothing of it: nobody has called it on that branch, unless an older program did, which

@@ -269,8 +269,8 @@ impl Cx {
     /// different on another branch, on another thread, and on one that was deleted and begun again, whatever the clock says
     /// ([`Checkpointer::nonce`]). For services that take an idempotency key.
     ///
-    /// A fork has the nonce of the thread that it is on, and a replay that of the thread that it goes along. A copy has that
-    /// of its original, and its own name.
+    /// A fork has the nonce of the thread that it is on, and a replay that of the thread that it goes along. A copy of a thread
+    /// has one of its own.
     ///
     /// Unless the run is [`Durability::Sync`], a crash may cost the superstep before this one, and with it the key.
     /// [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
@@ -367,6 +367,11 @@ impl Cx {
         let error = RunError::Unstorable { what: what.to_owned(), source };
         self.say_at_desk([Asked::Unstorable(NodeError::new(error).fatal())]);
         std::future::pending().await
+    }
+
+    /// Returns whether a question can wait for its answer: the run is stored, and can be resumed.
+    pub fn can_interrupt(&self) -> bool {
+        self.run.standing.place.is_some()
     }
 
     async fn question<A: DeserializeOwned>(

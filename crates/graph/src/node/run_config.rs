@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::ser::Error as _;
 use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own;
 use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
@@ -104,6 +106,10 @@ impl RunConfig {
             )
         };
         for (name, value) in &self.metadata {
+            if own::ALL.contains(&name.as_str()) {
+                let source = serde_json::Error::custom("entries of this name are the engine's own");
+                return Err(RunError::Unstorable { what: unstorable(name), source });
+            }
             encode::check_depth(value)
                 .map_err(|source| RunError::Unstorable { what: unstorable(name), source })?;
         }

@@ -306,7 +306,7 @@ impl<S: State> Driver<S> {
     }
 
     fn outcome(mut self, status: Status, config: &RunConfig) -> Outcome<S> {
-        if matches!(status, Status::Interrupted | Status::Cancelled) {
+        if status != Status::Completed {
             self.fold_early();
         }
         let checkpoint = self.hold.as_ref().and_then(Hold::at);

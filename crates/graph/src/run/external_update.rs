@@ -22,7 +22,8 @@ use crate::{
 pub enum AsNode {
     /// The node that ran last: whose updates made the state of the checkpoint, or, at the head, who has finished since.
     /// On a thread without checkpoints it is an input. All tasks that have not ended stay to be run, those of this node
-    /// too, and so do their questions.
+    /// too, and so do their questions. As long as there are any, the node sends no items again, and reaches no join again;
+    /// its conditional edges may lead to more nodes.
     #[default]
     LastRun,
     /// The node with this name. The update stands for the task of it that has not ended, if there is one, which runs no
@@ -100,6 +101,8 @@ pub(crate) struct Change<S: State> {
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
+    /// Nodes to which an update without a name leads beside what is to run already.
+    led: Vec<Target>,
     /// Whether nothing is to run after it.
     ends: bool,
 }
@@ -108,8 +111,8 @@ impl<S: State> Change<S> {
     fn new(state: S, before: Option<Control>) -> Self {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
         let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
-        let (finished, items) = (Vec::new(), Vec::new());
-        Self { state, step, before, origins: None, done, pending, applied, finished, items, ends: false }
+        let (finished, items, led) = (Vec::new(), Vec::new(), Vec::new());
+        Self { state, step, before, origins: None, done, pending, applied, finished, items, led, ends: false }
     }
 
     /// `live` takes along what tasks of the head wrote that were done before their superstep was, and what is known of
@@ -229,6 +232,7 @@ impl<S: State> Change<S> {
         let slot = self.before.as_ref().map_or(0, |before| before.next.len());
         let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
         let before = (updates.len() > 1).then(|| self.state.clone());
+        let is_going = self.is_going();
         let (mut written, mut exclusive) = (ChannelSet::EMPTY, ChannelSet::EMPTY);
         let mut writers: Vec<(ChannelSet, NodeName)> = Vec::new();
         for (update, node) in updates {
@@ -252,6 +256,7 @@ impl<S: State> Change<S> {
             let alone = alone.transpose().map_err(refused)?;
             self.fold(&name, update)?;
             self.applied.push(AppliedTask { slot, recorded: false, node: name.clone(), update: json });
+            let is_last_run = matches!(node, As::LastRun(_));
             let (As::Node(node) | As::LastRun(node)) = node else {
                 self.ends |= matches!(node, As::End);
                 continue;
@@ -260,10 +265,21 @@ impl<S: State> Change<S> {
             let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
             let led = graph.topology.check(node, &targets.ends);
             led.map_err(|error| RunError::Route { step: self.step, error })?;
+            if is_going && is_last_run {
+                // What follows it was planned when it ran: its items are sent, and it has reached its joins.
+                self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
+                continue;
+            }
             self.finished.push((node, targets.ends));
             self.items.extend(targets.items);
         }
         Ok(())
+    }
+
+    /// Whether tasks stay to be run, or some are taken along and others follow them.
+    fn is_going(&self) -> bool {
+        let tasks = self.before.as_ref().map_or(0, |before| before.next.len());
+        !self.finished.is_empty() || tasks > self.done.len()
     }
 
     /// Folds an update that someone outside made, in nobody's name.
@@ -305,8 +321,9 @@ impl<S: State> Change<S> {
     }
 
     /// What the thread is afterwards, with the tasks of `also` to run as well.
-    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Changed<S> {
-        let Self { state, step, before, origins, done, pending, applied, finished, items, ends } = self;
+    pub(crate) fn into_changed(self, graph: &Inner<S>, mut also: Targets) -> Changed<S> {
+        let Self { state, step, before, origins, done, pending, applied, finished, items, led, ends } = self;
+        also.ends.extend(led);
         if ends {
             let control = Control::new(step, Vec::new());
             return Changed { state, control, applied, carried: Vec::new(), origins: Carried::new() };

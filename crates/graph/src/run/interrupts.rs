@@ -46,7 +46,7 @@ impl<S: State> Driver<S> {
             return Ok(self.fail_task(run, task, error).await?);
         }
         let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
-        let before = self.asked.remove(&slot).unwrap_or_default();
+        let before = self.asked.get(&slot).cloned().unwrap_or_default();
         let node = self.graph.topology.name(task.node).clone();
         let asked = match AskedTwice::check(&node, asked) {
             Ok(asked) => asked,
@@ -109,6 +109,7 @@ impl<S: State> Driver<S> {
             run.handle(stopped).expect("the task was running");
             return Ok(());
         }
+        self.asked.remove(&slot);
         // Calls that run side by side ask as they come to it; nobody is to see that.
         questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
         // Whoever called this graph decides where it waits.

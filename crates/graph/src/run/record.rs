@@ -12,7 +12,10 @@ use super::{
 use crate::{
     NodeFailure, RecordedTarget, RunError, State, TaskRecord,
     error::chain,
-    journal::{effects::Request, interrupts::asking_record},
+    journal::{
+        effects::Request,
+        interrupts::{answer_key, asking_record},
+    },
     node::{output::Written, routing::Targets},
     reduce,
     run::{
@@ -46,6 +49,7 @@ impl<S: State> Driver<S> {
             .recorded_failure(task)
             .unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
+        self.asked.remove(&slot);
         self.cx.desk.forget_all(task.id);
         self.cx.ledger.forget(task.id);
         let record = self.failed_record(task.id, 0, chain(&*source));
@@ -142,9 +146,10 @@ impl<S: State> Driver<S> {
     /// Stores that a task stopped where it stood.
     pub(super) async fn record_stopped(&mut self, task: Task) -> Result<(), RunError> {
         let once = self.cx.ledger.results(task.id);
-        // The record of a task that was answered has the answers, that of an error handler what it is told, and that of a
-        // later attempt the failures before; all say that it is to run again.
+        // The record of a task that waited has its questions and answers, that of an error handler what it is told, and that of
+        // a later attempt the failures before; all say that it is to run again.
         let plain = task.attempt == 1
+            && !self.asked.contains_key(&task.id.slot)
             && self.cx.desk.answers_of(task.id).is_empty()
             && self.failure_of(task.id.slot).is_none();
         if plain {
@@ -178,13 +183,15 @@ impl<S: State> Driver<S> {
         record.handled(self.failure_of(task.slot))
     }
 
-    /// The record of a task that is at work, with the answers that it had been given.
+    /// The record of a task that is at work, with what it waited for and the answers that it had been given.
     fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
-        let answers = self.cx.desk.answers_of(task);
-        let record = if answers.is_empty() {
+        let (answers, mut questions) = (self.cx.desk.answers_of(task), Vec::new());
+        questions.extend(self.asked.get(&task.slot).into_iter().flatten().cloned());
+        questions.retain(|question| !answers.contains_key(&answer_key(question)));
+        let record = if answers.is_empty() && questions.is_empty() {
             TaskRecord::Started { attempts, once }
         } else {
-            asking_record(Vec::new(), &answers, attempts, None, once)
+            asking_record(questions, &answers, attempts, None, once)
         };
         record.handled(self.failure_of(task.slot))
     }

@@ -108,7 +108,7 @@ async fn memory_at(
     }
     let Some(head) = memories::head(checkpointer, thread).await? else { return Ok(At::Head) };
     let at = memories::found(checkpointer, thread, head.id, Place::of(meta, segment)).await?;
-    Ok(at.map_or(At::Nowhere, At::Checkpoint))
+    Ok(at.map_or(At::Nowhere, |found| At::Checkpoint { found, caller: meta.id }))
 }
 
 impl<T: State> Found<T> {
@@ -118,7 +118,7 @@ impl<T: State> Found<T> {
     ) -> Result<Option<Restored<T>>, RunError> {
         let at = match self.at {
             At::Head => None,
-            At::Checkpoint(at) => Some(at),
+            At::Checkpoint { found, .. } => Some(found),
             At::Nowhere => return Ok(None),
         };
         match &self.seed {

@@ -4,10 +4,12 @@ use std::{
     any::Any,
     collections::{BTreeMap, VecDeque},
     future::{self, Future},
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    thread,
 };
 
 use futures::{future::BoxFuture, task::AtomicWaker};
@@ -50,6 +52,13 @@ pub(crate) struct RunTask<S: State> {
     bell: Option<Arc<AtomicWaker>>,
 }
 
+impl<S: State> Drop for RunTask<S> {
+    /// What a node holds may panic when it is dropped. The node is over then: nobody is left to be told.
+    fn drop(&mut self) {
+        let _ = self.drop_node();
+    }
+}
+
 impl<S: State> RunTask<S> {
     /// Calls the node. What it does before it first waits, an async function does when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
@@ -70,9 +79,31 @@ impl<S: State> RunTask<S> {
         Self { task, node, deadlines: None, lookup, patience: None, bell: None }
     }
 
+    /// Drops the node with what it holds.
+    fn drop_node(&mut self) -> thread::Result<()> {
+        let node = mem::replace(&mut self.node, Box::pin(future::pending()));
+        catch_unwind(AssertUnwindSafe(|| drop(node)))
+    }
+
     /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
     /// to.
     fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
+        ready!(self.poll_node(run, context, end));
+        if let Err(panic) = self.drop_node()
+            && let Some(end) = end
+            && matches!(end.result, TaskResult::Finished(..))
+        {
+            end.result = TaskResult::Failed(panicked(&*panic));
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_node(
+        &mut self,
+        run: &RunCx,
+        context: &mut Context<'_>,
+        end: &mut Option<TaskEnd<S>>,
+    ) -> Poll<()> {
         let task = self.task;
         ready!(run.poll_room(context, &mut self.patience));
         if let Some(bell) = &self.bell {
@@ -88,7 +119,7 @@ impl<S: State> RunTask<S> {
         }
         match polled {
             Ok(Poll::Ready(Ok(written))) => {
-                let lookup = std::mem::replace(&mut self.lookup, Lookup::None);
+                let lookup = mem::replace(&mut self.lookup, Lookup::None);
                 *end = Some(TaskEnd { task, result: TaskResult::Finished(written, lookup) });
                 return Poll::Ready(());
             }
@@ -266,8 +297,8 @@ impl<S: State> Tasks<S> {
             };
             let ended = match joined {
                 Ok(ended) => ended,
-                Err(error) if error.is_cancelled() => continue,
-                Err(_) => unreachable!("panics of nodes are caught"),
+                // It was dropped; panics of nodes are caught.
+                Err(_) => continue,
             };
             // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
             // they began, so that the search and the removal are short.
@@ -303,7 +334,7 @@ impl<S: State> Tasks<S> {
         while let Some(joined) = self.spawned.join_next().await {
             over.extend(joined);
         }
-        let mut dropped = std::mem::take(&mut self.dropped);
+        let mut dropped = mem::take(&mut self.dropped);
         dropped.extend(self.inline.take().map(|alone| alone.task));
         dropped.extend(self.running.drain(..).map(|(task, _)| task));
         dropped.extend(self.resting.drain(..).map(|(task, _)| task));

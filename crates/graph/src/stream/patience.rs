@@ -8,17 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    time::Sleep,
-};
+use tokio::time::Sleep;
 
 use crate::timers;
 
-/// For this long a consumer on another thread may take nothing before it counts as one that does not read.
+/// For this long a consumer may take nothing before it counts as one that does not read.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// So often it is let go first where it may have to share the thread with the run.
+/// So often it is let go first on a runtime without timers.
 const TURNS: u32 = 1_000;
 
 /// A wait for the next event to be taken.
@@ -36,9 +33,7 @@ enum Until {
 
 impl Patience {
     pub(super) fn begin(taken: u64) -> Self {
-        let handle = Handle::try_current();
-        let is_shared = handle.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread);
-        let sleep = if is_shared { None } else { timers::sleep(LIMIT).ok() };
+        let sleep = timers::sleep(LIMIT);
         Self { taken, until: sleep.map_or(Until::Turns(TURNS), |sleep| Until::Over(Box::pin(sleep))) }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -10,6 +11,9 @@ use superstep_checkpoint::CheckpointError;
 
 use super::{find, prepare};
 use crate::{SqliteOptions, error, location::Place};
+
+/// What a rollback journal of SQLite begins with.
+const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// How a file can be opened, in the order in which it is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,9 @@ pub(super) fn connect(
     let has_log = fs::metadata(beside(&file, "-wal")).is_ok_and(|log| log.len() > 0);
     let mut refused = None;
     for mode in [Mode::Shared, Mode::Mended, Mode::Alone { log: has_log }] {
+        if matches!(mode, Mode::Alone { .. }) && was_empty(&file) {
+            return Ok((super::in_memory()?, file));
+        }
         match open(&file, mode, options) {
             Ok(connection) => return Ok((connection, file)),
             Err(cause) if needs_another_mode(&cause) => refused = refused.or(Some(cause)),
@@ -41,6 +48,15 @@ pub(super) fn connect(
     }
     let cause = refused.expect("a file that was not opened was refused");
     Err(error::opening(&Place::ReadOnly(file), cause))
+}
+
+/// Returns whether a rollback journal says that the file had nothing in it: a process was killed while it made the first tables.
+fn was_empty(file: &Path) -> bool {
+    let mut header = [0; 20];
+    let read =
+        fs::File::open(beside(file, "-journal")).and_then(|mut journal| journal.read_exact(&mut header));
+    // The number of pages that the file had stands behind the magic number, the number of records and a nonce.
+    read.is_ok() && header[..8] == JOURNAL && header[16..] == [0; 4]
 }
 
 /// Whether something has to be written that cannot be, or cannot be in this mode.

@@ -23,6 +23,11 @@ pub(crate) const SCHEMAS: [&str; 3] =
 /// The name under which the schema is noted in `parts`.
 const PART: &str = "store";
 
+/// Returns whether the tables are up to date. Databases of a newer schema are refused.
+pub(super) fn are_made(connection: &Connection, place: &Place) -> Result<bool, StoreError> {
+    missing(connection, place).map(<[_]>::is_empty)
+}
+
 /// Brings the tables up to date. Databases of a newer schema are refused.
 pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
     if missing(connection, place)?.is_empty() {

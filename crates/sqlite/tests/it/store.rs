@@ -53,6 +53,30 @@ fn a_file_conforms_under_any_operations_and_restarts() {
     );
 }
 
+#[tokio::test]
+async fn a_store_that_is_only_read_is_not_changed() {
+    let folder = Folder::new();
+    assert!(SqliteStore::open_read_only(folder.db()).is_err(), "there is none");
+    // The file of a checkpointer has no store yet, and gets none.
+    drop(folder.open());
+    let empty = SqliteStore::open_read_only(folder.db()).unwrap();
+    assert_eq!(empty.get(&notes(), "1").await.unwrap(), None);
+    let tables =
+        folder
+            .sql()
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'parts'", [], |row| row.get(0));
+    assert_eq!(tables, Ok(0));
+    open(&folder, StoreOptions::default()).put(&notes(), "1", "tea".into()).await.unwrap();
+    let store = SqliteStore::open_read_only(folder.db()).unwrap();
+    assert_eq!(store.get(&notes(), "1").await.unwrap().unwrap().value, json!("tea"));
+    assert_eq!(store.search(Search::within(&notes()).words("tea")).await.unwrap().len(), 1);
+    for store in [&store, &empty] {
+        let refused = store.put(&notes(), "2", "more".into()).await.unwrap_err().to_string();
+        assert!(refused.ends_with("was opened for reading only; open it for writing"), "{refused}");
+        assert!(store.delete(&notes(), "1").await.is_err() && store.sweep().await.is_err());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_works_beside_a_live_checkpointer() {
     for store_first in [true, false] {

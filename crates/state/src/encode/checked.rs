@@ -281,6 +281,13 @@ impl<'a, S: Serializer> Checked<'a, S> {
         }
     }
 
+    /// An integer that some readers take for a float: those of `#[serde(flatten)]` and of enums with a tag inside.
+    fn wide(&self, fits: bool) {
+        if !fits {
+            self.notes.doubtful.set(true);
+        }
+    }
+
     fn float(&self, float: f64) -> Result<(), S::Error> {
         match float.is_finite() {
             true => Ok(()),
@@ -326,8 +333,18 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
 
     plain! {
         serialize_bool(bool) serialize_char(char) serialize_bytes(&[u8])
-        serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64) serialize_i128(i128)
-        serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64) serialize_u128(u128)
+        serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64)
+        serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64)
+    }
+
+    fn serialize_i128(self, value: i128) -> Result<S::Ok, S::Error> {
+        self.wide(i64::try_from(value).is_ok());
+        self.inner.serialize_i128(value)
+    }
+
+    fn serialize_u128(self, value: u128) -> Result<S::Ok, S::Error> {
+        self.wide(u64::try_from(value).is_ok());
+        self.inner.serialize_u128(value)
     }
 
     fn serialize_str(self, value: &str) -> Result<S::Ok, S::Error> {

@@ -421,3 +421,25 @@ fn a_pattern_that_is_too_large_is_an_error() {
     let deep = rule("{a".repeat(1_000) + &"}".repeat(1_000));
     assert_eq!(deep, "the pattern is too large");
 }
+
+#[test]
+fn the_rule_that_denies_is_named_as_it_is_written() {
+    let rule = |path: &str, then| PermissionRule {
+        arguments: [("path".to_owned(), path.to_owned())].into(),
+        ..PermissionRule::new("write_file", then)
+    };
+    let rules = [
+        PermissionRule::new("*", Permit::Ask),
+        rule("secrets/*", Permit::Deny),
+        rule("secrets/open", Permit::Allow),
+        rule("secrets/open", Permit::Ask),
+    ];
+    let named = |path: &str| {
+        let denying = denying(&rules, "write_file", None, &json!({ "path": path }));
+        denying.map(ToString::to_string)
+    };
+    assert_eq!(named("secrets/a").as_deref(), Some("deny write_file, path = \"secrets/*\""));
+    // Also where it is doubtful.
+    assert_eq!(named("./secrets/../secrets/a").as_deref(), Some("deny write_file, path = \"secrets/*\""));
+    assert_eq!((named("docs/a"), named("secrets/open")), (None, None));
+}

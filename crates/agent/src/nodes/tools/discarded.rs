@@ -18,7 +18,7 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     };
     let done = |position: usize| match task.did::<Done>(&format!("call.{position}")) {
         Some(done) => done,
-        None if task.did::<()>(&begun(position)).is_some() => Done::said(texts::IN_DOUBT.to_owned()),
+        None if task.did::<()>(&begun(position, 0)).is_some() => Done::said(texts::IN_DOUBT.to_owned()),
         None => Done::said(texts::INTERRUPTED.to_owned()),
     };
     let mut written = S::update();

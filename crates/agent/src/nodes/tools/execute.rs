@@ -10,14 +10,24 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolReply, Usage};
+use superstep_llm::{
+    Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply, Usage,
+};
 use tokio::{
     task::JoinError,
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Pending, finish::Finish, order::Order, output::Output, permit::Permission, writes::Outer};
+use super::{
+    Pending,
+    finish::Finish,
+    order::Order,
+    output::Output,
+    permit::Permission,
+    questions::{Answered, AtWork, Counted},
+    writes::Outer,
+};
 use crate::{
     AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
     events,
@@ -109,6 +119,8 @@ pub(super) struct Executor {
     pub(super) asking: tokio::sync::Mutex<()>,
     /// In which order the calls of one sequence run.
     pub(super) order: Order,
+    /// The calls at work, which a question waits for.
+    pub(super) at_work: AtWork,
     /// How many calls of the round are sub-agents', which share what is left of the budget.
     pub(super) sub_calls: usize,
     /// When the time of the turn is over.
@@ -157,7 +169,11 @@ impl Executor {
             None => {
                 let name = format!("call.{position}");
                 self.cx.compared(&name, || self.about(position, &pending)).await;
-                let answered = self.cx.once(&name, async |_| self.take(position, pending, behaviour).await);
+                // At work until the result is stored.
+                let mut at_work = None;
+                let answered = self
+                    .cx
+                    .once(&name, async |_| self.take(position, pending, behaviour, &mut at_work).await);
                 answered.await?
             }
         };
@@ -183,8 +199,15 @@ impl Executor {
         Ok(Some(part))
     }
 
-    async fn take(&self, position: usize, pending: Pending, behaviour: Behaviour) -> Result<Done, NodeError> {
+    async fn take<'a>(
+        &'a self,
+        position: usize,
+        mut pending: Pending,
+        behaviour: Behaviour,
+        at_work: &mut Option<Counted<'a>>,
+    ) -> Result<Done, NodeError> {
         self.order.turn(position).await;
+        *at_work = Some(self.at_work.begin().await);
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
@@ -200,31 +223,32 @@ impl Executor {
             return Ok(Done::said(texts::INTERRUPTED.to_owned()));
         }
         let finish = self.finish(&pending);
-        if finish.is_none() && self.is_late(&pending) && !self.was_begun(position, behaviour).await {
+        let questions = self.questions(position).await;
+        let was_begun = self.was_begun(position, questions.len(), behaviour).await;
+        if finish.is_none() && self.is_late(&pending) && !was_begun {
             events::tool_skipped(&self.cx, &name, &call_id, "budget");
             return Ok(Done::said(texts::BUDGET.to_owned()));
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
-        let acting = pending.acting.clone();
         let done = match finish {
             Some((result, finish)) => {
                 Done { returned: matches!(finish, Some(Ok(_))), finish, ..Done::said(result) }
             }
-            None => self.process(position, pending, behaviour).await?,
+            None => self.process(position, &mut pending, (behaviour, questions, was_begun)).await?,
         };
-        let (result, hook_error) = self.acted(acting.as_ref(), done.result).await;
+        let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
         events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
-        Ok(Done { result, kept_at, hook_error, ..done })
+        Ok(Done { result, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
     async fn process(
         &self,
         position: usize,
-        pending: Pending,
-        behaviour: Behaviour,
+        pending: &mut Pending,
+        (behaviour, questions, was_begun): (Behaviour, Vec<ToolQuestion>, bool),
     ) -> Result<Done, NodeError> {
-        let (call, name) = (&pending.call, pending.name.as_str());
+        let (call, name) = (&pending.call.clone(), &*pending.name.clone());
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
             let finish = Finishing::of(&self.deps.config, &self.state).tool();
             let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
@@ -238,9 +262,8 @@ impl Executor {
         if let Some(reason) = pending.denied() {
             return Ok(Done::said(texts::denied(reason)));
         }
-        let was_begun = self.was_begun(position, behaviour).await;
         let (args, notice, asked, rule) =
-            match self.permission(position, &**tool, &pending, args.clone()).await? {
+            match self.permission(position, &**tool, pending, args.clone()).await? {
                 Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
                 // What is said of it now does not undo it.
                 _ if was_begun => (args, None, true, None),
@@ -248,15 +271,20 @@ impl Executor {
                 Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
             };
         // While somebody was asked.
-        if self.is_late(&pending) && !was_begun {
+        if self.is_late(pending) && !was_begun {
             return Ok(Done::said(texts::BUDGET.to_owned()));
         }
-        let done = match self.doubtful(position, tool, name, call, behaviour).await? {
-            Some(done) => done,
-            None => match self.deps.sub_agents.get(name) {
-                Some(agent) => self.ask_agent(agent, name, position, &args).await,
-                None => self.run(position, tool.clone(), call, (args, asked)).await,
+        if notice.is_some()
+            && let Some(refused) = self.recheck(position, pending, &args).await?
+        {
+            return Ok(refused);
+        }
+        let done = match self.deps.sub_agents.get(name) {
+            Some(agent) => match self.doubtful(position, 0, tool, call, behaviour).await? {
+                Some(done) => done,
+                None => self.ask_agent(agent, name, position, &args).await,
             },
+            None => self.run_answered(position, tool, pending, (args, asked), questions).await?,
         };
         if let Some(on_tool_error) = self.deps.on_tool_error.as_ref().filter(|_| done.failed) {
             let failure = ToolFailure { tool: name.to_owned(), message: done.result.clone() };
@@ -275,19 +303,19 @@ impl Executor {
         self.out_of_time.is_some_and(|end| end <= Instant::now()) && !self.is_sub_agent(call)
     }
 
-    /// Whether it was noted that the call begins, by a process that stopped while it ran.
-    async fn was_begun(&self, position: usize, behaviour: Behaviour) -> bool {
+    /// Whether it was noted that the call begins after so many questions, by a process that stopped while it ran.
+    async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
         let nothing = async |_| Err::<(), NodeError>(NodeError::new(NotBegun));
-        !behaviour.idempotent && self.cx.once(&begun(position), nothing).await.is_ok()
+        !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
     }
 
     /// Notes that the call begins. If that was noted before, its outcome is unknown: the process stopped while it ran, and
     /// this is what the model reads, unless the tool may be called again or can tell what came of it.
-    async fn doubtful(
+    pub(super) async fn doubtful(
         &self,
         position: usize,
+        questions: usize,
         tool: &Arc<dyn Tool>,
-        name: &str,
         call: &ToolCall,
         behaviour: Behaviour,
     ) -> Result<Option<Done>, NodeError> {
@@ -295,7 +323,7 @@ impl Executor {
             return Ok(None);
         }
         let mut begins = false;
-        let mark = begun(position);
+        let mark = begun(position, questions);
         let begun = self.cx.once(&mark, async |_| {
             begins = true;
             Ok::<_, NodeError>(())
@@ -308,7 +336,7 @@ impl Executor {
         }
         let known = tool.reconcile(&self.key(call)).await;
         Ok(Some(match known {
-            Some(result) => self.done(name, Ok(result.map(ToolReply::from))),
+            Some(result) => self.done(&tool.spec().name, Ok(result.map(ToolReply::from))),
             None => Done { executed: true, ..Done::said(texts::IN_DOUBT.to_owned()) },
         }))
     }
@@ -317,19 +345,23 @@ impl Executor {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
-    /// Runs it with these arguments; somebody was asked about them, or not.
-    async fn run(
+    /// Runs it with these arguments, which somebody was asked about or not, and with answers to its questions.
+    ///
+    /// # Errors
+    /// A question that has no answer, with which it ended.
+    pub(super) async fn run(
         &self,
         position: usize,
         tool: Arc<dyn Tool>,
         call: &ToolCall,
-        (args, asked): (Value, bool),
-    ) -> Done {
+        (args, asked, answers): (Value, bool, Vec<Answered>),
+    ) -> Result<Done, ToolQuestion> {
         let name = &tool.spec().name.clone();
         let cancel = CancellationToken::new();
         let output = Output::new(&self.cx, &call.id, name);
         let tool_cx = self.tool_cx(call, &cancel, &output);
-        let mut tool_cx = tool_cx.with_permits(self.permits(&tool, &args, asked));
+        let (answering, mut questions) = self.asking(answers);
+        let mut tool_cx = tool_cx.with_permits(self.permits(&tool, &args, asked)).with_asks(answering);
         if let Some(sent) = self.order.sent(position) {
             tool_cx = tool_cx.with_sent(move || sent.cancel());
         }
@@ -347,7 +379,17 @@ impl Executor {
             biased;
             ended = &mut task => {
                 output.close();
-                return self.done(name, ended);
+                return Ok(self.done(name, ended));
+            }
+            Some(question) = questions.recv() => {
+                cancel.cancel();
+                // It may have ended all the same.
+                let ended = timeout(self.deps.config.cancel_grace, &mut task).await;
+                output.close();
+                return match ended {
+                    Ok(ended @ Ok(Ok(_))) => Ok(self.done(name, ended)),
+                    _ => Err(question),
+                };
             }
             () = self.cx.cancel().cancelled() => (texts::INTERRUPTED.to_owned(), false),
             () = expire(limit) => (texts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
@@ -361,7 +403,7 @@ impl Executor {
             events::late_result(&self.cx, name, &call.id);
         }
         output.close();
-        Done { executed: true, failed, ..Done::said(text) }
+        Ok(Done { executed: true, failed, ..Done::said(text) })
     }
 
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
@@ -399,15 +441,18 @@ impl Executor {
     }
 }
 
-/// Under what it is noted that a call begins.
-pub(super) fn begun(position: usize) -> String {
-    format!("begun.{position}")
+/// Under what it is noted that a call begins, after so many questions of its tool.
+pub(super) fn begun(position: usize, questions: usize) -> String {
+    match questions {
+        0 => format!("begun.{position}"),
+        questions => format!("begun.{position}.{questions}"),
+    }
 }
 
 /// Nothing was noted. Not stored, as errors are not.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was not begun")]
-struct NotBegun;
+pub(super) struct NotBegun;
 
 pub(super) async fn expire(limit: Option<Duration>) {
     match limit {

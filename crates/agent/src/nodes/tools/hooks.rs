@@ -1,8 +1,9 @@
 //! What the program's hooks make of calls and results.
 
+use serde_json::Value;
 use superstep_graph::NodeError;
 
-use super::{Executor, Pending};
+use super::{Executor, Pending, execute::Done};
 use crate::{Acting, HookFailure, harness::Check, hooks::caught, texts};
 
 impl Executor {
@@ -47,6 +48,34 @@ impl Executor {
             }
         }
         Ok(pending)
+    }
+
+    /// Why a call does not run whose arguments somebody edited: the hooks have seen others, and may deny these. What they make of
+    /// them does not count, for what was approved runs whole or not at all.
+    pub(super) async fn recheck(
+        &self,
+        position: usize,
+        pending: &mut Pending,
+        args: &Value,
+    ) -> Result<Option<Done>, NodeError> {
+        if pending.acting.is_none() {
+            return Ok(None);
+        }
+        let given = Acting::new(&pending.call.id, &pending.name, args.clone());
+        let mark = format!("edited.{position}");
+        let hooked = tokio::select! {
+            biased;
+            () = self.cx.cancel().cancelled() => return Ok(Some(Done::said(texts::INTERRUPTED.to_owned()))),
+            hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await)) => hooked?,
+        };
+        let refused = match hooked {
+            Ok(acting) => acting.denied.map(|reason| Done::said(texts::denied(&reason))),
+            Err(failure) => {
+                Some(Done { hook_error: Some(failure), ..Done::said(texts::HOOK_FAILED.to_owned()) })
+            }
+        };
+        pending.acting = Some(given);
+        Ok(refused)
     }
 
     /// What the hooks before a call make of it, and whether that may run, if it could.

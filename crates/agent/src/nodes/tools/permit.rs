@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
-use super::{Executor, Pending};
+use super::{Executor, Pending, questions};
 use crate::{
     AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust,
-    config::decided, events, texts,
+    config::{decided, denying},
+    events, texts,
 };
 
 /// What is to happen to a call that could be executed.
@@ -134,8 +135,16 @@ impl Executor {
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
         };
         let verdict = self.verdict(&call.name, args, self.remembered(&call.name, args), question);
-        let is_asked = matches!(verdict, Verdict::Ask(_));
-        Some(if is_asked && self.is_allowed(position, call) { Verdict::Run } else { verdict })
+        Some(match verdict {
+            // What was decided about it holds, whatever rule was added since: its arguments may have been edited.
+            Verdict::Run if self.cx.is_answered(&call.call.id) => {
+                let answered = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
+                let question = answered.map(|asked| asked.question);
+                Verdict::Ask(question.unwrap_or_else(|| format!("Run {} with {args}?", call.name)))
+            }
+            Verdict::Ask(_) if self.is_allowed(position, call) => Verdict::Run,
+            verdict => verdict,
+        })
     }
 
     /// Whether nobody is asked because everything is approved. What was decided before about a call that waited still counts.
@@ -182,7 +191,8 @@ impl Executor {
             Approvals::Interrupt | Approvals::Allow => {
                 let asked = calls.map(|(_, call)| async {
                     if let Some(request) = call.request() {
-                        call.decision = Some(self.decided_outside(request).await);
+                        let key = request.call_id.clone();
+                        call.decision = Some(self.decided_outside(&key, request).await);
                     }
                 });
                 join_all(asked).await;
@@ -190,32 +200,43 @@ impl Executor {
             Approvals::Ask(_) => {
                 for (position, call) in calls {
                     let Some(request) = call.request() else { continue };
-                    call.decision = self.ask_once(*position, &request).await?;
+                    call.decision = self.ask_once(&format!("decision.{position}"), &request).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Interrupts the run until a call is decided on.
-    async fn decided_outside(&self, mut request: ApprovalRequest) -> Approval {
+    /// Interrupts the run until a request is decided on, once no call is at work.
+    pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
+        let mut unusable = None;
         for round in 1.. {
             let key = match round {
-                1 => request.call_id.clone(),
-                _ => format!("{}.{round}", request.call_id),
+                1 => base.to_owned(),
+                _ => format!("{base}.{round}"),
             };
             if !self.cx.is_answered(&key) {
-                if matches!(self.deps.approvals, Approvals::Allow) {
-                    return Approval::Approve;
+                if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
+                    // Somebody changed the arguments: those that the model wrote are not what is to run.
+                    return unusable.map_or(Approval::Approve, |problem: String| {
+                        Approval::Deny(texts::edit_unusable(&problem))
+                    });
                 }
+                self.at_work.end().await;
                 events::approval_requested(&self.cx, &request);
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
             request.problem = match self.counts(&key, &request, &approval) {
-                true => self.problem(&request.tool, &approval),
+                true => {
+                    let problem = self.problem(&request, &approval);
+                    unusable = problem.clone().filter(|_| matches!(approval, Approval::Edit(_)));
+                    problem
+                }
                 false => {
                     // What is stored beside a decision that does not count may be forged as well.
-                    request.question = self.fresh_question(&request);
+                    if request.form.is_none() {
+                        request.question = self.fresh_question(&request);
+                    }
                     Some(texts::FOREIGN_DECISION.to_owned())
                 }
             };
@@ -245,27 +266,48 @@ impl Executor {
     }
 
     /// Why a decision cannot be used.
-    fn problem(&self, tool: &str, decision: &Approval) -> Option<String> {
-        if let Approval::Edit(args) = decision {
-            return self.deps.tools.check(tool, &args.to_string())?.err().map(|error| error.to_string());
+    pub(super) fn problem(&self, request: &ApprovalRequest, decision: &Approval) -> Option<String> {
+        match (&request.form, decision) {
+            (Some(form), decision) => questions::misfit(form, decision),
+            (None, decision) => self.problem_of(&request.tool, decision),
         }
-        decision.rule(tool)?.problem()
+    }
+
+    /// The same, of a decision about a call.
+    fn problem_of(&self, tool: &str, decision: &Approval) -> Option<String> {
+        match decision {
+            Approval::Edit(args) => {
+                let unfit = self.deps.tools.check(tool, &args.to_string())?.err();
+                unfit.map(|error| error.to_string()).or_else(|| self.forbids(tool, args))
+            }
+            Approval::Answer(_) | Approval::Cancel => Some(texts::NOT_A_DECISION.to_owned()),
+            other => other.rule(tool)?.problem(),
+        }
+    }
+
+    /// Names the rule that denies a call with edited arguments. A person approves what a rule asks about, not what one denies.
+    fn forbids(&self, name: &str, args: &Value) -> Option<String> {
+        let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let tool = self.deps.tools.get(name).map(|tool| &**tool);
+        let rules = [&self.deps.config.permissions, &granted];
+        let rule = rules.into_iter().find_map(|rules| denying(rules, name, tool, args))?;
+        Some(texts::forbidden(&rule.to_string()))
     }
 
     /// Asks whoever is there. What was decided is stored, for nobody is to be asked again should the node run again.
-    async fn ask_once(
+    pub(super) async fn ask_once(
         &self,
-        position: usize,
+        mark: &str,
         request: &ApprovalRequest,
     ) -> Result<Option<Approval>, NodeError> {
-        let (mark, mut is_stored) = (format!("decision.{position}"), true);
-        let decision = self.cx.once(&mark, async |_| {
+        let mut is_stored = true;
+        let decision = self.cx.once(mark, async |_| {
             is_stored = false;
             Ok::<_, NodeError>(self.ask(request).await)
         });
         let decision = decision.await?;
         match &decision {
-            Some(stored) if is_stored && !self.counts(&mark, request, stored) => Ok(self.ask(request).await),
+            Some(stored) if is_stored && !self.counts(mark, request, stored) => Ok(self.ask(request).await),
             _ => Ok(decision),
         }
     }
@@ -276,6 +318,9 @@ impl Executor {
         let asked = async {
             let _asking = self.asking.lock().await;
             // While others were asked it may have been permitted for good.
+            if request.form.is_some() {
+                return approver.ask(request).await;
+            }
             if self.remembered(&request.tool, &request.args) == Some(Permit::Allow) {
                 return Approval::Approve;
             }
@@ -318,16 +363,19 @@ impl Executor {
         let decision = match (&call.decision, &self.deps.approvals) {
             (Some(decision), _) => Some(decision.clone()),
             (None, Approvals::Ask(_)) => {
-                self.ask_once(position, &ApprovalRequest::new(call, &args, question)).await?
+                let request = ApprovalRequest::new(call, &args, question);
+                self.ask_once(&format!("decision.{position}"), &request).await?
             }
             (None, Approvals::Deny | Approvals::Interrupt | Approvals::Allow) => {
                 return Ok(Permission::no(texts::denied("nobody is there to approve it")));
             }
         };
         let Some(decision) = decision else { return Ok(Permission::no(texts::INTERRUPTED.to_owned())) };
-        if let Some(problem) = self.problem(name, &decision) {
+        if let Some(problem) = self.problem_of(name, &decision) {
             return Ok(Permission::no(match decision {
-                Approval::Edit(_) => texts::bad_args(name, &problem),
+                Approval::Edit(args) if self.forbids(name, &args).is_none() => {
+                    texts::bad_args(name, &problem)
+                }
                 _ => texts::denied(&problem),
             }));
         }
@@ -341,6 +389,7 @@ impl Executor {
             }
             Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
+            Approval::Answer(_) | Approval::Cancel => unreachable!("they are no decision about a call"),
         })
     }
 }
@@ -392,9 +441,9 @@ impl Pending {
 }
 
 impl ApprovalRequest {
-    fn new(call: &Pending, args: &Value, question: String) -> Self {
+    pub(super) fn new(call: &Pending, args: &Value, question: String) -> Self {
         let (call_id, tool) = (call.call.id.clone(), call.name.clone());
-        Self { call_id, tool, args: args.clone(), question, problem: None }
+        Self { call_id, tool, args: args.clone(), question, form: None, problem: None }
     }
 }
 

@@ -51,6 +51,22 @@ async fn polled() {}
 #[tool(ask = 7)]
 async fn asked() {}
 
+/// Has subjects that make no sense, each for a reason of its own.
+#[tool(subject = 7)]
+async fn numbered() {}
+
+/// Says what is no subject.
+#[tool(subject = "file(path)")]
+async fn turned(path: String) {}
+
+/// Says it of what the model does not pass.
+#[tool(subject = "path(file), url(link)")]
+async fn misspelt(file: String, address: String) {}
+
+/// Has a folder that it does not have.
+#[tool(subject = "path(file in folder)")]
+async fn homeless(file: String, folder: String) {}
+
 /// Is none.
 #[tool]
 struct Nothing;

@@ -1,0 +1,256 @@
+//! Questions that a tool asks the user while its call runs.
+//!
+//! A question ends the call. It is stored with the task and asked; when the answer is there, the tool is called again from its
+//! beginning and gets that answer if it asks the same. A question that differs is asked in turn.
+
+use std::{
+    collections::VecDeque,
+    future::{pending, ready},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde_json::{Value, json};
+use superstep_graph::NodeError;
+use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    Executor, Pending,
+    execute::{Done, NotBegun},
+};
+use crate::{Approval, ApprovalRequest, Approvals, texts};
+
+/// The most questions of one call, whose tool is called once more for each.
+const MOST: usize = 16;
+
+/// How often an approver is asked for an answer that fits.
+const ROUNDS: usize = 3;
+
+/// A question and its answer.
+pub(super) type Answered = (ToolQuestion, ToolAnswer);
+
+/// The calls at work. An interrupt ends the node, so a question waits until there are none, and none begins after it.
+#[derive(Default)]
+pub(super) struct AtWork(watch::Sender<Count>);
+
+#[derive(Default)]
+struct Count {
+    working: usize,
+    has_asked: bool,
+}
+
+/// Counts one call, or the lack of one, until it is dropped.
+pub(super) struct Counted<'a> {
+    at_work: &'a AtWork,
+    is_pause: bool,
+}
+
+impl AtWork {
+    /// Counts a call that begins to work. Does not return once the node is about to end.
+    pub(super) async fn begin(&self) -> Counted<'_> {
+        if self.0.borrow().has_asked {
+            pending::<()>().await;
+        }
+        self.0.send_modify(|count| count.working += 1);
+        Counted { at_work: self, is_pause: false }
+    }
+
+    /// Leaves out a call that waits for an answer.
+    fn pause(&self) -> Counted<'_> {
+        self.0.send_modify(|count| count.working -= 1);
+        Counted { at_work: self, is_pause: true }
+    }
+
+    /// Waits until no call is at work, and lets none begin.
+    pub(super) async fn end(&self) {
+        let over = self.0.subscribe().wait_for(|count| count.working == 0).await.map(drop);
+        over.expect("the sender lives as long as this");
+        self.0.send_modify(|count| count.has_asked = true);
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let is_pause = self.is_pause;
+        let change = |count: &mut Count| if is_pause { count.working += 1 } else { count.working -= 1 };
+        self.at_work.0.send_modify(change);
+    }
+}
+
+impl Executor {
+    /// Runs the call, and again after each answer to a question of its tool.
+    pub(super) async fn run_answered(
+        &self,
+        position: usize,
+        tool: &Arc<dyn Tool>,
+        pending: &Pending,
+        (args, asked): (Value, bool),
+        mut questions: Vec<ToolQuestion>,
+    ) -> Result<Done, NodeError> {
+        loop {
+            let answers = self.answers(position, pending, &args, &questions).await?;
+            let doubtful = self.doubtful(position, questions.len(), tool, &pending.call, tool.behaviour());
+            if let Some(done) = doubtful.await? {
+                return Ok(done);
+            }
+            let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));
+            match run.await {
+                Ok(done) if questions.is_empty() => return Ok(done),
+                Ok(done) => {
+                    let result = format!("{}\n{}", texts::sent_again(questions.len() + 1), done.result);
+                    return Ok(Done { result, ..done });
+                }
+                Err(question) => {
+                    let stored = self.store_question(position, questions.len(), question).await?;
+                    questions.push(stored);
+                }
+            }
+        }
+    }
+
+    /// Returns the questions that the call at `position` has asked, in their order.
+    pub(super) async fn questions(&self, position: usize) -> Vec<ToolQuestion> {
+        let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotBegun));
+        let mut questions = Vec::new();
+        while let Ok(asked) = self.cx.once(&asks(position, questions.len()), nothing).await {
+            questions.push(asked);
+        }
+        questions
+    }
+
+    /// Stores a question that the call has asked after those before it.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    async fn store_question(
+        &self,
+        position: usize,
+        before: usize,
+        question: ToolQuestion,
+    ) -> Result<ToolQuestion, NodeError> {
+        self.cx.once(&asks(position, before), async |_| Ok::<_, NodeError>(question)).await
+    }
+
+    /// Returns the answers to what the call has asked. Interrupts the run if one is missing, once no other call is at work.
+    ///
+    /// # Errors
+    /// If an answer cannot be stored.
+    async fn answers(
+        &self,
+        position: usize,
+        pending: &Pending,
+        args: &Value,
+        questions: &[ToolQuestion],
+    ) -> Result<Vec<Answered>, NodeError> {
+        let mut answers = Vec::with_capacity(questions.len());
+        for (nth, question) in questions.iter().enumerate() {
+            let request = self.about_question(pending, args, question);
+            let answer = match self.deps.approvals {
+                Approvals::Ask(_) => self.answer_of_approver(&format!("{position}.{nth}"), request).await?,
+                _ => {
+                    let _waits = self.at_work.pause();
+                    let key = format!("{}.asks.{}", request.call_id, nth + 1);
+                    answer(self.decided_outside(&key, request).await)
+                }
+            };
+            answers.push((question.clone(), answer));
+        }
+        Ok(answers)
+    }
+
+    fn about_question(&self, pending: &Pending, args: &Value, question: &ToolQuestion) -> ApprovalRequest {
+        let repeatable = self.deps.tools.get(&pending.name).is_some_and(|tool| tool.behaviour().idempotent);
+        let text = texts::question(&pending.name, args, question, repeatable);
+        ApprovalRequest { form: Some(question.clone()), ..ApprovalRequest::new(pending, args, text) }
+    }
+
+    /// Asks the approver until the answer fits. One that gives no such answer declines.
+    async fn answer_of_approver(
+        &self,
+        mark: &str,
+        mut request: ApprovalRequest,
+    ) -> Result<ToolAnswer, NodeError> {
+        for round in 0..ROUNDS {
+            let Some(given) = self.ask_once(&format!("answer.{mark}.{round}"), &request).await? else {
+                return Ok(ToolAnswer::Cancel);
+            };
+            request.problem = self.problem(&request, &given);
+            if request.problem.is_none() {
+                return Ok(answer(given));
+            }
+        }
+        Ok(ToolAnswer::Decline)
+    }
+
+    /// Returns what answers the questions of a running call, with these answers to equal ones, and where any other question arrives.
+    pub(super) fn asking(
+        &self,
+        answers: Vec<Answered>,
+    ) -> (impl Fn(ToolQuestion) -> AnswerFuture + Send + Sync + 'static, mpsc::Receiver<ToolQuestion>) {
+        let (asks, asked) = mpsc::channel(1);
+        let nobody = match self.deps.approvals {
+            Approvals::Deny => Some("nobody is there to answer it"),
+            Approvals::Interrupt | Approvals::Allow if !self.cx.can_interrupt() => {
+                Some("the run is not stored, so that no answer can follow")
+            }
+            _ if answers.len() >= MOST => Some("the call has asked 16 questions, which is the most"),
+            _ => None,
+        };
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let answering = move |question: ToolQuestion| -> AnswerFuture {
+            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let equal = answers.iter().position(|(asked, _)| *asked == question);
+            if let Some((_, answer)) = equal.and_then(|equal| answers.remove(equal)) {
+                return Box::pin(ready(Ok(answer)));
+            }
+            let refused = match (nobody, ArgumentCheck::new(&values(&question))) {
+                (Some(nobody), _) => nobody.to_owned(),
+                (None, Err(problem)) => format!("its schema {problem}"),
+                (None, Ok(_)) => {
+                    // Of several at a time the first one is asked; the others are asked again with the call.
+                    let _ = asks.try_send(question);
+                    return Box::pin(pending());
+                }
+            };
+            Box::pin(ready(Err(ToolError::Failed(refused))))
+        };
+        (answering, asked)
+    }
+}
+
+/// Under what the question of a call is stored that it asked after so many others.
+fn asks(position: usize, before: usize) -> String {
+    format!("asks.{position}.{before}")
+}
+
+/// The values that answer a question, as the arguments of a tool.
+fn values(question: &ToolQuestion) -> ToolSpec {
+    let (name, description) = ("answer".to_owned(), String::new());
+    ToolSpec { name, description, parameters: question.schema.clone() }
+}
+
+/// Returns why a decision does not answer a question.
+pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<String> {
+    let content = match decision {
+        Approval::Approve => &json!({}),
+        Approval::Answer(content) => content,
+        Approval::Deny(_) | Approval::Cancel => return None,
+        Approval::Edit(_) | Approval::Respond(_) | Approval::Always | Approval::AlwaysFor(_) => {
+            return Some(texts::NOT_AN_ANSWER.to_owned());
+        }
+    };
+    let check = ArgumentCheck::new(&values(question)).map_err(|problem| format!("the schema {problem}"));
+    let problem =
+        check.and_then(|check| check.check(&content.to_string()).map_err(|error| error.to_string()));
+    problem.err().map(|problem| texts::bad_answer(&problem))
+}
+
+/// The answer that a decision is which fits the question.
+fn answer(decision: Approval) -> ToolAnswer {
+    match decision {
+        Approval::Approve => ToolAnswer::Accept(json!({})),
+        Approval::Answer(content) => ToolAnswer::Accept(content),
+        Approval::Cancel => ToolAnswer::Cancel,
+        _ => ToolAnswer::Decline,
+    }
+}

@@ -1,0 +1,78 @@
+//! Questions of a server to the user, during a call.
+
+use rmcp::{
+    RoleClient,
+    model::{ElicitRequestParams, ElicitResult, ElicitationAction, ErrorData},
+    service::RequestContext,
+};
+use superstep_llm::{ToolAnswer, ToolQuestion};
+use tokio_util::sync::CancellationToken;
+
+use crate::heard::{Asking, Ears};
+
+/// The largest question, message and schema together, in bytes: a user must be able to see all of it.
+const LARGEST: usize = 16 << 10;
+
+/// What a server reads whose question belongs to one of several calls.
+const WHOSE: &str = "several calls run, and the protocol does not say which of them asks; from now on calls are sent to this \
+                     server one at a time, so send this again with its call";
+
+impl Ears {
+    /// Asks whoever the call is made for, and waits for the answer or the end of the call.
+    pub(crate) async fn elicit(
+        &self,
+        request: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let (message, asked) = self.question(request);
+        let declined = |why: &str| {
+            self.tell_line(format!(
+                "[warning] the server asks the user, which is declined ({why}): {message}"
+            ));
+            Ok(ElicitResult::new(ElicitationAction::Decline))
+        };
+        let question = match asked {
+            Ok(question) => question,
+            Err(why) => return declined(&why),
+        };
+        let (cx, over) = match self.asking() {
+            Asking::Call(cx, over) => (cx, over),
+            Asking::Nobody => return declined("no call runs"),
+            Asking::Several => return Err(ErrorData::internal_error(WHOSE, None)),
+        };
+        let cancelled = async |token: &CancellationToken| token.cancelled().await;
+        let answer = tokio::select! {
+            biased;
+            answer = cx.ask(question) => answer,
+            // The call ended with the question, or before it.
+            () = cancelled(&over) => Ok(ToolAnswer::Cancel),
+            () = cancelled(&context.ct) => Ok(ToolAnswer::Cancel),
+        };
+        match answer {
+            Ok(ToolAnswer::Accept(values)) => {
+                Ok(ElicitResult::new(ElicitationAction::Accept).with_content(values))
+            }
+            Ok(ToolAnswer::Decline) => Ok(ElicitResult::new(ElicitationAction::Decline)),
+            Ok(ToolAnswer::Cancel) => Ok(ElicitResult::new(ElicitationAction::Cancel)),
+            Err(why) => declined(&why.to_string()),
+        }
+    }
+
+    /// What is asked, and the question, or why it cannot be put to anybody.
+    fn question(&self, request: ElicitRequestParams) -> (String, Result<ToolQuestion, String>) {
+        match request {
+            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+                let schema = serde_json::to_value(requested_schema).expect("it was JSON");
+                let size = message.len() + schema.to_string().len();
+                let from = format!("MCP server `{}`", self.server());
+                let question = ToolQuestion { from, message: message.clone(), schema };
+                let too_large = format!("it has {size} bytes, of {LARGEST} at most");
+                (message, if size > LARGEST { Err(too_large) } else { Ok(question) })
+            }
+            ElicitRequestParams::UrlElicitationParams { message, .. } => {
+                (message, Err("it wants a web page visited, which is not supported".to_owned()))
+            }
+            _ => (String::new(), Err("it is of a kind that is not supported".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A transport whose messages are heard on their way, and that reads no more requests of a server than are answered.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rmcp::{
+    RoleClient,
+    model::{GetExtensions, JsonRpcMessage, RequestId, ServerNotification},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::sync::Notify;
+
+use crate::{
+    heard::{Ears, Sent},
+    unsent::Unsent,
+};
+
+/// The most requests of a server that wait for their answers. Nothing more is read until one is answered.
+const MOST_UNANSWERED: usize = 64;
+
+/// A transport whose messages are heard on their way.
+pub(crate) struct Overheard<T> {
+    transport: T,
+    ears: Arc<Ears>,
+    unanswered: Arc<Unanswered>,
+}
+
+/// The requests of the server that are not answered.
+#[derive(Default)]
+struct Unanswered {
+    ids: Mutex<HashSet<RequestId>>,
+    fewer: Notify,
+}
+
+impl Unanswered {
+    fn ids(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, id: Option<&RequestId>) {
+        if id.is_some_and(|id| self.ids().remove(id)) {
+            self.fewer.notify_one();
+        }
+    }
+
+    async fn are_few(&self) {
+        while self.ids().len() >= MOST_UNANSWERED {
+            self.fewer.notified().await;
+        }
+    }
+}
+
+impl<T> Overheard<T> {
+    pub(crate) fn new(transport: T, ears: Arc<Ears>) -> Self {
+        Self { transport, ears, unanswered: Arc::default() }
+    }
+}
+
+impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Overheard<T> {
+    type Error = Unsent;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
+        let (mut call, mut answered) = (None, None);
+        match &message {
+            JsonRpcMessage::Request(asked) => call = asked.request.extensions().get::<Sent>().cloned(),
+            JsonRpcMessage::Response(answer) => answered = Some(answer.id.clone()),
+            JsonRpcMessage::Error(answer) => answered.clone_from(&answer.id),
+            JsonRpcMessage::Notification(_) => {}
+        }
+        let sent = self.transport.send(message);
+        let unanswered = self.unanswered.clone();
+        async move {
+            let sent = sent.await;
+            unanswered.remove(answered.as_ref());
+            sent.map_err(Into::into)?;
+            if let Some(Sent(cx)) = call {
+                cx.sent();
+            }
+            Ok(())
+        }
+    }
+
+    /// May be dropped while it waits; nothing is lost then.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            self.unanswered.are_few().await;
+            let message = self.transport.receive().await?;
+            match &message {
+                // One that has the id of another one that waits cannot be answered.
+                JsonRpcMessage::Request(asked) if !self.unanswered.ids().insert(asked.id.clone()) => continue,
+                JsonRpcMessage::Notification(said) => match &said.notification {
+                    ServerNotification::CancelledNotification(cancelled) => {
+                        self.unanswered.remove(cancelled.params.request_id.as_ref());
+                    }
+                    // Nobody else needs it, and each would begin a task.
+                    said => {
+                        self.ears.hear(said);
+                        continue;
+                    }
+                },
+                _ => {}
+            }
+            return Some(message);
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Unsent> {
+        self.transport.close().await.map_err(Into::into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server that pings, and does not read.
+    struct Deaf(i64);
+
+    impl Transport<RoleClient> for Deaf {
+        type Error = std::io::Error;
+
+        fn send(
+            &mut self,
+            _: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = std::io::Result<()>> + Send + 'static {
+            pending()
+        }
+
+        async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+            self.0 += 1;
+            let ping = json!({"jsonrpc": "2.0", "id": self.0, "method": "ping"});
+            Some(serde_json::from_value(ping).expect("it is a message"))
+        }
+
+        fn close(&mut self) -> impl Future<Output = std::io::Result<()>> + Send {
+            ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_read_its_answers_is_not_read() {
+        let mut overheard = Overheard::new(Deaf(0), Arc::new(Ears::new(Arc::default())));
+        let mut taken = 0;
+        while overheard.receive().now_or_never().is_some() {
+            taken += 1;
+        }
+        assert_eq!((taken, overheard.transport.0), (MOST_UNANSWERED, 64));
+        overheard.unanswered.remove(Some(&RequestId::Number(1)));
+        assert!(overheard.receive().now_or_never().is_some());
+        assert!(overheard.receive().now_or_never().is_none());
+    }
+}

@@ -1,0 +1,250 @@
+//! Every command that opens a database, on databases that a killed process has just begun, and where nothing can be written.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use superstep_testing::script::Answer;
+
+use crate::support::{Place, Ran, ended, received, serve};
+
+const UNKNOWN: &str = "there is no thread `t` in `";
+const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
+const UNFINISHED: &str = "thread `t` is not finished";
+
+/// The memory in a database beside that of the threads.
+const CONFIG: &str = "[memory]\nstore = \"sqlite\"\npath = \"m.db\"\n";
+
+/// How a command ends: its code, and a part of what it prints.
+type End = (i32, &'static str);
+
+/// A command, and how it ends with a database without threads, with the finished thread `t` where nothing can be written, and with a
+/// thread `t` that was killed while it waited for its model.
+struct Case(&'static [&'static str], End, End, End);
+
+const CASES: [Case; 20] = [
+    Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
+    Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
+    Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
+    Case(&["draw", "--thread", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
+    Case(&["replay", "t"], (5, UNKNOWN), (0, "no divergence"), (0, "no divergence")),
+    Case(&["memory", "list", "--config", "m.toml"], (0, "nothing"), (0, "I like tea"), (0, "I like tea")),
+    Case(
+        &["memory", "search", "tea", "--config", "m.toml"],
+        (0, "nothing"),
+        (0, "I like tea"),
+        (0, "I like tea"),
+    ),
+    Case(&["run", "2 + 2", "--thread", "t"], (0, "= 4"), (4, READ_ONLY), (5, UNFINISHED)),
+    Case(
+        &["run", "2 + 2", "--thread", "t", "--discard", "--model", "offline"],
+        (0, "= 4"),
+        (4, READ_ONLY),
+        (0, "= 4"),
+    ),
+    Case(&["resume", "t", "--model", "offline"], (5, UNKNOWN), (4, READ_ONLY), (0, "= 2")),
+    Case(&["replay", "t", "--live-tools"], (5, UNKNOWN), (4, READ_ONLY), (5, "SS195")),
+    Case(&["steer", "t", "hello"], (5, UNKNOWN), (4, READ_ONLY), (0, "")),
+    Case(&["copy", "t", "u"], (5, UNKNOWN), (4, READ_ONLY), (0, "copied")),
+    Case(&["adopt", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "belongs to the agent")),
+    Case(&["prune", "t", "--leaves"], (5, UNKNOWN), (4, READ_ONLY), (0, "pruned")),
+    Case(&["revert", "t", "--to", "1"], (5, UNKNOWN), (4, READ_ONLY), (5, UNFINISHED)),
+    Case(&["delete", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "deleted")),
+    Case(&["dream", "--model", "m"], (3, "no server"), (4, READ_ONLY), (3, "no server")),
+    Case(
+        &["memory", "add", "I like tea", "--config", "m.toml"],
+        (0, "I like tea"),
+        (4, READ_ONLY),
+        (0, "I like tea"),
+    ),
+    Case(
+        &["memory", "forget", "x", "--config", "m.toml"],
+        (1, "no entry `x`"),
+        (4, READ_ONLY),
+        (1, "no entry `x`"),
+    ),
+];
+
+#[track_caller]
+fn ends(ran: &Ran, (code, text): End, what: &str) {
+    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(ran.code == Some(code) && said.contains(text), "{what}: wanted {code} and {text:?}, got {ran:?}");
+}
+
+fn private(path: &Path) {
+    fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
+}
+
+/// Leaves something where a database is to be.
+type Begin = fn(&Path);
+
+/// Makes a folder for a database in which something is as a kill may leave it.
+fn begun(begin: Begin) -> Place {
+    let place = Place::new();
+    place.file("m.toml", CONFIG);
+    fs::DirBuilder::new().mode(0o700).create(place.work().join(".superstep")).unwrap();
+    begin(&place.database());
+    place
+}
+
+/// Leaves a database whose first tables were about to be made, with the journal that says so.
+fn uncommitted(db: &Path) {
+    let other = tempfile::tempdir().unwrap();
+    let other = other.path().join("threads.db");
+    let making = rusqlite::Connection::open(&other).unwrap();
+    let schema = superstep::sqlite::SCHEMA;
+    making.execute_batch(&format!("PRAGMA cache_size = 1; BEGIN; {schema}; CREATE TABLE more (x);")).unwrap();
+    making.execute("INSERT INTO more VALUES (zeroblob(100000))", []).unwrap();
+    for end in ["", "-journal"] {
+        let beside = |path: &Path| PathBuf::from(format!("{}{end}", path.display()));
+        private(&beside(db));
+        fs::write(beside(db), fs::read(beside(&other)).unwrap()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_command_with_a_database_is_tried() {
+    let place = Place::new();
+    let help = async |command: &[&str]| place.run(&[command, &["--help"]].concat()).await.ok().stdout;
+    let listed = |help: &str| {
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let names = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next());
+        names.filter(|name| *name != "help").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut with_database, mut pending) = (BTreeSet::new(), vec![Vec::<String>::new()]);
+    while let Some(command) = pending.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let help = help(&words).await;
+        if help.contains("--db <FILE>") {
+            with_database.insert(command.join(" "));
+        }
+        pending.extend(listed(&help).into_iter().map(|name| [command.clone(), vec![name]].concat()));
+    }
+    assert!(with_database.len() > 15, "{with_database:?}");
+    for command in with_database {
+        let is_tried = CASES
+            .iter()
+            .any(|Case(words, ..)| format!("{} ", words.join(" ")).starts_with(&format!("{command} ")));
+        assert!(is_tried, "no case has `superstep {command}`");
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_says_when_the_database_is_synced_and_its_thread_remembers_it() {
+    let place = Place::new();
+    for level in ["full", "off"] {
+        place.file(&format!("{level}.toml"), &format!("[db]\nsynchronous = \"{level}\"\n"));
+    }
+    let wrong =
+        "the configuration `off.toml` does not fit: `db`: unknown variant `off`, expected `normal` or `full`";
+    place.run(&["run", "1 + 1", "--thread", "t", "--config", "off.toml"]).await.refused(2, wrong);
+    for more in [&["--config", "full.toml"][..], &[]] {
+        place.run(&[&["run", "-q", "1 + 1", "--thread", "t"], more].concat()).await.ok();
+        let history = place.run(&["history", "t", "--json"]).await.ok().lines();
+        let newest = history.iter().find(|line| line["source"] == "input").unwrap();
+        assert_eq!(newest["metadata"]["config"]["db"], serde_json::json!({ "synchronous": "full" }));
+    }
+}
+
+#[tokio::test]
+async fn every_command_heals_a_database_that_was_just_begun() {
+    let states: [(&str, Begin); 4] = [
+        ("an empty file", private),
+        ("a file with a header and no tables", |db| {
+            private(db);
+            rusqlite::Connection::open(db).unwrap().execute_batch("PRAGMA journal_mode = WAL").unwrap();
+        }),
+        ("tables that were not committed", uncommitted),
+        ("no file", |_| {}),
+    ];
+    for (what, begin) in states {
+        for Case(words, end, ..) in &CASES {
+            let place = begun(begin);
+            let what = format!("{what}, {words:?}");
+            let missing = what.starts_with("no file") && words[0] == "dream";
+            // Where there is no database, nothing was said that could be dreamt of.
+            ends(&place.run(words).await, if missing { (0, "") } else { *end }, &what);
+            ends(&place.run(&["run", "-q", "1 + 1", "--thread", "new"]).await, (0, "= 2"), &what);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_takes_a_thread_that_was_killed_in_its_first_turn() {
+    for Case(words, .., end) in &CASES {
+        let place = begun(|_| {});
+        place.run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
+        let server = serve([Answer::stream().stall()]).await;
+        let url = server.base_url();
+        let mut running = place.start(&["run", "1 + 1", "--thread", "t", "--base-url", &url, "--model", "m"]);
+        received(&server, 1).await;
+        running.child.kill().await.unwrap();
+        ends(&place.run(words).await, *end, &format!("{words:?}"));
+    }
+}
+
+/// Where nothing can be written, what only reads does so, and what writes says why it does not.
+#[tokio::test]
+async fn on_a_medium_that_cannot_be_written_every_command_reads_or_refuses() {
+    let place = begun(|_| {});
+    place.run(&["run", "-q", "1 + 1", "--thread", "t", "--config", "m.toml"]).await.ok();
+    place.run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
+    read_only(&place, |Case(_, _, end, _)| *end).await;
+    // The first tables were about to be made.
+    let place = begun(uncommitted);
+    fs::create_dir(place.state_folder()).unwrap();
+    read_only(&place, |Case(words, begun, end, _)| match *end {
+        (0, _) => *begun,
+        // Whether there is such a thread, or such an entry, is known by then.
+        _ if begun.0 == 5 || words[..2] == ["memory", "forget"] => *begun,
+        (refused, _) => (refused, ""),
+    })
+    .await;
+}
+
+/// Tries every command on a place that is made one that nobody can write.
+async fn read_only(place: &Place, wanted: impl Fn(&Case) -> End) {
+    // Permissions do not stop an administrator, who runs the program as somebody else therefore.
+    let is_root = rustix::process::getuid().is_root();
+    let program = place.beside("superstep");
+    fs::copy(env!("CARGO_BIN_EXE_superstep"), &program).unwrap();
+    let all = everything(place.beside(""));
+    for path in &all {
+        if is_root {
+            std::os::unix::fs::lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mode = fs::symlink_metadata(path).unwrap().permissions().mode();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7555)).unwrap();
+    }
+    let before = all.iter().map(|path| fs::read(path).ok()).collect::<Vec<_>>();
+    for case in &CASES {
+        let mut command = place.bare(&program);
+        command.args(case.0);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        ends(&ended(&mut command).await, wanted(case), &format!("{:?}", case.0));
+    }
+    assert_eq!(everything(place.beside("")), all, "nothing was made");
+    assert!(all.iter().map(|path| fs::read(path).ok()).eq(before), "nothing was changed");
+    for path in all.iter().filter(|path| path.is_dir()) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+/// A user that has nothing.
+const NOBODY: u32 = 65_534;
+
+/// A folder and all that is below it.
+fn everything(folder: PathBuf) -> Vec<PathBuf> {
+    let below: BTreeSet<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let below = below.into_iter().flat_map(|path| {
+        let is_folder = fs::symlink_metadata(&path).unwrap().is_dir();
+        if is_folder { everything(path) } else { vec![path] }
+    });
+    [folder].into_iter().chain(below).collect()
+}

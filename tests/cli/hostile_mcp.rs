@@ -1,0 +1,108 @@
+//! MCP servers that mean no good: the run ends, and stays small.
+//!
+//! The long form, `just hostile-mcp`, lets every server do its worst to the defaults and measures the program's memory.
+
+use futures::{StreamExt, stream};
+use superstep_testing::script::{call, txt};
+use tokio::time::Instant;
+
+use crate::{
+    hostile::{MOST_KB, measured},
+    support::{Place, Ran, ended, serve},
+};
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cli/hostile_mcp.sh");
+
+/// The attacks, and a part of what the program says of each: as the result of the call, or as its error.
+const ATTACKS: [(&str, &str); 25] = [
+    ("mute", "it said nothing for "),
+    ("early", "it said nothing for "),
+    ("chatter", "it said nothing for "),
+    ("pages", "it has more than 1000"),
+    ("cursor", "they are on more than 1000 pages"),
+    ("names", "does not list its tools: "),
+    ("schemas", "have more than 100000 values"),
+    ("values", "it has more than 100000 values"),
+    ("objects", "it has more than 100000 values"),
+    ("few", "content of kind `no kind`"),
+    ("text", "truncated 6951424 bytes"),
+    ("depth", "it has more than 100000 values"),
+    ("frame", "did not answer in "),
+    ("frames", "did not answer in "),
+    ("utf8", "did not answer in "),
+    ("garbage", "cannot be read"),
+    ("ids", "did not answer in "),
+    ("logs", "did not answer in "),
+    ("progress", "did not answer in "),
+    ("changes", "did not answer in "),
+    ("pings", "did not answer in "),
+    ("questions", "h_go asks:"),
+    ("silent", "did not answer in "),
+    ("stubborn", "did not answer in "),
+    ("stderr", "well done"),
+];
+
+/// How many servers attack at the same time, each a program of its own.
+const AT_ONCE: usize = 4;
+
+/// Those of the short form.
+const SHORT: [&str; 8] = ["cursor", "schemas", "values", "objects", "depth", "garbage", "pings", "stderr"];
+
+fn is_long() -> bool {
+    std::env::var_os("HOSTILE_MCP").is_some()
+}
+
+/// Runs the program with a server; in the long form, its peak memory in KB too.
+async fn attacked(attack: &str) -> (Ran, Option<u64>) {
+    let place = Place::new();
+    // Time is the bound of those that never come to an end.
+    let limits = match (is_long(), attack) {
+        (false, "pings") => "call_timeout_ms = 300\n",
+        _ => "",
+    };
+    place.file(
+        "agent.toml",
+        &format!(
+            "[[permissions]]\ntool = \"h_*\"\nthen = \"allow\"\n[mcp.h]\ncommand = \"sh\"\nargs = [\"{SERVER}\"]\n\
+             env = {{ ATTACK = \"{attack}\" }}\n{limits}"
+        ),
+    );
+    let server = serve([call("c1", "h_go", "{}"), txt("done")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--config", "agent.toml", "--base-url", &url, "--model", "m"];
+    let mut command = place.command(&args);
+    let (mut ran, peak) = match is_long() {
+        true => measured(&mut command).await,
+        false => (ended(&mut command).await, None),
+    };
+    if ran.code == Some(0) {
+        // What the model read.
+        ran.stderr.push_str(&place.state("t").await["values"]["tool_result_history"].to_string());
+    }
+    (ran, peak)
+}
+
+#[tokio::test]
+async fn no_mcp_server_takes_more_than_it_may() {
+    let attacks = ATTACKS.into_iter().filter(|(attack, _)| is_long() || SHORT.contains(attack));
+    let mut attacks = stream::iter(attacks)
+        .map(|(attack, wanted)| async move {
+            let began = Instant::now();
+            (attack, wanted, attacked(attack).await, began.elapsed())
+        })
+        .buffered(AT_ONCE);
+    let mut failed = Vec::new();
+    while let Some((attack, wanted, (ran, peak), took)) = attacks.next().await {
+        if let Some(kb) = peak {
+            println!("{attack}: {} MB, {:.1} s", kb / 1024, took.as_secs_f64());
+        }
+        let shown = &ran.stderr[..ran.stderr.floor_char_boundary(4_000)];
+        if peak.is_some_and(|kb| kb >= MOST_KB) {
+            failed.push(format!("{attack}: {peak:?} KB"));
+        }
+        if !ran.stderr.contains(wanted) {
+            failed.push(format!("{attack}: wanted {wanted}, got {:?}: {shown}", ran.code));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

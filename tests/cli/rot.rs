@@ -1,0 +1,145 @@
+//! Bits that flip in stored rows: a command names the row and its thread, or does what it did before.
+//!
+//! `just rot` tries more of them.
+
+use std::{collections::BTreeMap, env, fs, path::Path};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use superstep_testing::{
+    script::{Answer, call, calls, txt},
+    wire::WireServer,
+};
+
+use crate::support::{Place, Ran, serve};
+
+/// Long enough to be found in the file.
+const THREAD: &str = "thread-that-rots";
+
+/// Columns of rows that have text, for most of the content of a database.
+const TEXTS: [(&str, &str); 6] = [
+    ("threads", "name"),
+    ("checkpoints", "control"),
+    ("checkpoints", "metadata"),
+    ("checkpoints", "applied"),
+    ("checkpoints", "snapshot"),
+    ("tasks", "record"),
+];
+
+/// The commands on the thread, of which a call waits, and whether they change something.
+const COMMANDS: [&[&str]; 10] = [
+    &["threads", "--json"],
+    &["state", THREAD, "--json"],
+    &["history", THREAD, "--json"],
+    &["draw", "--thread", THREAD],
+    &["replay", THREAD],
+    &["resume", THREAD],
+    &["resume", THREAD, "--approve"],
+    &["copy", THREAD, "u"],
+    &["prune", THREAD, "--keep-last", "2"],
+    &["revert", THREAD, "--to", "3"],
+];
+
+/// All that a database is.
+type Files = BTreeMap<&'static str, Vec<u8>>;
+
+fn files(db: &Path) -> Files {
+    let beside = |end: &&str| fs::read(format!("{}{end}", db.display())).ok();
+    ["", "-wal", "-shm"].into_iter().filter_map(|end| Some((end, beside(&end)?))).collect()
+}
+
+/// Puts a database back, into the same file.
+fn restore(db: &Path, files: &Files) {
+    for end in ["", "-wal", "-shm"] {
+        let path = format!("{}{end}", db.display());
+        match files.get(end) {
+            Some(content) => fs::write(path, content).unwrap(),
+            None => drop(fs::remove_file(path)),
+        }
+    }
+}
+
+/// Flips a bit of a text of some row; returns what was hit, or `None` if the text cannot be told from others.
+fn flip(db: &Path, chance: &mut StdRng) -> Option<String> {
+    let (table, column) = TEXTS[chance.random_range(0..TEXTS.len())];
+    let texts: Vec<String> = {
+        let sql = rusqlite::Connection::open(db).unwrap();
+        let mut rows = sql.prepare(&format!("SELECT {column} FROM {table} WHERE {column} <> ''")).unwrap();
+        rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let text = texts.get(chance.random_range(0..texts.len().max(1)))?.as_bytes();
+    let at = chance.random_range(0..text.len());
+    let (from, to) = (at.saturating_sub(12), text.len().min(at + 12));
+    let mut all = fs::read(db).unwrap();
+    if to - from < 8 {
+        return None;
+    }
+    let found: Vec<usize> = all
+        .windows(to - from)
+        .enumerate()
+        .filter(|(_, piece)| *piece == &text[from..to])
+        .map(|(at, _)| at)
+        .collect();
+    let place = found.get(chance.random_range(0..found.len().max(1)))? + at - from;
+    all[place] ^= 1 << chance.random_range(0..8);
+    fs::write(db, all).unwrap();
+    Some(format!("byte {at} of {table}.{column}, at {place}"))
+}
+
+async fn tried(place: &Place, command: &[&str], url: &str) -> Ran {
+    let at = ["--base-url", url, "--model", "m"];
+    place.run(&[command, if command[0] == "resume" { &at } else { &[] }].concat()).await
+}
+
+async fn answering() -> WireServer {
+    serve(std::iter::repeat_with(|| txt("ok")).take(1_000)).await
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
+    let tries = env::var("SUPERSTEP_ROT").ok().and_then(|tries| tries.parse().ok()).unwrap_or(12);
+    let place = Place::new();
+    let round: Answer = calls([
+        ("c1", "calculate", r#"{"expression":"2+3"}"#),
+        ("c2", "read_file", r#"{"path":"notes.txt"}"#),
+    ]);
+    let server = serve([round, txt("five"), call("c3", "write_file", r#"{"path":"a","content":"x"}"#)]).await;
+    let url = server.base_url();
+    for prompt in ["what is it?", "write it"] {
+        place.run(&["run", prompt, "--thread", THREAD, "--base-url", &url, "--model", "m"]).await;
+    }
+    let (db, server) = (place.database(), answering().await);
+    let (stored, url) = (files(&db), server.base_url());
+    let mut whole = Vec::new();
+    for command in COMMANDS {
+        let ran = tried(&place, command, &url).await;
+        assert!(!ran.stderr.contains("damaged"), "{command:?} {ran:?}");
+        whole.push((ran.code, ran.stdout));
+        restore(&db, &stored);
+    }
+    let (mut chance, mut named) = (StdRng::seed_from_u64(7), 0);
+    for nth in 0..tries {
+        for (command, whole) in COMMANDS.into_iter().zip(&whole) {
+            restore(&db, &stored);
+            let Some(hit) = flip(&db, &mut chance) else { continue };
+            let ran = tried(&place, command, &url).await;
+            if (ran.code, &ran.stdout) == (whole.0, &whole.1) {
+                continue;
+            }
+            // The list of threads has damaged ones as well, with what is wrong.
+            let (said, may_go_on) = match command[0] {
+                "threads" => (format!("{}{}", ran.stdout, ran.stderr), true),
+                _ => (ran.stderr.clone(), false),
+            };
+            let names = |word: &str| said.contains(word);
+            let row = names("thread `") && (names("checkpoint ") || names("row "))
+                || names("row ") && names("`threads`");
+            assert!(
+                row && names("is damaged") && (may_go_on || ran.code != Some(0)),
+                "{nth}: {hit}: {command:?} gave {ran:?} instead of {whole:?}"
+            );
+            named += 1;
+        }
+        let _ = fs::remove_file(place.work().join("a"));
+    }
+    assert!(named > tries, "only {named} were found");
+}

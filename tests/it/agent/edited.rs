@@ -1,0 +1,176 @@
+//! Calls whose arguments a person edits: what was approved runs whole, and what a rule denies does not run.
+
+use std::future::ready;
+
+use serde_json::{Value, json};
+use superstep::{
+    Replay,
+    agent::{Acting, AgentOutcome, Approval, Hooks, PermissionRule, Permit, ReactConfig, Reply, ToolMode},
+};
+use superstep_testing::script::{Answer, call, calls, txt};
+
+use super::{
+    Kit, Scenario,
+    asked_outside::{decided, program, result},
+};
+use crate::support::{Backend, on_every_store, t};
+
+const FORBIDDEN: &str = r#"the rule `deny echo, x = "b*"` forbids a call with these arguments"#;
+
+/// An agent that asks about `echo`, and must not say anything that begins with `b`.
+fn asking() -> Scenario {
+    let no_b = PermissionRule {
+        arguments: [("x".to_owned(), "b*".to_owned())].into(),
+        ..PermissionRule::new("echo", Permit::Deny)
+    };
+    let permissions = vec![PermissionRule::new("echo", Permit::Ask), no_b];
+    Scenario::new([]).tools(&["echo", "send", "solo"]).config(|config| ReactConfig { permissions, ..config })
+}
+
+fn echo() -> Answer {
+    call("c1", "echo", r#"{"x":"a"}"#)
+}
+
+fn edit(x: &str) -> Approval {
+    Approval::Edit(json!({ "x": x }))
+}
+
+/// The call that waits, and what is wrong with the answer before.
+fn waits(reply: &Reply) -> (&str, &Value) {
+    assert_eq!((reply.outcome, reply.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
+    (&reply.interrupts[0].key, &reply.interrupts[0].question["problem"])
+}
+
+on_every_store! {
+    async fn an_edit_that_a_rule_denies_is_asked_for_again(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = program(&asking(), &kit, &backend, vec![echo(), txt("ok")]);
+        agent.process_message("go", t()).await.unwrap();
+        let again = agent.resume(decided("c1", edit("bob"))).await.unwrap();
+        assert_eq!(waits(&again), ("c1.2", &json!(FORBIDDEN)));
+        assert_eq!(kit.n("echo"), 0);
+        let reply = agent.resume(decided("c1.2", edit("c"))).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("echo")), (Some(AgentOutcome::Completed), 1));
+        assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
+        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+    }
+
+    async fn an_edit_in_vain_does_not_let_the_models_own_arguments_run(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = program(&asking(), &kit, &backend, vec![echo()]);
+        agent.process_message("go", t()).await.unwrap();
+        agent.resume(decided("c1", edit("bob"))).await.unwrap();
+        drop(agent);
+        let (_, model) = program(&asking(), &kit, &backend, vec![txt("ok")]);
+        let agent = asking().agent(std::sync::Arc::new(model), &kit).checkpointer(backend.open());
+        let agent = agent.approve_all().build().unwrap();
+        agent.resume(t()).await.unwrap();
+        let denied = format!(
+            "Error: Permission denied: the user changed the arguments to ones that cannot be used: {FORBIDDEN}"
+        );
+        assert_eq!((kit.n("echo"), result(&agent, "c1").await), (0, denied));
+    }
+
+    async fn an_edit_holds_whatever_rule_was_added_since(backend: Backend) {
+        let kit = Kit::default();
+        let two = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", "send", r#"{"to":"a"}"#)]);
+        let (agent, _) = program(&asking(), &kit, &backend, vec![two]);
+        agent.process_message("go", t()).await.unwrap();
+        agent.resume(decided("c1", edit("c"))).await.unwrap();
+        drop(agent);
+        let allowing = |config| ReactConfig { permissions: vec![PermissionRule::new("*", Permit::Allow)], ..config };
+        let (agent, _) = program(&asking().config(allowing), &kit, &backend, vec![txt("ok")]);
+        let reply = agent.resume(t()).await.unwrap();
+        assert_eq!((reply.outcome, kit.n("echo"), kit.n("send")), (Some(AgentOutcome::Completed), 1, 1));
+        assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
+        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+    }
+
+    async fn an_edit_is_about_one_call(backend: Backend) {
+        let kit = Kit::default();
+        let two = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", "echo", r#"{"x":"a"}"#)]);
+        let script = vec![two, call("c3", "echo", r#"{"x":"c"}"#), call("c4", "echo", r#"{"x":"d"}"#), txt("ok")];
+        let (agent, _) = program(&asking(), &kit, &backend, script);
+        let asked = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 2);
+        let half = agent.resume(decided("c1", edit("c"))).await.unwrap();
+        assert_eq!(waits(&half), ("c2", &Value::Null));
+        // What was typed for one call permits nothing else, not even the same.
+        let later = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
+        assert_eq!(waits(&later), ("c3", &Value::Null));
+        // And what is permitted for good is what the question shows.
+        let always = Approval::AlwaysFor([("x".to_owned(), "c".to_owned())].into());
+        let other = agent.resume(decided("c3", always)).await.unwrap();
+        assert_eq!((waits(&other), kit.n("echo")), (("c4", &Value::Null), 3));
+        let again = agent.resume(decided("c4", edit("bob"))).await.unwrap();
+        assert_eq!(waits(&again), ("c4.2", &json!(FORBIDDEN)));
+        agent.resume(decided("c4.2", Approval::Deny("no".into()))).await.unwrap();
+        assert_eq!((result(&agent, "c2").await.as_str(), kit.n("echo")), ("r:a", 3));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edited_call_keeps_its_place() {
+    for (mode, behind) in [(ToolMode::Sequential, "send"), (ToolMode::Parallel { max: 8 }, "solo")] {
+        let (kit, backend) = (Kit::default(), Backend::memory());
+        let args = if behind == "send" { r#"{"to":"a"}"# } else { r#"{"x":"c"}"# };
+        let scenario = asking().config(|config| {
+            let mut permissions = config.permissions.clone();
+            permissions.push(PermissionRule::new("send", Permit::Allow));
+            ReactConfig { permissions, tool_mode: mode, ..config }
+        });
+        let round = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", behind, args)]);
+        let (agent, _) = program(&scenario, &kit, &backend, vec![round, txt("ok")]);
+        agent.process_message("go", t()).await.unwrap();
+        assert_eq!((kit.n("echo"), kit.n(behind)), (0, 0), "{behind}");
+        agent.resume(decided("c1", edit("c"))).await.unwrap();
+        let order: Vec<_> = kit.effects().into_iter().map(|(tool, _)| tool).collect();
+        assert_eq!(order, ["echo", behind]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_see_what_a_person_made_of_a_call() {
+    // They deny `d`, and make `X` of what they see otherwise.
+    let hooks = |kit: &Kit| {
+        let (mut hooks, kit) = (Hooks::default(), kit.clone());
+        hooks.acting.pre(|mut acting: Acting| {
+            if acting.args["x"] == "d" {
+                acting.denied = Some("no d".to_owned());
+            } else {
+                acting.args = json!({ "x": "X" });
+            }
+            ready(Ok(Some(acting)))
+        });
+        hooks.acting.post(move |acting: Acting, _| {
+            kit.note(acting.args.to_string());
+            ready(Ok(None))
+        });
+        hooks
+    };
+    for (decision, ran, seen, times) in [
+        (Approval::Approve, "r:X", r#"{"x":"X"}"#, 1),
+        (edit("c"), "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c", r#"{"x":"c"}"#, 1),
+        (edit("d"), "Error: Permission denied: no d", r#"{"x":"d"}"#, 0),
+    ] {
+        let (kit, backend, scenario) = (Kit::default(), Backend::memory(), Scenario { hooks, ..asking() });
+        let (agent, _) = program(&scenario, &kit, &backend, vec![echo(), txt("ok")]);
+        let asked = agent.process_message("go", t()).await.unwrap();
+        assert_eq!(asked.interrupts[0].question["args"], json!({ "x": "X" }));
+        agent.resume(decided("c1", decision)).await.unwrap();
+        assert_eq!((result(&agent, "c1").await.as_str(), kit.notes()), (ran, vec![seen.to_owned()]));
+        assert_eq!(kit.n("echo"), times);
+        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+    }
+}
+
+#[test]
+fn an_edit_by_somebody_who_is_there_does_not_pass_a_rule_either() {
+    let scenario = Scenario { decide: Some(|_| Some(edit("bob"))), ..asking() };
+    let script = superstep_testing::script::Script::new([echo(), txt("ok")]);
+    let ran = Scenario { script, ..scenario }.play();
+    assert_eq!(
+        (ran.kit.n("echo"), ran.result("c1")),
+        (0, &*format!("Error: Permission denied: {FORBIDDEN}"))
+    );
+}

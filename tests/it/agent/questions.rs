@@ -1,0 +1,181 @@
+//! Tools that ask the user while their call runs.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use serde_json::{Value, json};
+use superstep::{
+    Answers, Checkpointer, MemoryCheckpointer, RunConfig, ThreadId,
+    agent::{
+        Agent, AgentBuilder, AgentOutcome, Approval, ApprovalRequest, PermissionRule, ReactConfig, SubAgent,
+        ToolMode, Trust,
+    },
+    llm::{Role, Tool, ToolAnswer, ToolCx, ToolFuture, ToolQuestion, ToolReply, ToolSpec},
+};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::ScriptedModel,
+};
+use tokio::sync::Notify;
+
+use crate::support::t;
+
+/// What the tools of a test share, whatever process they are in.
+#[derive(Clone, Default)]
+struct Shared {
+    asked: Arc<AtomicUsize>,
+    slow: Arc<AtomicUsize>,
+    has_asked: Arc<Notify>,
+    store: Arc<MemoryCheckpointer>,
+}
+
+/// A tool that asks.
+struct Asks(ToolSpec, Shared);
+
+impl Tool for Asks {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: Value, cx: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async move {
+            self.1.asked.fetch_add(1, Ordering::SeqCst);
+            let schema =
+                json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+            let question = ToolQuestion { from: "the tool".into(), message: "Which?".into(), schema };
+            self.1.has_asked.notify_one();
+            Ok(ToolReply::text(match cx.ask(question).await? {
+                ToolAnswer::Accept(values) => format!("got {}", values["n"]),
+                other => format!("{other:?}"),
+            }))
+        })
+    }
+}
+
+/// A tool that takes until the other one has asked, and longer.
+struct Slow(ToolSpec, Shared);
+
+impl Tool for Slow {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async move {
+            self.1.has_asked.notified().await;
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            self.1.slow.fetch_add(1, Ordering::SeqCst);
+            Ok(ToolReply::text("slow"))
+        })
+    }
+}
+
+impl Shared {
+    fn agent(&self, answers: impl IntoIterator<Item = Answer>) -> AgentBuilder {
+        let spec = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: json!({"type": "object"}),
+        };
+        let model = Arc::new(ScriptedModel::new(Script::new(answers)));
+        let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 2 }, ..ReactConfig::graph(5) };
+        let store: Arc<dyn Checkpointer> = self.store.clone();
+        Agent::builder(model)
+            .tools([
+                Arc::new(Asks(spec("asks"), self.clone())) as Arc<dyn Tool>,
+                Arc::new(Slow(spec("slow"), self.clone())),
+            ])
+            .config(config)
+            .approve_by_interrupt()
+            .checkpointer(store)
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.asked.load(Ordering::SeqCst), self.slow.load(Ordering::SeqCst))
+    }
+}
+
+fn seven(id: &str) -> RunConfig {
+    RunConfig { answers: Answers::new().answer(id, Approval::Answer(json!({"n": 7}))), ..t() }
+}
+
+async fn results(agent: &Agent) -> Vec<String> {
+    let messages = agent.graph().get_state(&"t".into(), None).await.unwrap().values.messages;
+    messages.iter().filter(|it| it.role == Role::Tool).map(|it| it.content.to_string()).collect()
+}
+
+const TWICE: &str = "[The tool asked the user. The call was sent 2 times, each time from its beginning.]\n";
+
+#[tokio::test]
+async fn a_call_beside_a_question_is_finished_and_those_that_had_no_place_begin_behind_it() {
+    let shared = Shared::default();
+    let round = calls([("c1", "asks", "{}"), ("c2", "slow", "{}"), ("c3", "asks", "{}")]);
+    let asked = shared.agent([round]).build().unwrap().process_message("go", t()).await.unwrap();
+    assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!(shared.slow.load(Ordering::SeqCst), 1, "it ran to its end");
+    let mut reply = asked;
+    for _ in 0..2 {
+        let Some(id) = reply.interrupts.first().map(|asked| asked.id.clone()) else { break };
+        reply = shared.agent([txt("ok")]).build().unwrap().resume(seven(&id)).await.unwrap();
+    }
+    assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+    let agent = shared.agent([]).build().unwrap();
+    let seven = format!("{TWICE}got 7");
+    assert_eq!(results(&agent).await, [seven.clone(), "slow".to_owned(), seven]);
+    assert_eq!(shared.counts(), (4, 1));
+}
+
+#[tokio::test]
+async fn a_question_of_a_sub_agents_tool_is_answered_through_its_caller() {
+    let shared = Shared::default();
+    let boss = |boss: Vec<Answer>, sub: Vec<Answer>| {
+        let sub = SubAgent::new("digger", "Digs.", &shared.agent(sub).build().unwrap());
+        shared.agent(boss).sub_agent(sub).build().unwrap()
+    };
+    let first = boss(vec![call("c1", "digger", r#"{"task":"dig"}"#)], vec![call("d1", "asks", "{}")]);
+    let asked = first.process_message("go", t()).await.unwrap();
+    assert_eq!(asked.interrupts[0].key, "d1.asks.1");
+    let next = boss(vec![txt("done")], vec![txt("dug")]);
+    let reply = next.resume(seven(&asked.interrupts[0].id)).await.unwrap();
+    assert_eq!((&*reply.final_reply, shared.counts().0), ("done", 2));
+    assert_eq!(results(&next).await, ["dug"]);
+}
+
+/// Somebody who answered nothing.
+struct Stranger;
+
+impl Trust for Stranger {
+    fn is_granted(&self, _: Option<&ThreadId>, _: &PermissionRule) -> bool {
+        false
+    }
+
+    fn is_decided(&self, _: Option<&ThreadId>, _: &ApprovalRequest, _: &Approval) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
+    let shared = Shared::default();
+    let first = shared.agent([call("c1", "asks", "{}")]).build().unwrap();
+    let asked = first.process_message("go", t()).await.unwrap();
+    let wary = |answers: Vec<Answer>| shared.agent(answers).trust(Arc::new(Stranger)).build().unwrap();
+    let again = wary(vec![]).resume(seven(&asked.interrupts[0].id)).await.unwrap();
+    let question = &again.interrupts[0];
+    assert_eq!(question.key, "c1.asks.1.2");
+    assert_eq!(
+        question.question["problem"],
+        "the stored answer is not known to be yours, so it is asked again"
+    );
+    assert_eq!(shared.counts().0, 1);
+    // A refusal permits nothing, and needs no trust.
+    let denied =
+        RunConfig { answers: Answers::new().answer(&question.id, Approval::Deny(String::new())), ..t() };
+    let agent = wary(vec![txt("ok")]);
+    agent.resume(denied).await.unwrap();
+    assert_eq!(results(&agent).await, [format!("{TWICE}Decline")]);
+}
