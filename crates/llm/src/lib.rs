@@ -37,6 +37,7 @@ mod text_calls;
 mod thinking;
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
+mod timers;
 mod tokens;
 mod tool;
 mod tool_cx;
@@ -71,6 +72,7 @@ pub use text_calls::{TextCalls, text_calls};
 pub use thinking::split_thinking;
 #[cfg(feature = "tiktoken")]
 pub use tiktoken::Tiktoken;
+pub use timers::{NoTimers, check_timers};
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};

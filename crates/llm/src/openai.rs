@@ -24,7 +24,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
-    OpenAiConfigError, Request, ResponseStream, Timeouts, bounded,
+    OpenAiConfigError, Request, ResponseStream, Timeouts, bounded, check_timers,
     chunk::malformed,
     events::Events,
     excerpt,
@@ -292,6 +292,7 @@ impl SendOnce {
         let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
         let limits = self.model.config.limits;
         let base_url = &self.model.config.base_url;
+        check_timers()?;
         let response = match timeout(patience, self.model.http.execute(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 
 use crate::{
     ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream, assemble::truncated,
-    retry::millis, seeded_jitter,
+    check_timers, retry::millis, seeded_jitter,
 };
 
 /// A model that sends a failed request again, and to other models when it cannot answer.
@@ -131,6 +131,10 @@ impl Attempts<'_> {
             return None;
         }
         if self.current.is_none() {
+            if let Err(error) = check_timers() {
+                self.finished = true;
+                return Some(Err(error.into()));
+            }
             tokio::time::sleep(self.wait).await;
             self.waited = self.waited.saturating_add(self.wait);
             self.attempt += 1;

@@ -11,7 +11,9 @@ use rmcp::{
     service::PeerRequestOptions,
 };
 use serde_json::Value;
-use superstep_llm::{Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
+use superstep_llm::{
+    Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, check_timers,
+};
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
@@ -63,6 +65,7 @@ impl McpTool {
     async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<String>, ToolError> {
         let server = &self.link.name;
         let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
+        check_timers()?;
         let connection = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),

@@ -58,6 +58,7 @@ mod stream;
 mod structured;
 mod sub_agents;
 mod summaries;
+mod timers;
 mod tool_cx;
 mod tools;
 mod transcripts;

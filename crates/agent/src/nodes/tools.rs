@@ -34,7 +34,9 @@ use super::{
     finish::settle,
     steered::is_waiting,
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, has_agent::timers,
+};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
 /// agent itself writes.
@@ -42,6 +44,7 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, Tool
 /// # Errors
 /// Only if what a call came to cannot be stored.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
+    timers()?;
     let state = outer.agent();
     let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps }.of_now(&cx).await;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, io, path::Path, process::ExitStatus, time::Duration};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{Child, Command},
@@ -123,6 +123,7 @@ impl Tool for Run {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let args = Shell::parse(&args)?;
+            check_timers()?;
             let found = self.workspace.find(args.cwd.as_deref().unwrap_or("."))?;
             if !found.real.is_dir() {
                 return Err(ToolError::Failed(format!("path '{}' is no directory", found.shown)));
