@@ -460,11 +460,12 @@ impl<S: HasAgent> Agent<S> {
     }
 
     /// What a message of the user is as an input, to which writes of other channels can be added, such as `user_id("ada")`,
-    /// whose memory is then used on this thread, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
+    /// whose memory is then used on this thread, `cwd(folder)`, in which the tools work in this turn, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
     /// [`process_input`](Self::process_input).
     pub fn input(&self, text: &str) -> S::Update {
-        // A turn that is given up leaves its schema behind.
-        S::agent_update(AgentState::update().messages([Message::user(text)]).output_schema(None))
+        // A turn that is given up leaves its schema behind, and every turn its folder.
+        let input = AgentState::update().messages([Message::user(text)]).output_schema(None).cwd(None);
+        S::agent_update(input)
     }
 
     /// Answers a message.

@@ -21,6 +21,7 @@ mod dream;
 mod events;
 mod extract;
 mod facades;
+mod folder;
 mod graph;
 mod has_agent;
 mod history;

@@ -1,6 +1,6 @@
 //! What a model may call.
 
-use std::{borrow::Cow, future::Future, pin::Pin, time::Duration};
+use std::{borrow::Cow, future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
@@ -174,6 +174,15 @@ pub trait Tool: Send + Sync {
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         let _ = (argument, args);
         None
+    }
+
+    /// The same tool, with the same spec, bound to another folder: it takes the place of this one in a turn that works there.
+    /// `None` if the tool does not work in a folder. A tool that wraps another one returns itself around what that one returns.
+    ///
+    /// # Errors    The folder cannot be used; then no call of the round runs.
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        let _ = folder;
+        Ok(None)
     }
 
     /// What came of the call with this idempotency key, if the tool can tell: it was begun, and the process stopped before

@@ -24,6 +24,7 @@ mod facades;
 mod fallback;
 mod faults;
 mod finish;
+mod folder;
 mod foreign;
 mod hints;
 mod history;

@@ -1,6 +1,6 @@
 //! `shell`: runs a command, once somebody has agreed.
 
-use std::{ffi::OsStr, io, path::Path, process::ExitStatus, time::Duration};
+use std::{ffi::OsStr, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -118,6 +118,10 @@ impl Tool for Run {
             "cwd" => Some(self.workspace.subject(given.unwrap_or("."), false)),
             _ => None,
         }
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        Ok(Some(Arc::new(Self { workspace: Workspace::open_real(folder)?, spec: self.spec.clone() })))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

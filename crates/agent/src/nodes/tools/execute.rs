@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{
     Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply, Usage,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
-    events,
+    events, folder,
     nodes::{finish::Finishing, parts},
     spill::shorten,
     texts,
@@ -415,12 +415,21 @@ impl Executor {
         if let Ok(store) = self.cx.shared_store() {
             tool_cx = tool_cx.with_given(store);
         }
-        if let Ok(context @ Value::Object(_)) = self.cx.context() {
-            tool_cx = tool_cx.with_given(context);
+        if let Some(context) = self.context() {
+            tool_cx = tool_cx.with_given(Value::Object(context));
         }
         tool_cx.idempotency_key = self.key(call);
         tool_cx.cancel = cancel.clone();
         tool_cx
+    }
+
+    /// The context of the run, with the folder of the turn as `cwd` if its input named one.
+    fn context(&self) -> Option<Map<String, Value>> {
+        let given = self.cx.context().ok();
+        let Some(folder) = &self.state.cwd else { return given };
+        let mut context = given.unwrap_or_default();
+        context.insert(folder::KEY.to_owned(), folder.to_string_lossy().into());
+        Some(context)
     }
 
     /// What a call came to whose tool ran.
