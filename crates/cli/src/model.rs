@@ -70,7 +70,7 @@ impl Remembered {
             let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
             return Ok(Self { is_foreign, ..Self::default() });
         };
-        let read: Self = serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
+        let read = Self::of(&meta).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
                  use another thread",
@@ -79,6 +79,11 @@ impl Remembered {
             Failure::new(Exit::Database, message)
         })?;
         Ok(Self { is_foreign: true, ..read })
+    }
+
+    /// What one checkpoint says.
+    pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
+        Self::deserialize(&meta.metadata)
     }
 
     /// What was chosen about the agent, if anything was.
