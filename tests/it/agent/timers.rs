@@ -83,7 +83,7 @@ fn a_tool_and_a_server_fail_with_a_word_about_it() {
         }
         assert!(!dir.path().join("made").exists());
         let server = McpServer::connect("s", McpConfig::program("true", [])).await;
-        let error = server.err().expect("it cannot wait for the server").to_string();
+        let error = server.expect_err("it cannot wait for the server").to_string();
         assert!(error.contains(SAYS), "{error}");
         // What needs no time runs.
         let history = TurnHistory::new(dir.path(), "history").unwrap();
