@@ -238,3 +238,55 @@ async fn a_server_that_is_none_ends_the_run_before_it_begins() {
         ran.stderr
     );
 }
+
+#[tokio::test]
+async fn a_replay_has_the_recorded_tools_of_a_server_unless_those_of_now_are_wanted() {
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let having = |names: &[&str]| {
+        let tools: Vec<_> = names
+            .iter()
+            .map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#))
+            .collect();
+        let env = format!("{{ SEEN = \"seen\", TOOLS = '[{}]', ANSWER = '{ANSWER}' }}", tools.join(","));
+        place.file(
+            "agent.toml",
+            &format!("[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nask = \"never\"\nenv = {env}\n"),
+        );
+    };
+    having(&["a", "b"]);
+    let server = serve([call("c1", "odd_a", "{}"), txt("ok")]).await;
+    let base_url = server.base_url();
+    let run = [
+        "run",
+        "go",
+        "-q",
+        "--thread",
+        "t",
+        "--config",
+        "agent.toml",
+        "--base-url",
+        &base_url,
+        "--model",
+        "m",
+    ];
+    assert_eq!(place.run(&run).await.ok().stdout, "ok\n");
+    let replay = ["replay", "t", "--config", "agent.toml"];
+    let same = place.run(&replay).await.ok();
+    assert_eq!((same.stdout.as_str(), same.stderr.as_str()), ("7 supersteps replayed, no divergence\n", ""));
+    having(&["b", "c"]);
+    let same = place.run(&replay).await.ok();
+    let note = "the replay has the tools of MCP servers that the thread recorded; they are others now: added `odd_c`; removed \
+                `odd_a`; `--current-tools` has those of now\n";
+    assert_eq!(
+        (same.stdout.as_str(), same.stderr.as_str()),
+        ("7 supersteps replayed, no divergence\n", note)
+    );
+    let same = place.run(&[&replay[..], &["--json", "--strict"]].concat()).await.ok();
+    assert_eq!(same.lines()[0]["tools"], serde_json::json!({"added": ["odd_c"], "removed": ["odd_a"]}));
+    let ran = place.run(&[&replay[..], &["--current-tools"]].concat()).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert!(ran.stdout.contains("node `agent`: what it does as `tools` is different"), "{}", ran.stdout);
+}
+
+const ANSWER: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;

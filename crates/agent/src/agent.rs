@@ -17,8 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
-    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, Steps, SubAgent, Trust,
-    TurnHistory,
+    MemoryTrigger, Metadata, Models, ReactConfig, ReplayTools, Snapshots, Spill, SteerError, Steps, SubAgent,
+    Trust, TurnHistory,
     harness::{OnToolCheck, OnToolError},
     nodes::finish,
     react_graph_as, steer,
@@ -82,6 +82,7 @@ pub struct AgentBuilder {
     fallbacks: Vec<Arc<dyn ChatModel>>,
     tools: Vec<Arc<dyn Tool>>,
     tool_sources: Vec<Arc<dyn ToolSource>>,
+    replay_tools: ReplayTools,
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
     trust: Option<Arc<dyn Trust>>,
@@ -175,6 +176,12 @@ impl AgentBuilder {
     pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.tool_sources.push(source);
         self
+    }
+
+    /// Sets which tools of its sources a replay has. Without, those that the thread recorded.
+    #[must_use]
+    pub fn replay_tools(self, replay_tools: ReplayTools) -> Self {
+        Self { replay_tools, ..self }
     }
 
     /// Adds an agent that the model calls as a tool. What it spends counts as spent by this one; what it asks for approval is asked
@@ -339,6 +346,7 @@ impl AgentBuilder {
             fallbacks,
             tools,
             tool_sources: sources,
+            replay_tools,
             sub_agents,
             approvals,
             trust,
@@ -397,6 +405,7 @@ impl AgentBuilder {
         };
         Ok(AgentDeps {
             sources,
+            replay_tools,
             approvals,
             trust,
             memory,
@@ -423,6 +432,7 @@ impl Agent {
             fallbacks: Vec::new(),
             tools: Vec::new(),
             tool_sources: Vec::new(),
+            replay_tools: ReplayTools::default(),
             sub_agents: Vec::new(),
             approvals: Approvals::Deny,
             trust: None,

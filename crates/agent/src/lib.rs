@@ -81,6 +81,7 @@ pub use memory::{
 pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use models::Models;
 pub use msg::Msg;
+pub use nodes::offered::{ReplayTools, ToolDifference};
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
 pub use printable::{is_printable, printable, printable_line};
 pub use snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots};

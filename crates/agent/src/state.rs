@@ -28,7 +28,7 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `permissions` and `permitted_in` last as long as the thread,
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and `permitted_in` last as long as the thread,
 /// `hints` until they are told, `user_id` and `cwd` until another input writes them; every other channel belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
@@ -96,6 +96,9 @@ pub struct AgentState {
     pub permissions: Log<PermissionRule>,
     /// The `cwd` of the turn in which that was permitted. In a turn with another one, the rules that allow do not count.
     pub permitted_in: Option<PathBuf>,
+    /// The tools that came from sources, as the last superstep that had others recorded them: a JSON text each, with what the
+    /// model is told of it. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
+    pub offered: Log<String>,
     /// Whether the turn is to end now.
     pub stop: bool,
     /// Why the turn ended before the model was done; empty if it was done.

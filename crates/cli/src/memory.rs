@@ -162,6 +162,11 @@ impl Memory {
         chosen.get(KEY).is_none_or(|memory| *memory == false || *memory == usual())
     }
 
+    /// Returns whether a configuration has the memory that every configuration has that says nothing of it.
+    pub(crate) fn has_usual(chosen: &Chosen) -> bool {
+        chosen.get(KEY) == Some(&usual())
+    }
+
     /// Whose memory is used, if no flag and no thread says so.
     pub(crate) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(ME)

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode,
     Streaming, SystemClock, ThreadId,
-    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig},
+    agent::{
+        Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig, ReplayTools,
+    },
     mcp::McpServer,
 };
 use tokio_util::sync::CancellationToken;
@@ -219,8 +221,9 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
 pub(crate) enum Purpose {
     /// To take a turn, for this user and behind this checkpoint if they are named.
     Turn { user: Option<String>, from: Option<CheckpointId> },
-    /// To run a thread once more; whether a model is asked, and whether anything is done beside replaying.
-    Replay { asks: bool, acts: bool },
+    /// To run a thread once more; whether a model is asked, whether anything is done beside replaying, and with which tools of
+    /// servers.
+    Replay { asks: bool, acts: bool, tools: ReplayTools },
 }
 
 /// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
@@ -282,6 +285,10 @@ impl Basis {
                     "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
                 );
             }
+        }
+        // A file that is named for a replay says as little of the memory that its turns had as it did then.
+        if matches!(purpose, Purpose::Replay { .. }) && Memory::has_usual(&remembered.config) {
+            Memory::add_usual(&mut chosen, turn.preset.is_some() || turn.config.is_some());
         }
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
@@ -447,6 +454,10 @@ impl<'a> Setup<'a> {
     ) -> Result<Self, Failure> {
         dream::refuse(place, &thread)?;
         let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
+        let replay_tools = match purpose {
+            Purpose::Replay { tools, .. } => tools,
+            Purpose::Turn { .. } => ReplayTools::default(),
+        };
         let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
         let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { chosen, cwd, .. } = &basis;
@@ -486,6 +497,7 @@ impl<'a> Setup<'a> {
             None => models,
         };
         let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+        let models = models.replay_tools(replay_tools);
         let models = match turn.yes {
             true => models.approve_all(),
             false => models.approve_by_interrupt(),

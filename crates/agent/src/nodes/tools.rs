@@ -44,7 +44,8 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, Tool
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     timers()?;
     let state = outer.agent();
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps }.of_now(&cx).await;
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
+    let (deps, offered) = deps.of_now(state, &cx).await;
     let deps = deps.in_folder_of(state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
@@ -95,6 +96,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .tool_call_history(records)
         .messages(messages);
     update = permit::granting(state, permitted, update);
+    if let Some(offered) = offered {
+        update = update.offered(offered);
+    }
     if let Some(changes) = snapshots::after(&run, before).await {
         update = update.files(changes);
     }
