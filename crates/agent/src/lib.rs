@@ -55,8 +55,8 @@ pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approve
 pub use config::{
     AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
     ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
-    LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
-    ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
+    LoopAction, LoopRule, MediaConfig, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig,
+    Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
 #[cfg(feature = "workspace-tools")]

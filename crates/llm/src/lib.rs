@@ -19,6 +19,7 @@ mod fn_tool;
 #[cfg(feature = "http")]
 pub mod http;
 mod limits;
+mod media;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -53,6 +54,7 @@ pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};
 pub use limits::{AnswerLimits, bounded};
+pub use media::{Accepts, Media, MediaError, MediaType};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]

@@ -23,8 +23,8 @@ use reqwest::{Body, Response, header};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
-    OpenAiConfigError, Request, ResponseStream, Timeouts, bounded, check_timers,
+    Accepts, AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind,
+    OpenAiConfig, OpenAiConfigError, Request, ResponseStream, Timeouts, bounded, check_timers,
     chunk::malformed,
     events::Events,
     excerpt,
@@ -131,6 +131,10 @@ impl fmt::Debug for OpenAiModel {
 impl ChatModel for OpenAiModel {
     fn name(&self) -> &str {
         &self.config.wire.model
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.config.wire.accepts
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 use futures::{StreamExt, stream};
 
 use crate::{
-    ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream, assemble::truncated,
-    check_timers, retry::millis, seeded_jitter,
+    Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
+    assemble::truncated, check_timers, retry::millis, seeded_jitter,
 };
 
 /// A model that sends a failed request again, and to other models when it cannot answer.
@@ -70,6 +70,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
     fn names(&self) -> Vec<&str> {
         let fallbacks = self.fallbacks.iter().flat_map(|model| model.names());
         self.model.names().into_iter().chain(fallbacks).collect()
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.fallbacks.iter().map(|model| model.accepts()).fold(self.model.accepts(), Accepts::or)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Subject, ToolCx};
+use crate::{Media, Subject, ToolCx};
 
 /// What a model is told of a [`Tool`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,6 +97,9 @@ impl ToolError {
 pub struct ToolReply {
     /// What the model reads.
     pub text: String,
+    /// The images and audio for models that take them. The text describes them for the others, such as by what a [`Media`]
+    /// displays.
+    pub media: Vec<Media>,
     /// What the tool changes beside the conversation: the JSON form of an update of the state that its agent has.
     pub update: Option<Value>,
 }
@@ -104,7 +107,13 @@ pub struct ToolReply {
 impl ToolReply {
     /// A text for the model.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), update: None }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// The same reply with images and audio.
+    #[must_use]
+    pub fn with_media(self, media: impl IntoIterator<Item = Media>) -> Self {
+        Self { media: media.into_iter().collect(), ..self }
     }
 
     /// The same reply, which also writes channels of the agent's state: `update` is an update of that state.

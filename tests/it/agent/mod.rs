@@ -30,6 +30,7 @@ mod hints;
 mod history;
 mod hooks;
 mod limits;
+mod media;
 mod mem0;
 mod memory;
 mod memory_stores;

@@ -23,14 +23,14 @@ use super::{
 const TOOLS: &str = r#"[{"name":"odd","inputSchema":{"type":"object"}}]"#;
 
 /// A server that is told how to behave, and its folder.
-struct Odd(TempDir);
+pub(super) struct Odd(TempDir);
 
 impl Odd {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn config(&self, env: &[(&str, &str)]) -> McpConfig {
+    pub(super) fn config(&self, env: &[(&str, &str)]) -> McpConfig {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/odd.sh");
         let mut config = McpConfig::program("sh", [script]);
         let Place::Program { env: given, .. } = &mut config.place else { unreachable!("it is a program") };
@@ -234,7 +234,7 @@ impl Agents {
 }
 
 const THEN: [(&str, &str); 3] = [("a", "one"), ("b", "two"), ("c", "three")];
-const NOW: [(&str, &str); 3] = [("a", "one"), ("b", "too"), ("d", "four")];
+const NOW: [(&str, &str); 3] = [("a", "one"), ("b", "second"), ("d", "four")];
 
 async fn replayed(agent: AgentBuilder) -> Replayed {
     Replay::of(agent.build().unwrap().graph(), "t").run().await.unwrap()
@@ -275,7 +275,7 @@ async fn a_list_of_tools_is_stored_once_for_each_change() {
     let stored: String =
         head.commits.iter().flatten().map(|update| String::from_utf8_lossy(update)).collect();
     let times = |text: &str| stored.matches(text).count();
-    assert_eq!((times("three"), times("four"), times("too")), (1, 1, 1), "{stored}");
+    assert_eq!((times("three"), times("four"), times("second")), (1, 1, 1), "{stored}");
     // The lists of both are offered again.
     replayed(agents.having(&[]).await).await.assert_same();
 }
