@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{
-    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
-    RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId,
+    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, IntoShared, NodeName,
+    Outcome, RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
@@ -281,15 +281,15 @@ impl AgentBuilder {
 
     /// Sets where threads are kept.
     #[must_use]
-    pub fn checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        Self { checkpointer: Some(checkpointer), ..self }
+    pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+        Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
     /// Sets what tools find with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn Store>`, and nodes of your own with
     /// [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
-    pub fn store(self, store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), ..self }
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { store: Some(store.into_shared()), ..self }
     }
 
     /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program

@@ -30,6 +30,7 @@ mod owner;
 mod packed;
 mod retries;
 mod route;
+mod shared;
 mod tape;
 
 mod compiled;
@@ -64,6 +65,7 @@ mod refused;
 mod run;
 mod subgraph;
 mod task;
+mod thread;
 mod threads;
 mod timeout;
 mod timers;
@@ -109,6 +111,7 @@ pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Red
 pub use replay::{At, Divergence, Replay, ReplayError, Replayed};
 pub use retries::Retries;
 pub use route::Route;
+pub use shared::IntoShared;
 pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use stream::{MessageKind, RunStream, StreamMode, Streaming};
@@ -117,6 +120,7 @@ pub use superstep_engine::{
     NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
 };
 pub use superstep_macros::{Input, Route, State, View};
+pub use thread::{Thread, ThreadHistory};
 pub use timeout::{TimedOut, TimeoutKind};
 pub use timers::NoTimers;
 pub use update::AsNode;

@@ -19,8 +19,8 @@ use self::{
 };
 use crate::{
     Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
-    History, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock, TaskRecord,
-    ThreadId,
+    History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock,
+    TaskRecord, ThreadId,
     compiled::Keepers,
     error::names,
     evolve::Reader,
@@ -207,8 +207,8 @@ impl<S: State> Replay<S> {
     /// What the nodes find with [`Cx::store`](crate::Cx::store), those that are live and all others. Without it there is none,
     /// whatever the graph has: what nodes do there is an effect that belongs into [`Cx::recorded`](crate::Cx::recorded).
     #[must_use]
-    pub fn store(self, store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), ..self }
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { store: Some(store.into_shared()), ..self }
     }
 
     /// Runs it.

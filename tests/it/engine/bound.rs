@@ -34,7 +34,7 @@ struct Turned {
     a: i64,
 }
 
-fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 

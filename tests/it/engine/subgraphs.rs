@@ -35,7 +35,7 @@ impl Inner {
     }
 }
 
-pub(super) fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+pub(super) fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 
