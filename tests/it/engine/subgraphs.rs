@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use superstep::{
     Answers, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, Persistence, Route,
     RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,

@@ -36,10 +36,10 @@ pub(crate) async fn init_state(
         update = update.context(context);
     }
     Ok(update
-        .current_step(0u32)
+        .current_step(0)
         .max_steps(config.limit.max)
-        .llm_calls(0u32)
-        .model_requests(0u32)
+        .llm_calls(0)
+        .model_requests(0)
         .usage(superstep_llm::Usage::default())
         .usage_by_model(BTreeMap::new())
         .model("")
