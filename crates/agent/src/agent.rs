@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, IntoShared, NodeName,
-    Outcome, RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId,
+    Outcome, RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId, chain,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
@@ -111,7 +111,7 @@ impl fmt::Debug for AgentBuilder {
 }
 
 /// An agent that cannot be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// Two tools have one name, or a schema is none.
@@ -145,6 +145,13 @@ pub enum AgentError {
         "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
     )]
     UnknownPrice,
+}
+
+/// Shows the error as [`chain`] does, so that `main` can return it.
+impl fmt::Debug for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
+    }
 }
 
 impl AgentBuilder {

@@ -5,7 +5,7 @@ use std::error::Error;
 use crate::{CheckpointId, ThreadId};
 
 /// A checkpointer that could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Another run writes the thread.

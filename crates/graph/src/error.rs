@@ -7,11 +7,11 @@ use std::{borrow::Cow, error::Error, fmt, time::Duration};
 use superstep_engine::{EngineError, NodeName, Problem, RestoreError};
 
 use crate::{
-    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, interrupt::ChangedQuestion,
+    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ReplayError, StoreError, ThreadId,
+    interrupt::ChangedQuestion,
 };
 
 /// A graph that cannot be compiled. Has all its problems at once.
-#[derive(Debug)]
 pub struct CompileError {
     /// The graph's name.
     pub graph: String,
@@ -32,7 +32,7 @@ impl fmt::Display for CompileError {
 impl Error for CompileError {}
 
 /// A run that did not complete. The last commit of the thread stands.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A node failed for good.
@@ -524,3 +524,16 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     }
     text
 }
+
+/// Implements `Debug` as [`chain`]: an error that `main` returns shows its code, message, help and causes, not its fields.
+macro_rules! debug_as_chain {
+    ($($error:ty),+) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&chain(self))
+            }
+        }
+    )+};
+}
+
+debug_as_chain!(CompileError, RunError, ReplayError, CheckpointError, StoreError);

@@ -98,7 +98,7 @@ pub struct Replayed {
 }
 
 /// A thread that cannot be replayed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// Nothing is stored of it.

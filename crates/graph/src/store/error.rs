@@ -8,7 +8,7 @@ use super::{EmbedError, Namespace};
 use crate::CheckpointError;
 
 /// A store that could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Labels that make no namespace.
