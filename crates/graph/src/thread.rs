@@ -143,6 +143,18 @@ impl<S: State> Thread<S> {
         self.graph.update_state(self.config.clone(), update, node).await
     }
 
+    /// Stores several updates: a checkpoint for each inner list, or none at all. See
+    /// [`CompiledGraph::bulk_update_state`].
+    ///
+    /// # Errors
+    /// Those of [`CompiledGraph::bulk_update_state`]; nothing is stored then.
+    pub async fn bulk_update(
+        &self,
+        supersteps: Vec<Vec<(S::Update, AsNode)>>,
+    ) -> Result<CheckpointId, RunError> {
+        self.graph.bulk_update_state(self.config.clone(), supersteps).await
+    }
+
     /// Makes a copy of the checkpoint `at` the thread's new head; its tasks are pending again. See [`CompiledGraph::fork`].
     ///
     /// # Errors
