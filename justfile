@@ -36,6 +36,9 @@ bits:
 # Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
 rot n="500":
     SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
+# Other programs that swap folders for links and edit files at the same time, for some minutes; the tests do it for a moment.
+races times="200":
+    SUPERSTEP_RACES={{times}} cargo test --release -p superstep-agent --all-features --lib -- racing --nocapture
 
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:

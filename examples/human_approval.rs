@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(pay, END);
     let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
 
-    let asked = graph.invoke(Refund::update().euros(120_u32), RunConfig::thread("order-7")).await?;
+    let asked = graph.invoke(Refund::update().euros(120), RunConfig::thread("order-7")).await?;
     assert_eq!(asked.status, Status::Interrupted);
     println!("asked: {}", asked.interrupts[0].question);
 
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{:?}", end.state.log);
     assert_eq!(end.state.log, ["refund 120 €? yes".to_owned(), "paid 120 €".to_owned()]);
 
-    let small = graph.invoke(Refund::update().euros(20_u32), RunConfig::thread("order-8")).await?;
+    let small = graph.invoke(Refund::update().euros(20), RunConfig::thread("order-8")).await?;
     assert_eq!(small.status, Status::Completed);
     Ok(())
 }

@@ -238,3 +238,94 @@ async fn a_server_that_is_none_ends_the_run_before_it_begins() {
         ran.stderr
     );
 }
+
+#[tokio::test]
+async fn a_replay_has_the_recorded_tools_of_a_server_unless_those_of_now_are_wanted() {
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let having = |names: &[&str]| {
+        let tools: Vec<_> = names
+            .iter()
+            .map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#))
+            .collect();
+        let env = format!("{{ SEEN = \"seen\", TOOLS = '[{}]', ANSWER = '{ANSWER}' }}", tools.join(","));
+        place.file(
+            "agent.toml",
+            &format!("[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nask = \"never\"\nenv = {env}\n"),
+        );
+    };
+    having(&["a", "b"]);
+    let server = serve([call("c1", "odd_a", "{}"), txt("ok")]).await;
+    let base_url = server.base_url();
+    let run = [
+        "run",
+        "go",
+        "-q",
+        "--thread",
+        "t",
+        "--config",
+        "agent.toml",
+        "--base-url",
+        &base_url,
+        "--model",
+        "m",
+    ];
+    assert_eq!(place.run(&run).await.ok().stdout, "ok\n");
+    let replay = ["replay", "t", "--config", "agent.toml"];
+    let whole = "supersteps replayed, no divergence\n";
+    let same = place.run(&replay).await.ok();
+    assert!(same.stdout.ends_with(whole) && same.stderr.is_empty(), "{same:?}");
+    having(&["b", "c"]);
+    let same = place.run(&replay).await.ok();
+    let note = "the replay has the tools of MCP servers that the thread recorded; they are others now: added `odd_c`; removed \
+                `odd_a`; `--current-tools` has those of now\n";
+    assert!(same.stdout.ends_with(whole), "{same:?}");
+    assert_eq!(same.stderr, note);
+    let same = place.run(&[&replay[..], &["--json", "--strict"]].concat()).await.ok();
+    assert_eq!(same.lines()[0]["tools"], serde_json::json!({"added": ["odd_c"], "removed": ["odd_a"]}));
+    let ran = place.run(&[&replay[..], &["--current-tools"]].concat()).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert!(ran.stdout.contains("node `agent`: what it does as `tools` is different"), "{}", ran.stdout);
+}
+
+const ANSWER: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
+
+#[tokio::test]
+async fn an_image_of_a_server_reaches_a_model_that_takes_images_and_no_terminal() {
+    const GIF: &str = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let image = format!(r#"{{"type":"image","data":"{GIF}","mimeType":"image/gif"}}"#);
+    let answer = ANSWER.replace(r#"{"type":"text","text":"done"}"#, &image);
+    let tools = r#"[{"name":"a","inputSchema":{"type":"object"}}]"#;
+    let mcp = format!(
+        "[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nask = \"never\"\n\
+         env = {{ SEEN = \"seen\", TOOLS = '{tools}', ANSWER = '{answer}' }}\n"
+    );
+    for (accepts, sees) in [("[]", false), ("[\"images\"]", true)] {
+        place.file("agent.toml", &format!("{mcp}[models.main]\naccepts = {accepts}\n"));
+        for output in ["--quiet", "--json", "--no-memory"] {
+            let server = serve([call("c1", "odd_a", "{}"), txt("a dot")]).await;
+            let base_url = server.base_url();
+            let thread = format!("{sees}{output}");
+            let run = ["run", "go", "--thread", &thread, "--config", "agent.toml", "--base-url", &base_url];
+            let ran = place.run(&[&run[..], &["--model", "m", output]].concat()).await.ok();
+            assert!(!ran.stdout.contains(GIF) && !ran.stderr.contains(GIF), "{ran:?}");
+            let request = server.requests()[1].to_string();
+            assert_eq!(request.contains(&format!("data:image/gif;base64,{GIF}")), sees, "{request}");
+            assert!(request.contains("[image: image/gif, 42 bytes]"), "{request}");
+            let state = place.state(&thread).await;
+            let messages = state["values"]["messages"].as_array().unwrap();
+            let media: Vec<_> = messages.iter().filter_map(|message| message.get("media")).collect();
+            assert_eq!(media, [&serde_json::json!([{ "mime": "image/gif", "data": GIF }])]);
+            let shown = place.run(&["state", &thread]).await.ok();
+            assert!(
+                !shown.stdout.contains(GIF) && shown.stdout.contains("[image: image/gif"),
+                "{}",
+                shown.stdout
+            );
+            let replayed = place.run(&["replay", &thread, "--config", "agent.toml", "--strict"]).await.ok();
+            assert!(replayed.stdout.ends_with("no divergence\n"), "{}", replayed.stdout);
+        }
+    }
+}

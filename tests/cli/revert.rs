@@ -256,3 +256,102 @@ async fn nothing_is_kept_for_an_agent_without_tools_for_files() {
     run(&place, &server, &["--config", "agent.toml"]).await.ok();
     assert!(place.work().join(".superstep/files/t").exists());
 }
+
+#[tokio::test]
+async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
+    let place = Place::new();
+    let folder = |name: &str| {
+        fs::create_dir_all(place.beside(name)).unwrap();
+        place.beside(name).canonicalize().unwrap().to_str().unwrap().to_owned()
+    };
+    let (one, two, db) = (folder("one"), folder("two"), place.beside("t.db"));
+    let db = db.to_str().unwrap();
+    let made = |name: &str| place.beside(name).join("made").exists();
+    let server = serve([
+        shell("c1", "echo 1 > made"),
+        txt("ok"),
+        txt("nothing to do"),
+        shell("c2", "echo 2 > made"),
+        txt("ok"),
+    ])
+    .await;
+    run(&place, &server, &["--db", db, "--cwd", &one]).await.ok();
+    // The newest settings name a folder in which no round was.
+    run(&place, &server, &["--db", db, "--cwd", &two]).await.ok();
+    let revert = ["revert", "t", "--to", "1", "--db", db];
+    place.run(&[&revert[..], &["--cwd", &two]].concat()).await.refused(
+        5,
+        &format!("nothing was done: the rounds to be taken back worked in the folder `{one}`; name it with `--cwd {one}`"),
+    );
+    assert!(made("one"));
+    place.run(&revert).await.ok();
+    assert!(!made("one"));
+    let undone = place.run(&["history", "t", "--json", "--db", db]).await.ok().lines();
+    assert_eq!(undone[0]["metadata"]["cwd"], one.as_str());
+
+    run(&place, &server, &["--db", db]).await.ok();
+    assert!(made("two"));
+    place.run(&revert).await.refused(
+        5,
+        &format!(
+            "nothing was done: the rounds to be taken back worked in several folders, `{one}` and `{two}` among them; name a later \
+             checkpoint with `--to`"
+        ),
+    );
+    let after = undone[0]["id"].to_string();
+    // Another user's word for the folder does not count.
+    let mut other = place.command_of("ada", &["revert", "t", "--to", &after, "--db", db, "--force"]);
+    let refused = crate::support::ended(&mut other).await;
+    refused.refused(
+        2,
+        &format!("the thread remembers the folder `{two}`, in which nothing is done unless you name it: repeat `--cwd {two}`"),
+    );
+    place.run(&["revert", "t", "--to", &after, "--db", db]).await.ok();
+    assert!(!made("two"));
+}
+
+#[tokio::test]
+async fn rounds_whose_files_were_kept_elsewhere_are_not_taken_back_here() {
+    let place = Place::new();
+    fs::create_dir(place.beside("other")).unwrap();
+    let other = place.beside("other").canonicalize().unwrap();
+    let other = other.to_str().unwrap();
+    let server = serve([shell("c1", "echo 1 > made"), txt("ok")]).await;
+    let db = place.database();
+    fs::create_dir(place.work().join(".superstep")).unwrap();
+    run(&place, &server, &["--db", db.to_str().unwrap(), "--cwd", other]).await.ok();
+    let here = place.work().canonicalize().unwrap();
+    place.run(&["revert", "t", "--to", "1", "--yes"]).await.refused(
+        5,
+        &format!(
+            "nothing was done: the rounds to be taken back worked in the folder `{other}`, and what was kept of it is not in `{}`",
+            here.display()
+        ),
+    );
+    assert!(place.beside("other/made").exists());
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_is_not_resumed_in_another_folder() {
+    let place = Place::new();
+    let folder = |name: &str| {
+        fs::create_dir_all(place.beside(name)).unwrap();
+        place.beside(name).canonicalize().unwrap().to_str().unwrap().to_owned()
+    };
+    let (one, two, db) = (folder("one"), folder("two"), place.beside("t.db"));
+    let db = db.to_str().unwrap();
+    let server = serve([shell("c1", "echo 1 > made"), txt("ok")]).await;
+    let url = server.base_url();
+    let asks = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m", "--db", db, "--cwd", &one];
+    assert_eq!(place.run(&asks).await.code, Some(6));
+    let resume = ["resume", "t", "--approve", "--db", db];
+    place.run(&[&resume[..], &["--cwd", &two]].concat()).await.refused(
+        2,
+        &format!(
+            "the turn of thread `t` began in the folder `{one}` and goes on there only: repeat `--cwd {one}`, or begin another turn \
+             with `superstep run --discard`"
+        ),
+    );
+    place.run(&resume).await.ok();
+    assert!(place.beside("one/made").exists() && !place.beside("two/made").exists());
+}

@@ -4,6 +4,7 @@ mod conformance;
 mod crash;
 mod elicit;
 mod http;
+mod media;
 mod notices;
 mod odd;
 mod order;

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{
-    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, NodeName, Outcome,
-    RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId,
+    CheckpointId, Checkpointer, CompileError, CompiledGraph, History, Interrupt, IntoShared, NodeName,
+    Outcome, RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId, chain,
 };
 use superstep_llm::{
     ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
@@ -17,8 +17,8 @@ use superstep_llm::{
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
-    MemoryTrigger, Metadata, Models, ReactConfig, Snapshots, Spill, SteerError, Steps, SubAgent, Trust,
-    TurnHistory,
+    MemoryTrigger, Metadata, Models, ReactConfig, ReplayTools, Snapshots, Spill, SteerError, Steps, SubAgent,
+    Trust, TurnHistory,
     harness::{OnToolCheck, OnToolError},
     nodes::finish,
     react_graph_as, steer,
@@ -82,6 +82,7 @@ pub struct AgentBuilder {
     fallbacks: Vec<Arc<dyn ChatModel>>,
     tools: Vec<Arc<dyn Tool>>,
     tool_sources: Vec<Arc<dyn ToolSource>>,
+    replay_tools: ReplayTools,
     sub_agents: Vec<SubAgent>,
     approvals: Approvals,
     trust: Option<Arc<dyn Trust>>,
@@ -110,7 +111,7 @@ impl fmt::Debug for AgentBuilder {
 }
 
 /// An agent that cannot be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// Two tools have one name, or a schema is none.
@@ -146,6 +147,13 @@ pub enum AgentError {
     UnknownPrice,
 }
 
+/// Shows the error as [`chain`] does, so that `main` can return it.
+impl fmt::Debug for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
+    }
+}
+
 impl AgentBuilder {
     /// Adds a model that is asked when those before it cannot answer: their attempts are exhausted, or they fail for a reason
     /// that is their own. The model that answered is asked first for the rest of the turn; the next turn begins with the main
@@ -175,6 +183,12 @@ impl AgentBuilder {
     pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.tool_sources.push(source);
         self
+    }
+
+    /// Sets which tools of its sources a replay has. Without, those that the thread recorded.
+    #[must_use]
+    pub fn replay_tools(self, replay_tools: ReplayTools) -> Self {
+        Self { replay_tools, ..self }
     }
 
     /// Adds an agent that the model calls as a tool. What it spends counts as spent by this one; what it asks for approval is asked
@@ -274,15 +288,15 @@ impl AgentBuilder {
 
     /// Sets where threads are kept.
     #[must_use]
-    pub fn checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        Self { checkpointer: Some(checkpointer), ..self }
+    pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+        Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
     /// Sets what tools find with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn Store>`, and nodes of your own with
     /// [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
-    pub fn store(self, store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), ..self }
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { store: Some(store.into_shared()), ..self }
     }
 
     /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
@@ -339,6 +353,7 @@ impl AgentBuilder {
             fallbacks,
             tools,
             tool_sources: sources,
+            replay_tools,
             sub_agents,
             approvals,
             trust,
@@ -397,6 +412,7 @@ impl AgentBuilder {
         };
         Ok(AgentDeps {
             sources,
+            replay_tools,
             approvals,
             trust,
             memory,
@@ -423,6 +439,7 @@ impl Agent {
             fallbacks: Vec::new(),
             tools: Vec::new(),
             tool_sources: Vec::new(),
+            replay_tools: ReplayTools::default(),
             sub_agents: Vec::new(),
             approvals: Approvals::Deny,
             trust: None,
@@ -460,11 +477,12 @@ impl<S: HasAgent> Agent<S> {
     }
 
     /// What a message of the user is as an input, to which writes of other channels can be added, such as `user_id("ada")`,
-    /// whose memory is then used on this thread, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
+    /// whose memory is then used on this thread, `cwd(folder)`, in which the tools work in this turn, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
     /// [`process_input`](Self::process_input).
     pub fn input(&self, text: &str) -> S::Update {
-        // A turn that is given up leaves its schema behind.
-        S::agent_update(AgentState::update().messages([Message::user(text)]).output_schema(None))
+        // A turn that is given up leaves its schema behind, and every turn its folder.
+        let input = AgentState::update().messages([Message::user(text)]).output_schema(None).cwd(None);
+        S::agent_update(input)
     }
 
     /// Answers a message.

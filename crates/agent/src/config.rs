@@ -9,6 +9,7 @@ mod context;
 mod finish;
 mod limit;
 mod loops;
+mod media;
 mod permissions;
 mod presets;
 mod retrieve;
@@ -32,6 +33,7 @@ pub use context::{Breaker, ContextBudget, ContextConfig, ContextLayer};
 pub use finish::{Finish, FinishBy, OutputMode};
 pub use limit::{AtLimit, Limit, LimitUnit};
 pub use loops::{LoopAction, LoopRule, Repeat};
+pub use media::MediaConfig;
 pub use permissions::{PermissionRule, Permit};
 pub(crate) use permissions::{decided, denying};
 pub use presets::{PRESETS, Preset};
@@ -82,6 +84,9 @@ pub struct ReactConfig {
     pub cancel_grace: Duration,
     /// What is done about long tool results.
     pub truncate: Option<Truncate>,
+    /// How many images and audio of tool results are stored and sent.
+    #[serde(default)]
+    pub media: MediaConfig,
     /// How large requests may be, and what is done about longer conversations.
     pub context: ContextConfig,
     /// When the model is held to repeat itself, and what is done about it.
@@ -121,7 +126,7 @@ pub struct ReactConfig {
 
 impl ReactConfig {
     /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
-    /// names, or of `default`. `limit`, `retry`, `approval`, `truncate`, `context`, `budget`, `finish` and `retrieve`
+    /// names, or of `default`. `limit`, `retry`, `approval`, `truncate`, `media`, `context`, `budget`, `finish` and `retrieve`
     /// may be given in part as well. `false` switches off what can be without a value.
     ///
     /// ```
@@ -230,8 +235,8 @@ fn set(field: &mut Value, value: Value) {
 }
 
 /// The fields that have fields of their own. All others are replaced as a whole.
-const TABLES: [&str; 8] =
-    ["limit", "retry", "approval", "truncate", "context", "budget", "finish", "retrieve"];
+const TABLES: [&str; 9] =
+    ["limit", "retry", "approval", "truncate", "media", "context", "budget", "finish", "retrieve"];
 
 /// A configuration that cannot be read.
 #[derive(Debug, thiserror::Error)]

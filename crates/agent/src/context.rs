@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::{
     meter::Meter,
     plan::{Change, Consolidation, Step, plan},
-    shown::Shown,
+    shown::{Shown, without_first_media},
 };
 use crate::{AgentState, Breaker};
 
@@ -41,6 +41,9 @@ pub struct ContextView {
     /// The newest message of which, if it is a tool result, only the first line is sent; so it is with those before it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pruned: String,
+    /// The newest message whose images and audio are not sent any more; so it is with those before it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub without_media: String,
     /// Whether room is to be made before the model is asked.
     #[serde(skip_serializing_if = "is_false")]
     pub due: bool,
@@ -83,7 +86,7 @@ impl ContextView {
     pub(crate) fn for_turn(state: &AgentState, breaker: &Breaker) -> Self {
         let view = &state.context;
         let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
-        if [&view.start, &view.shortened, &view.pruned].into_iter().any(is_gone) {
+        if [&view.start, &view.shortened, &view.pruned, &view.without_media].into_iter().any(is_gone) {
             return Self::default();
         }
         let mut view = Self { due: false, overflows: 0, refused: None, over: 0, ..view.clone() };

@@ -23,7 +23,7 @@ impl<S: HasAgent> Agent<S> {
     ) -> Result<T, ExtractError> {
         let mut schema = ToolSpec::of::<T>("", "").parameters;
         bound_integers(&mut schema);
-        let input = AgentState::update().messages([Message::user(text)]).output_schema(schema);
+        let input = AgentState::update().messages([Message::user(text)]).output_schema(schema).cwd(None);
         let end = self.process_input(S::agent_update(input), config).await?;
         let problem = end.state.agent().output_problem.clone();
         let reply = Reply::from(end);

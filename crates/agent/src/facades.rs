@@ -7,7 +7,7 @@ pub mod cococat;
 pub mod harness;
 pub mod opencode;
 
-use std::time::Duration;
+use std::{io, path::PathBuf, time::Duration};
 
 use futures::StreamExt;
 use serde_json::Value;
@@ -43,6 +43,14 @@ pub enum FacadeError {
     /// A tool failed, and the configuration says [`ToolErrors::Fail`](crate::ToolErrors::Fail).
     #[error("{0}")]
     Tool(String),
+    /// The folder that the turn is to work in cannot be used. Nothing has begun.
+    #[error("cannot work in the folder `{}`; name another one as `cwd`", .folder.display())]
+    Folder {
+        /// The folder, as it was named.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A callback of the program failed.
     #[error("the callback `{name}` failed")]
     Callback {

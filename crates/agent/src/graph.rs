@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::future::join_all;
-use superstep_graph::{Cx, END, NodeRef, Route, START, StateGraph};
+use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource, default_counter};
 
 use crate::{
-    AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, Snapshots, Spill,
-    Steps, SubAgent, Trust, TurnHistory,
+    AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, ReplayTools,
+    Snapshots, Spill, Steps, SubAgent, Trust, TurnHistory,
     harness::{OnToolCheck, OnToolError},
     has_agent::{add_node, finishes},
     nodes::{
@@ -32,6 +31,8 @@ pub struct AgentDeps {
     pub tools: Arc<ToolRegistry>,
     /// Where it finds more of that; a name which one of `tools` has, or of a source before, is that one's.
     pub sources: Vec<Arc<dyn ToolSource>>,
+    /// Which of them a replay has.
+    pub replay_tools: ReplayTools,
     /// Who is asked before a tool that wants it.
     pub approvals: Approvals,
     /// Which stored decisions count; `None` if all do.
@@ -75,6 +76,7 @@ impl AgentDeps {
             models,
             tools,
             sources: Vec::new(),
+            replay_tools: ReplayTools::default(),
             approvals,
             trust: None,
             memory: None,
@@ -95,23 +97,6 @@ impl AgentDeps {
     /// Whether something is to be looked up, and there is something to look into.
     fn retrieves(&self) -> bool {
         self.config.retrieve.is_some() && (self.memory.is_some() || !self.knowledge.is_empty())
-    }
-
-    /// The same with the tools that its sources have now, for one superstep.
-    pub(crate) async fn of_now(self, cx: &Cx) -> Self {
-        if self.sources.is_empty() {
-            return self;
-        }
-        let refreshed = join_all(self.sources.iter().map(|source| source.refresh()));
-        tokio::select! {
-            biased;
-            () = cx.cancel().cancelled() => {}
-            _ = refreshed => {}
-        }
-        let mut tools = ToolRegistry::clone(&self.tools);
-        self.sources.iter().for_each(|source| tools.add_missing(&source.tools()));
-        tools.remove(&self.config.finish.tool);
-        Self { tools: Arc::new(tools), ..self }
     }
 }
 

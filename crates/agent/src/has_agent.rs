@@ -2,10 +2,10 @@
 //!
 //! Start at [`HasAgent`].
 
-use futures::FutureExt;
 use superstep_graph::{
-    Cx, Flattens, IntoUpdate as _, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph,
+    Cx, Flattens, IntoUpdate as _, NodeError, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph,
 };
+use superstep_llm::check_timers;
 
 use crate::{AgentState, AgentStateUpdate};
 
@@ -85,10 +85,18 @@ where
 {
     let lifted = move |state: S, cx| {
         let ran = node(deps.clone(), state.into_agent(), cx);
-        ran.map(|output| output.into_update().map(S::agent_update))
+        async {
+            timers()?;
+            ran.await.into_update().map(S::agent_update)
+        }
     };
     let node = graph.add_node(name, lifted);
     finishes(graph, node)
+}
+
+/// Refuses a runtime without timers: models, tools and memories have time limits.
+pub(crate) fn timers() -> Result<(), NodeError> {
+    check_timers().map_err(|error| NodeError::new(error).fatal())
 }
 
 /// A cancelled turn still leaves a valid conversation behind, so every node of the agent gets to finish.

@@ -8,7 +8,7 @@ use std::{io, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, NodeError, ThreadId};
-use superstep_llm::{Message, Role};
+use superstep_llm::{Message, Role, check_timers};
 use tokio::time::{Instant, sleep};
 
 use self::file::HistoryFile;
@@ -206,7 +206,10 @@ pub(crate) async fn patiently<T: Send + 'static>(
                 let message = format!("another process has had it for {} ms", within.as_millis());
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
             }
-            None => sleep(BETWEEN_TRIES).await,
+            None => {
+                check_timers().map_err(io::Error::other)?;
+                sleep(BETWEEN_TRIES).await;
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod dream;
 mod events;
 mod extract;
 mod facades;
+mod folder;
 mod graph;
 mod has_agent;
 mod history;
@@ -54,8 +55,8 @@ pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approve
 pub use config::{
     AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
     ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
-    LoopAction, LoopRule, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig, Repeat,
-    ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
+    LoopAction, LoopRule, MediaConfig, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig,
+    Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
 };
 pub use context::{ContextView, RequestSize};
 #[cfg(feature = "workspace-tools")]
@@ -80,6 +81,7 @@ pub use memory::{
 pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use models::Models;
 pub use msg::Msg;
+pub use nodes::offered::{ReplayTools, ToolDifference};
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
 pub use printable::{is_printable, printable, printable_line};
 pub use snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots};

@@ -15,7 +15,7 @@ mod loops;
 mod make_room;
 pub(crate) mod memory_trigger;
 mod next_call;
-mod offered;
+pub(crate) mod offered;
 mod parts;
 mod progress;
 mod reasoning_hooks;

@@ -1,6 +1,6 @@
 //! What tools do to the files around them: the files are kept as they were before each round of tools and after it.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, io, path::Path, pin::Pin, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,14 @@ pub trait Snapshots: Send + Sync {
     fn concerns(&self, tool: &str) -> bool {
         let _ = tool;
         true
+    }
+
+    /// The same for another folder, which takes the place of this one in a turn that works there; `None` if it watches no folder.
+    ///
+    /// # Errors    The folder cannot be used; then no call of the round runs.
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
+        let _ = folder;
+        Ok(None)
     }
 
     /// Keeps the files as they are, and names that. Files that are equal have equal names.

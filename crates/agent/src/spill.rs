@@ -2,7 +2,7 @@
 
 mod files;
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, io, path::Path, pin::Pin, sync::Arc};
 
 use superstep_graph::Cx;
 
@@ -16,6 +16,14 @@ pub use files::SpillFiles;
 pub trait Spill: Send + Sync {
     /// Keeps a text, and says where, in words that the model can use: the path for a tool that reads files.
     fn keep<'a>(&'a self, text: SpillText<'a>) -> SpillFuture<'a>;
+
+    /// The same for another folder, which takes the place of this one in a turn that works there; `None` if it uses no folder.
+    ///
+    /// # Errors    The folder cannot be used; then no call of the round runs.
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Spill>>> {
+        let _ = folder;
+        Ok(None)
+    }
 }
 
 /// A text that is to be kept.

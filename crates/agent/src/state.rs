@@ -1,6 +1,6 @@
 //! What the agent remembers from superstep to superstep.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,8 +28,8 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files`, `steered` and `permissions` last as long as the thread, `hints` until
-/// they are told; every other channel but `user_id` belongs to one turn and is reset when the next one begins.
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and `permitted_in` last as long as the thread,
+/// `hints` until they are told, `user_id` and `cwd` until another input writes them; every other channel belongs to one turn and is reset when the next one begins.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
     /// The conversation: what users, the model and tools said, without the system prompt.
@@ -49,6 +49,9 @@ pub struct AgentState {
     /// Whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's own. It stays until another
     /// input writes it.
     pub user_id: String,
+    /// The folder that the tools work in, if it is another one than they were made for: given with the input of a turn, and of a
+    /// sub-agent by its caller. Canonical once the turn has begun.
+    pub cwd: Option<PathBuf>,
     /// What the turn may spend at the most, beside the budget of the configuration: given with the input by an agent that calls
     /// this one.
     pub granted: Option<Budget>,
@@ -91,6 +94,11 @@ pub struct AgentState {
     /// What was permitted for good on this thread.
     #[channel(append)]
     pub permissions: Log<PermissionRule>,
+    /// The `cwd` of the turn in which that was permitted. In a turn with another one, the rules that allow do not count.
+    pub permitted_in: Option<PathBuf>,
+    /// The tools that came from sources, as the last superstep that had others recorded them: a JSON text each, with what the
+    /// model is told of it. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
+    pub offered: Log<String>,
     /// Whether the turn is to end now.
     pub stop: bool,
     /// Why the turn ended before the model was done; empty if it was done.

@@ -33,6 +33,11 @@ pub(crate) fn denied(reason: &str) -> String {
     format!("Error: Permission denied: {reason}")
 }
 
+/// What stands in a result whose images and audio are not sent any more.
+pub(crate) fn media_left_out(n: usize) -> String {
+    format!("[{n} of these images or audio clips are not sent any more]")
+}
+
 pub(crate) fn cut_off(name: &str) -> String {
     format!(
         "Error: the call to '{name}' was cut off by the output limit and was not executed. Send smaller arguments."

@@ -31,6 +31,11 @@ pub(crate) struct ThreadFolders {
     folder: Arc<Path>,
 }
 
+/// The error for a folder in whose path is a link where none was.
+pub(crate) fn leads_elsewhere() -> io::Error {
+    io::Error::other("there is a link in its path")
+}
+
 impl ThreadFolders {
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub(crate) fn new(root: &Path, folder: &Path) -> io::Result<Self> {
@@ -40,6 +45,14 @@ impl ThreadFolders {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         Ok(Self { root: root.canonicalize()?.into(), folder: folder.into() })
+    }
+
+    /// The same folder below another root, in whose path is no link.
+    pub(crate) fn in_root(&self, root: &Path) -> io::Result<Self> {
+        if root.canonicalize()? != root {
+            return Err(leads_elsewhere());
+        }
+        Ok(Self { root: root.into(), folder: self.folder.clone() })
     }
 
     /// The folder of a thread, relative to the root. Threads whose names differ in capital letters have different ones everywhere.

@@ -1,11 +1,11 @@
 //! What can go wrong in a checkpointer.
 
-use std::error::Error;
+use std::{error::Error, fmt};
 
-use crate::{CheckpointId, ThreadId};
+use crate::{CheckpointId, ThreadId, chain};
 
 /// A checkpointer that could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Another run writes the thread.
@@ -99,5 +99,12 @@ impl CheckpointError {
             ),
             source: None,
         }
+    }
+}
+
+/// Its code, message, help and causes, not its fields: what `main` shows of it.
+impl fmt::Debug for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
 }

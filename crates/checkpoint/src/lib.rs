@@ -5,6 +5,7 @@
 //!
 //! Start at [`Checkpointer`].
 
+mod chain;
 mod checkpointer;
 mod clock;
 mod commit;
@@ -13,9 +14,11 @@ mod history;
 mod ids;
 mod memory;
 mod record;
+mod shared;
 pub mod store;
 mod subgraph_path;
 
+pub use chain::chain;
 pub use checkpointer::{Checkpointer, Lease};
 pub use clock::{Clock, SystemClock};
 pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, Loaded, Source};
@@ -26,6 +29,7 @@ pub use memory::MemoryCheckpointer;
 pub use record::{
     FailureKind, Interrupt, NodeFailure, Question, RecordedTarget, Replaced, TaskKey, TaskRecord, Within,
 };
+pub use shared::IntoShared;
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use subgraph_path::{Namespace, Segment};
 

@@ -442,6 +442,9 @@ pub(crate) struct ReplayArgs {
     /// Run the tools for real, on a fork.
     #[arg(long)]
     pub(crate) live_tools: bool,
+    /// Have the tools that MCP servers have now, instead of those that the thread recorded, and end where they differ.
+    #[arg(long)]
+    pub(crate) current_tools: bool,
     /// End with 1 unless all of it was replayed.
     #[arg(long)]
     pub(crate) strict: bool,

@@ -1,6 +1,6 @@
 //! What was said becomes memory: `[dream]` in a configuration, after a turn, and `superstep dream`.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::{
     exit::{Exit, Failure},
     memory::{self, Memory},
     model::OFFLINE,
-    output::{Output, printable_line},
+    output::{Output, printable_line, tell},
     place::Place,
     run::{Basis, Purpose, exit_of},
     settings::{self, Chosen},
@@ -26,8 +26,8 @@ use crate::{
 /// Under which name it stands in a configuration.
 pub(crate) const KEY: &str = "dream";
 
-/// Where turns are written down, under the folder of the tools, which see nothing of it.
-const HISTORY: &str = ".superstep/history";
+/// Where earlier versions wrote turns down, under the folder of the tools. It may have come with the folder, from anybody.
+const EARLIER_HISTORY: &str = ".superstep/history";
 
 /// Reads that of a configuration, if it has one; `true` is the usual one.
 ///
@@ -49,10 +49,20 @@ pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
     }
 }
 
-/// Where turns are written down.
-pub(crate) fn history(cwd: &Path) -> Result<TurnHistory, Failure> {
-    TurnHistory::new(cwd, HISTORY)
+/// A history for graphs that are only looked at.
+pub(crate) fn history_to_look_at(cwd: &Path) -> Result<TurnHistory, Failure> {
+    TurnHistory::new(cwd, EARLIER_HISTORY)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Tells that turns which an earlier version wrote down in this folder are not dreamt of.
+pub(crate) fn tell_earlier(cwd: &Path) {
+    if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
+        tell(&format!(
+            "`{EARLIER_HISTORY}` of this folder is not read, since it may be anybody's; turns are written down in your state \
+             folder now: move the folders of its users there if you wrote them, or remove it"
+        ));
+    }
 }
 
 /// Refuses threads of dreams to the agent, which has more tools than a dream may have.
@@ -109,10 +119,14 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
         ));
     }
     let store = basis.store(&place, store)?;
-    let Some(dreams) = basis.dreams(basis.agent(store)?)? else {
+    let Some(dreams) = basis.dreams(basis.agent(store.clone())?)? else {
         let what = "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`";
         return Err(Failure::usage(what));
     };
+    if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
+        return Err(Failure::new(Exit::Thread, problem));
+    }
+    tell_earlier(&place.cwd);
     let cancel = CancellationToken::new();
     let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
     show(&user, &dreamt, &at_once, json)

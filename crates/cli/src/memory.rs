@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use superstep::{
     agent::{
         AgentBuilder, LongTermMemory, MEMORY_PHRASES, Mem0Form, MemoryFiles, MemoryTrigger, ReactConfig,
-        Retrieve, StoreMemory, memory_tools,
+        Retrieve, StoreMemory, TurnHistory, memory_tools,
     },
     llm::Tool,
     sqlite::SqliteStore,
@@ -45,6 +45,10 @@ const ME: &str = "me";
 /// Where the user's own memory is, below the state folder: files, or a database.
 const FILES: &str = "memory";
 const DATABASE: &str = "memory.db";
+
+/// Where turns are written down, below the state folder: of which the user's own memory is made, and one in another place each.
+const HISTORY: &str = "history";
+const HISTORIES: &str = "histories";
 
 /// The preset whose design writes turns down and dreams of them (S0-08, S0-29).
 const DREAMING: &str = "cococat";
@@ -158,6 +162,11 @@ impl Memory {
         chosen.get(KEY).is_none_or(|memory| *memory == false || *memory == usual())
     }
 
+    /// Returns whether a configuration has the memory that every configuration has that says nothing of it.
+    pub(crate) fn has_usual(chosen: &Chosen) -> bool {
+        chosen.get(KEY) == Some(&usual())
+    }
+
     /// Whose memory is used, if no flag and no thread says so.
     pub(crate) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(ME)
@@ -240,6 +249,21 @@ impl Memory {
         };
         files.map_err(|cause| {
             Failure::new(Exit::Database, format!("cannot use the folder of the memory: {cause}"))
+        })
+    }
+
+    /// Where the turns are written down of which it is made: always in the state folder, for what is in the folder of the tools may have
+    /// come with it.
+    pub(crate) fn history(&self, cwd: &Path) -> Result<TurnHistory, Failure> {
+        let folder = match &self.path {
+            None => PathBuf::from(HISTORY),
+            Some(path) => {
+                let place = blake3::hash(cwd.join(path).as_os_str().as_encoded_bytes()).to_hex();
+                Path::new(HISTORIES).join(&place[..32])
+            }
+        };
+        TurnHistory::new(&own_folder()?, folder).map_err(|cause| {
+            Failure::new(Exit::Database, format!("cannot use the folder of the history: {cause}"))
         })
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Source, ThreadId,
-    llm::{self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
+    llm::{self, Accepts, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, http},
 };
 
 use crate::{
@@ -70,7 +70,7 @@ impl Remembered {
             let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
             return Ok(Self { is_foreign, ..Self::default() });
         };
-        let read: Self = serde_json::from_value(Value::Object(meta.metadata)).map_err(|cause| {
+        let read = Self::of(&meta).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
                  use another thread",
@@ -79,6 +79,11 @@ impl Remembered {
             Failure::new(Exit::Database, message)
         })?;
         Ok(Self { is_foreign: true, ..read })
+    }
+
+    /// What one checkpoint says.
+    pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
+        Self::deserialize(&meta.metadata)
     }
 
     /// What was chosen about the agent, if anything was.
@@ -210,11 +215,18 @@ pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
 }
 
 /// A model that has a name and says nothing.
-struct Unasked(String);
+struct Unasked {
+    name: String,
+    accepts: Accepts,
+}
 
 impl ChatModel for Unasked {
     fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
     }
 
     fn stream(&self, _: Request) -> ResponseStream<'_> {
@@ -249,7 +261,9 @@ impl Wish<'_> {
     /// The models by their names alone, for runs that ask none of them: neither a server nor a key is needed.
     pub(crate) fn unasked(self) -> Choice {
         let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
-        let unasked = |name: &str| -> Arc<dyn ChatModel> { Arc::new(Unasked(name.to_owned())) };
+        let unasked = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
+            Arc::new(Unasked { name: name.to_owned(), accepts: profile.accepts() })
+        };
         let Self { flags, thread, environment, profiles, .. } = &self;
         let (file, remembered) = match &flags.config {
             Some(_) => (named(profiles.main.clone()), None),
@@ -257,12 +271,14 @@ impl Wish<'_> {
         };
         let name = flags.model.clone().or(file).or(thread.model.clone()).or(remembered);
         let name = name.or(environment.model.clone()).unwrap_or_else(|| OFFLINE.to_owned());
-        let fallbacks = profiles.fallback.iter().filter_map(|profile| profile.model.as_deref());
-        let compaction = profiles.compaction.as_ref().and_then(|profile| profile.model.as_deref());
+        let base_url = flags.base_url.as_deref().or(thread.base_url.as_deref());
+        let of_server = |profile: &&Profile| base_url.is_none_or(|base_url| profile.is_of(base_url));
+        let main = profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
+        let other = |profile: &Profile| Some(unasked(profile.model.as_deref()?, profile));
         Choice {
-            model: unasked(&name),
-            fallbacks: fallbacks.map(unasked).collect(),
-            compaction: compaction.map(unasked),
+            model: unasked(&name, &main),
+            fallbacks: profiles.fallback.iter().filter_map(other).collect(),
+            compaction: profiles.compaction.as_ref().and_then(other),
             name,
             ..self.offline(None)
         }
@@ -364,9 +380,13 @@ impl Wish<'_> {
             )));
         }
         // What a provider wants is told by the profile of its server.
-        let of_server =
-            |profile: &&Profile| profile.base_url.as_deref().is_none_or(|own| is_same_server(own, &base_url));
-        let profile = self.profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
+        let profile = self
+            .profiles
+            .main
+            .as_ref()
+            .filter(|profile| profile.is_of(&base_url))
+            .cloned()
+            .unwrap_or_default();
         let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
         let mut again = Vec::new();
         if own_key.is_some() {

@@ -97,15 +97,20 @@ impl Place {
         match &remembered.cwd {
             Some(cwd) if self.has_own_db() && !self.has_own_cwd() => {
                 if remembered.is_foreign && Path::new(cwd) != self.cwd {
-                    return Err(Failure::usage(format!(
-                        "the thread remembers the folder `{cwd}`, in which nothing is done unless you name it: repeat `--cwd {}`",
-                        quoted(cwd)
-                    )));
+                    return Err(self.unnamed_folder(cwd));
                 }
                 folder(cwd.as_ref())
             }
             _ => Ok(self.cwd.clone()),
         }
+    }
+
+    /// The error for a folder that only the database names.
+    pub(crate) fn unnamed_folder(&self, folder: &str) -> Failure {
+        Failure::usage(format!(
+            "the thread remembers the folder `{folder}`, in which nothing is done unless you name it: repeat `--cwd {}`",
+            quoted(folder)
+        ))
     }
 
     /// What a thread remembers, and what the user decided about it on this machine. If the head is damaged, what it remembered at

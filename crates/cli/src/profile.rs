@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use superstep::llm::{
-    AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls,
+    Accepts, AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls,
     ReasoningPolicy, Timeouts, WireConfig, WirePolicy,
 };
 
@@ -47,12 +47,21 @@ pub(crate) struct Profile {
     done_finishes: bool,
     alternates: bool,
     lists_called_tools: bool,
+    accepts: Vec<Takes>,
     output_limit: OutputLimit,
     timeouts: Timeouts,
     limits: AnswerLimits,
     temperature: Option<f32>,
     max_tokens: Option<u32>,
     extra: BTreeMap<String, Value>,
+}
+
+/// A kind of media that a model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Takes {
+    Images,
+    Audio,
 }
 
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Profile>, D::Error> {
@@ -93,6 +102,7 @@ impl Profile {
             done_finishes: self.done_finishes,
             alternates: self.alternates,
             lists_called_tools: self.lists_called_tools,
+            accepts: self.accepts(),
             output_limit: self.output_limit,
             temperature: self.temperature,
             max_tokens: self.max_tokens,
@@ -108,6 +118,16 @@ impl Profile {
             Some(name) => Arc::new(Named::new(name.as_str(), asked)),
             None => asked,
         })
+    }
+
+    /// The media that the model takes.
+    pub(crate) fn accepts(&self) -> Accepts {
+        Accepts { images: self.accepts.contains(&Takes::Images), audio: self.accepts.contains(&Takes::Audio) }
+    }
+
+    /// Whether it is about the model of a server.
+    pub(crate) fn is_of(&self, base_url: &str) -> bool {
+        self.base_url.as_deref().is_none_or(|own| is_same_server(own, base_url))
     }
 
     /// The key that it names, if it names one.
@@ -162,6 +182,7 @@ mod tests {
             ("[models.other]\nmodel = \"x\"", "unknown field `other`"),
             ("[models.main]\nreasoning = \"sometimes\"", "unknown variant `sometimes`"),
             ("[models.main]\ntimeouts = { idle = 3 }", "unknown field `idle`"),
+            ("[models.main]\naccepts = [\"video\"]", "unknown variant `video`"),
             ("[models.main.limits]\nanswers = 3", "unknown field `answers`"),
         ] {
             let error = profiles(given).unwrap_err();

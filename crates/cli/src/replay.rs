@@ -1,7 +1,10 @@
 //! `superstep replay`: a thread once more on what is recorded of it.
 
 use serde_json::json;
-use superstep::{CheckpointId, Checkpointer, History, Replay, ReplayError, Replayed, Source, ThreadId};
+use superstep::{
+    CheckpointId, Checkpointer, History, Replay, ReplayError, Replayed, Source, ThreadId,
+    agent::{ReplayTools, ToolDifference},
+};
 
 use crate::{
     args::{ReplayArgs, TurnArgs},
@@ -21,7 +24,8 @@ const CONFIG: &str = "config";
 
 /// Replays a thread, and tells what came of it.
 pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
-    let ReplayArgs { thread: name, from, to, live_model, live_tools, strict, place, turn } = args;
+    let ReplayArgs { thread: name, from, to, live_model, live_tools, current_tools, strict, place, turn } =
+        args;
     let place = Place::new(place)?;
     let thread = ThreadId::from(name.as_str());
     let store = match live_model || live_tools {
@@ -31,7 +35,8 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     if store.load(&thread, None).await?.is_none() {
         return Err(place.unknown(&name));
     }
-    let purpose = Purpose::Replay { asks: live_model, acts: live_model || live_tools };
+    let tools = if current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
+    let purpose = Purpose::Replay { asks: live_model, acts: live_model || live_tools, tools };
     let setup = Setup::new(&place, store.clone(), thread.clone(), purpose, &turn).await?;
     let mut replay = Replay::of(setup.agent.graph(), name.as_str());
     if let Some(from) = from {
@@ -51,9 +56,17 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     let replayed = replay.run().await;
     setup.close_servers().await;
     let replayed = replayed.map_err(failure)?;
+    let difference = match current_tools || live_model || live_tools || setup.servers.is_empty() {
+        true => None,
+        false => {
+            let recorded = setup.agent.graph().get_state(&thread, to.map(CheckpointId)).await?.values;
+            let now: Vec<_> = setup.servers.iter().flat_map(|server| server.tools()).collect();
+            ToolDifference::of(&recorded, &now)
+        }
+    };
     if turn.json {
         let Replayed { supersteps, taken, skipped, left, fork, divergence, .. } = &replayed;
-        let line = json!({
+        let mut line = json!({
             "thread": name,
             "supersteps": supersteps,
             "taken": taken,
@@ -62,8 +75,17 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
             "fork": fork,
             "divergence": divergence,
         });
+        if let Some(difference) = difference {
+            line["tools"] = json!(difference);
+        }
         print(&format!("{line}\n"))?;
     } else {
+        if let Some(difference) = difference {
+            tell(&format!(
+                "the replay has the tools of MCP servers that the thread recorded; they are others now: {difference}; \
+                 `--current-tools` has those of now"
+            ));
+        }
         let fork = replayed.fork.map(|fork| format!("the fork begins at checkpoint {fork}\n"));
         print(&format!("{}\n{}", replayed, fork.unwrap_or_default()))?;
     }

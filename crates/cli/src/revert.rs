@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    iter::successors,
+    path::{Path, PathBuf},
 };
 
 use serde_json::json;
 use superstep::{
-    AsNode, CheckpointId, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
+    AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
     agent::{
         AgentState, FileChangeKind, FileChanges,
         workspace::{FileSnapshots, RestoreError, Workspace},
@@ -18,10 +19,15 @@ use crate::{
     approve::confirm,
     args::RevertArgs,
     exit::{Exit, Failure},
+    model::Remembered,
     output::printable_line,
-    place::Place,
+    place::{Place, quoted},
     show::{graph, lines, print},
+    trust::Decided,
 };
+
+/// Where the metadata of a checkpoint has the folder of the tools.
+const CWD: &str = "cwd";
 
 /// Under which name a configuration says whether files are kept.
 pub(crate) const KEY: &str = "snapshots";
@@ -103,8 +109,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let name = args.thread.as_str();
     let store = place.change(&[name]).await?;
     let thread = ThreadId::from(name);
-    let (remembered, _) = place.remembered(&*store, &thread, None).await?;
-    let cwd = place.cwd_of(&remembered)?;
+    let (remembered, decided) = place.remembered(&*store, &thread, None).await?;
     if remembered.is_foreign && !args.force {
         let message = format!(
             "thread `{name}` was not run by you on this machine, so that what it would put back may be anybody's; look at \
@@ -135,7 +140,17 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     if rounds.is_empty() {
         return told(&args.thread, &FileChanges::default(), args.json);
     }
+    let cwd = folder_of(&rounds, &place, &remembered, &decided)?;
     let files = kept(&cwd)?;
+    let is_kept =
+        |round: &&Round| [&round.files.before, &round.files.after].iter().all(|tree| files.has(name, tree));
+    if let Some(round) = rounds.iter().find(|round| !is_kept(round)) {
+        let folder = round
+            .folder()
+            .map_or("another folder".to_owned(), |folder| format!("the folder `{}`", printable_line(folder)));
+        return Err(elsewhere(&format!("{folder}, and what was kept of it is not in `{}`", cwd.display())));
+    }
+    let rounds: Vec<_> = rounds.into_iter().map(|round| round.files).collect();
     let (force, of) = (args.force, args.thread.clone());
     let restoring = files.clone();
     let restored = tokio::task::spawn_blocking(move || restoring.restore(&of, &rounds, force)).await;
@@ -155,22 +170,42 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         let hint =
             format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
         let update = AgentState::update().files(changes.clone()).hints([hint]);
-        graph.update_state(RunConfig::thread(name), update, AsNode::End).await?;
+        let metadata = cwd.to_str().map(|cwd| (CWD.to_owned(), cwd.into())).into_iter().collect();
+        graph.update_state(RunConfig { metadata, ..RunConfig::thread(name) }, update, AsNode::End).await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
     told(&args.thread, &changes, args.json)
 }
 
-/// What the rounds after a checkpoint did that were watched, oldest first. Those of all branches: they worked on the same files.
+/// A round of tools that was watched.
+struct Round {
+    files: FileChanges,
+    /// The newest checkpoint up to it that says in which folder the tools worked.
+    settings: Option<CheckpointMeta>,
+}
+
+impl Round {
+    fn folder(&self) -> Option<&str> {
+        self.settings.as_ref().and_then(folder_in)
+    }
+}
+
+/// The folder that a checkpoint says the tools worked in.
+fn folder_in(meta: &CheckpointMeta) -> Option<&str> {
+    meta.metadata.get(CWD)?.as_str()
+}
+
+/// The rounds after a checkpoint, oldest first. Those of all branches: they worked on the same files.
 async fn rounds(
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
     to: CheckpointId,
-) -> Result<Vec<FileChanges>, Failure> {
+) -> Result<Vec<Round>, Failure> {
     let then = graph.get_state(thread, Some(to)).await?.values.files;
     let mut history = store.history(thread, Default::default()).await?;
     history.sort_unstable_by_key(|meta| meta.id);
+    let by_id: BTreeMap<_, _> = history.iter().map(|meta| (meta.id, meta)).collect();
     let (mut seen, mut rounds) = (BTreeMap::from([(to, then.clone())]), Vec::new());
     for meta in history.iter().filter(|meta| meta.id > to) {
         let files = graph.get_state(thread, Some(meta.id)).await?.values.files;
@@ -183,11 +218,61 @@ async fn rounds(
             },
         };
         if files != known {
-            rounds.extend(files.clone());
+            let mut line = successors(Some(meta), |meta| by_id.get(&meta.parent?).copied());
+            let settings = line.find(|meta| folder_in(meta).is_some()).cloned();
+            rounds.extend(files.clone().map(|files| Round { files, settings }));
         }
         seen.insert(meta.id, files);
     }
     Ok(rounds)
+}
+
+/// The one folder in which all of these rounds worked.
+///
+/// # Errors    There are several; it is not the one that `--cwd` names; or only the database names it.
+fn folder_of(
+    rounds: &[Round],
+    place: &Place,
+    remembered: &Remembered,
+    decided: &Decided,
+) -> Result<PathBuf, Failure> {
+    let folders: BTreeSet<&str> = rounds.iter().filter_map(Round::folder).collect();
+    let folder = match folders.iter().collect::<Vec<_>>()[..] {
+        // The database goes where its folder goes, which had other names then.
+        _ if !place.has_own_db() => return Ok(place.cwd.clone()),
+        [] => return place.cwd_of(remembered),
+        [folder] => *folder,
+        [one, other, ..] => {
+            return Err(elsewhere(&format!(
+                "several folders, `{}` and `{}` among them; name a later checkpoint with `--to`",
+                printable_line(one),
+                printable_line(other)
+            )));
+        }
+    };
+    if Path::new(folder) == place.cwd {
+        return Ok(place.cwd.clone());
+    }
+    if place.has_own_cwd() {
+        return Err(elsewhere(&format!(
+            "the folder `{}`; name it with `--cwd {}`",
+            printable_line(folder),
+            quoted(folder)
+        )));
+    }
+    let settings = rounds.iter().filter_map(|round| round.settings.as_ref());
+    let is_known =
+        |meta: &CheckpointMeta| Remembered::of(meta).is_ok_and(|settings| decided.knows(&settings));
+    if !settings.filter(|meta| folder_in(meta) == Some(folder)).any(is_known) {
+        return Err(place.unnamed_folder(folder));
+    }
+    crate::place::folder(Path::new(folder))
+}
+
+/// The error for rounds that worked elsewhere.
+fn elsewhere(place: &str) -> Failure {
+    let message = format!("nothing was done: the rounds to be taken back worked in {place}");
+    Failure::new(Exit::Thread, message)
 }
 
 fn told(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {

@@ -8,11 +8,13 @@ use std::{
 
 use futures::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use serde_json::Value;
+use serde_json::{Value, json};
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode,
     Streaming, SystemClock, ThreadId,
-    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig},
+    agent::{
+        Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig, ReplayTools,
+    },
     mcp::McpServer,
 };
 use tokio_util::sync::CancellationToken;
@@ -26,7 +28,7 @@ use crate::{
     memory::{self, Memory},
     model::{Choice, Environment, OFFLINE, Remembered, Wish, say_again},
     output::{Human, Json, Output, tell},
-    place::{self, Place},
+    place::{self, Place, quoted},
     profile::Profiles,
     results, revert,
     settings::{self, Chosen},
@@ -107,6 +109,9 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
 
 async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
     let head = setup.agent.graph().get_state(setup.thread(), None).await?;
+    if !head.next.is_empty() {
+        setup.basis.check_folder()?;
+    }
     if head.next.is_empty() && !is_unanswered(head.values.outcome) && decisions.is_empty() {
         setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
     }
@@ -216,8 +221,9 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
 pub(crate) enum Purpose {
     /// To take a turn, for this user and behind this checkpoint if they are named.
     Turn { user: Option<String>, from: Option<CheckpointId> },
-    /// To run a thread once more; whether a model is asked, and whether anything is done beside replaying.
-    Replay { asks: bool, acts: bool },
+    /// To run a thread once more; whether a model is asked, whether anything is done beside replaying, and with which tools of
+    /// servers.
+    Replay { asks: bool, acts: bool, tools: ReplayTools },
 }
 
 /// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
@@ -228,6 +234,8 @@ pub(crate) struct Basis {
     pub(crate) choice: Choice,
     chosen: Chosen,
     cwd: PathBuf,
+    /// The folder of the thread's last turn, if its database may have threads of many folders.
+    last_cwd: Option<String>,
     memory: Option<Memory>,
     /// Whether the user did not set up the thread on this machine.
     is_unknown: bool,
@@ -250,6 +258,7 @@ impl Basis {
         };
         let (mut remembered, decided) = place.remembered(store, &thread, from).await?;
         let cwd = place.cwd_of(&remembered)?;
+        let last_cwd = remembered.cwd.clone().filter(|_| place.has_own_db());
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
         // What is only replayed does nothing.
@@ -276,6 +285,10 @@ impl Basis {
                     "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
                 );
             }
+        }
+        // A file that is named for a replay says as little of the memory that its turns had as it did then.
+        if matches!(purpose, Purpose::Replay { .. }) && Memory::has_usual(&remembered.config) {
+            Memory::add_usual(&mut chosen, turn.preset.is_some() || turn.config.is_some());
         }
         let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
         dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
@@ -314,7 +327,7 @@ impl Basis {
         }
         let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
         let db = place.db().to_owned();
-        Ok(Self { thread, user, choice, chosen, cwd, memory, is_unknown, config, decided, db })
+        Ok(Self { thread, user, choice, chosen, cwd, last_cwd, memory, is_unknown, config, decided, db })
     }
 
     /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
@@ -358,17 +371,51 @@ impl Basis {
     pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
         match (&self.memory, dream::of(&self.chosen)) {
             (Some(memory), Ok(Some(config))) => {
-                let (history, files) = (dream::history(&self.cwd)?, memory.files(&self.cwd)?);
+                let (history, files) = (memory.history(&self.cwd)?, memory.files(&self.cwd)?);
                 Ok(Some(Dreams::new(agent, history, files, config).map_err(dream::failed)?))
             }
             _ => Ok(None),
         }
     }
 
+    /// Refuses to resume a turn in another folder than it began in: what waits was asked about that one.
+    fn check_folder(&self) -> Result<(), Failure> {
+        match &self.last_cwd {
+            Some(folder) if Path::new(folder) != self.cwd => Err(Failure::usage(format!(
+                "the turn of thread `{}` began in the folder `{folder}` and goes on there only: repeat `--cwd {}`, or begin another \
+                 turn with `superstep run --discard`",
+                self.thread,
+                quoted(folder)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the user's dreams in this database cannot be gone on with: their thread is somebody else's, and its calls would edit the
+    /// user's memory.
+    pub(crate) async fn foreign_dreams(
+        &self,
+        store: &dyn Checkpointer,
+        user: &str,
+    ) -> Result<Option<String>, Failure> {
+        let thread = Dreams::thread(user);
+        let mut remembered = Remembered::load(store, &thread, None).await?;
+        if remembered.is_foreign {
+            remembered.is_foreign = !Decided::about(&self.db, thread.as_str())?.knows(&remembered);
+        }
+        Ok(remembered.is_foreign.then(|| {
+            format!(
+                "the thread `{thread}` of this database was not run by you on this machine, and a dream would go on with it; \
+                 remove it with `superstep delete`, or use another database with `--db`"
+            )
+        }))
+    }
+
     /// A run on a thread, which remembers all of this.
     pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
-        let remembered = Remembered::new(&self.choice, self.chosen.clone(), cwd).of_user(self.user.clone());
+        let remembered =
+            Remembered::new(&self.choice, self.chosen.clone(), cwd.clone()).of_user(self.user.clone());
         match *thread == self.thread {
             true => self.decided.runs_with(&remembered)?,
             false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
@@ -377,6 +424,8 @@ impl Basis {
             cancel: cancel.clone(),
             seed: chance()?.random(),
             metadata: remembered.into_metadata(),
+            // A turn that a library began in another folder is not resumed in this one.
+            context: json!({ "cwd": cwd }),
             ..RunConfig::thread(thread.as_str())
         })
     }
@@ -405,6 +454,10 @@ impl<'a> Setup<'a> {
     ) -> Result<Self, Failure> {
         dream::refuse(place, &thread)?;
         let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
+        let replay_tools = match purpose {
+            Purpose::Replay { tools, .. } => tools,
+            Purpose::Turn { .. } => ReplayTools::default(),
+        };
         let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
         let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { chosen, cwd, .. } = &basis;
@@ -414,8 +467,18 @@ impl<'a> Setup<'a> {
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
         tools::check_rules(&basis.config.permissions, &known)?;
         let store = if writes { basis.store(place, store)? } else { store };
-        let models = basis.agent(store)?;
-        let dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
+        let models = basis.agent(store.clone())?;
+        let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
+        let history = dreams.as_ref().map(|dreams| dreams.history().clone());
+        if let (true, Some(_), Some(user)) = (writes, &dreams, &basis.user) {
+            if !turn.quiet {
+                dream::tell_earlier(cwd);
+            }
+            if let Some(problem) = basis.foreign_dreams(&*store, user).await? {
+                tell(&format!("no dreams: {problem}"));
+                dreams = None;
+            }
+        }
         let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
         let models = match chosen.get(revert::KEY) {
             Some(Value::Bool(false)) => models,
@@ -429,11 +492,12 @@ impl<'a> Setup<'a> {
             Some(memory) => memory.give(models, memory::to_look_at()),
             None => models,
         };
-        let models = match &dreams {
-            Some(dreams) => models.history(dreams.history().clone()),
+        let models = match history {
+            Some(history) => models.history(history),
             None => models,
         };
         let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+        let models = models.replay_tools(replay_tools);
         let models = match turn.yes {
             true => models.approve_all(),
             false => models.approve_by_interrupt(),

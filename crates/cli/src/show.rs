@@ -162,7 +162,7 @@ fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<Agen
     let config = settings::config(&chosen, false).map_err(|error| misfit(error.to_string()))?;
     let memory = Memory::of(&chosen).map_err(misfit)?;
     let dreams = dream::of(&chosen).map_err(misfit)?;
-    let history = dreams.map(|_| dream::history(&place.cwd)).transpose()?;
+    let history = dreams.map(|_| dream::history_to_look_at(&place.cwd)).transpose()?;
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), config);
     let memory = memory.map(|_| MemoryTrigger::new(memory::to_look_at()));
     let deps = AgentDeps { memory, history, ..deps };

@@ -4,6 +4,7 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
+use superstep_checkpoint::chain;
 use superstep_engine::{EngineError, NodeName, RestoreError};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// A run that did not complete. The last commit of the thread stands.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A node failed for good.
@@ -488,18 +489,9 @@ pub(crate) fn names(nodes: &[NodeName]) -> String {
     list(nodes)
 }
 
-/// An error with its causes in one line, for records and terminals.
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // A transparent or formatted-in cause would stand there twice.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
+/// Its code, message, help and causes, not its fields: what `main` shows of it.
+impl fmt::Debug for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
-    text
 }

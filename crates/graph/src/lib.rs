@@ -17,11 +17,12 @@ mod timers;
 
 pub use api::replay::{Replay, ReplayError, Replayed};
 pub use api::state::{StateSnapshot, TaskSnapshot};
+pub use api::thread::{Thread, ThreadHistory};
 pub use builder::error::CompileError;
 pub use builder::state_graph::StateGraph;
 pub use changed_question::ChangedQuestion;
 pub use compiled::graph::CompiledGraph;
-pub use error::{RunError, chain};
+pub use error::RunError;
 pub use journal::divergence::{At, Divergence};
 pub use journal::inbox::Posted;
 pub use journal::interrupts::Answers;
@@ -51,9 +52,9 @@ pub use stream::run_stream::RunStream;
 pub use superstep_checkpoint::store;
 pub use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, FailureKind,
-    GraphId, History, Interrupt, Keep, Lease, Loaded, MemoryCheckpointer, MemoryStore, Namespace, NoStore,
-    NodeFailure, Prune, Question, RecordedTarget, Replaced, Segment, Source, Store, StoreError, StoreOptions,
-    SystemClock, TaskKey, TaskRecord, ThreadId, Within,
+    GraphId, History, Interrupt, IntoShared, Keep, Lease, Loaded, MemoryCheckpointer, MemoryStore, Namespace,
+    NoStore, NodeFailure, Prune, Question, RecordedTarget, Replaced, Segment, Source, Store, StoreError,
+    StoreOptions, SystemClock, TaskKey, TaskRecord, ThreadId, Within, chain,
 };
 pub use superstep_engine::{
     ArrowKind, ChannelSet, Control, Drawing, DrawnArrow, DrawnKind, DrawnNode, EngineError, Level, Lint,
@@ -62,9 +63,9 @@ pub use superstep_engine::{
 pub use superstep_macros::{Input, Route, State, View};
 pub use superstep_state::{
     Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Flattens, FoldError,
-    HasId, IdOf, IntoUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate, LastValue, Log,
-    MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, ReduceError, Reducer, State, Stored,
-    Sum, Topic, Union, UnknownId, Update, View, WriteError, fingerprint, reduce,
+    HasId, IdOf, IntoOption, IntoUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate,
+    LastValue, Log, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, ReduceError, Reducer,
+    State, Stored, Sum, Topic, Union, UnknownId, Update, View, WriteError, fingerprint, reduce,
 };
 pub use timers::NoTimers;
 

@@ -5,11 +5,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    Message, Request, Role, ToolSpec,
+    Accepts, Media, MediaType, Message, Request, Role, ToolSpec,
     assemble::is_json_object,
     tool::{LONGEST_TOOL_NAME, is_tool_name},
 };
@@ -70,6 +70,9 @@ pub struct WireConfig {
     /// Whether a request without tools still lists those that the conversation calls, with a `tool_choice` of `none`, because
     /// some servers refuse calls of tools that are not listed.
     pub lists_called_tools: bool,
+    /// Which media of tool results are sent, as parts of a message of the user that follows the results of a round: results
+    /// themselves are texts.
+    pub accepts: Accepts,
     /// How the output limit is called.
     pub output_limit: OutputLimit,
     /// The temperature of requests that have none of their own.
@@ -107,9 +110,10 @@ impl WireConfig {
         // What the agent says in the user's place is part of the round that the model is in.
         let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
         let last_user = request.messages.iter().rposition(of_the_user);
-        let messages = request.messages.iter().enumerate().map(|(at, message)| {
+        let messages = request.messages.iter().enumerate().flat_map(|(at, message)| {
             let in_round = last_user.is_none_or(|user| at > user);
-            self.message(message, in_round)
+            let media = self.media_behind(&request.messages, at);
+            [self.message(message, in_round)].into_iter().chain(media)
         });
         let messages = if self.alternates { joined(messages) } else { messages.collect() };
         let only_called = self.lists_called_tools && request.tools.is_empty();
@@ -154,12 +158,41 @@ impl WireConfig {
         });
         WireMessage {
             role: message.role,
-            content: (!only_calls).then_some(Cow::Borrowed(message.content.as_str())),
+            content: (!only_calls).then_some(Content::Text(Cow::Borrowed(message.content.as_str()))),
             reasoning_content: Some(message.reasoning.as_str())
                 .filter(|text| is_assistant && sends_reasoning && !text.is_empty()),
             tool_calls: calls.collect(),
             tool_call_id: Some(message.tool_call_id.as_str()).filter(|_| message.role == Role::Tool),
         }
+    }
+
+    /// The media of the results of a round, behind the last of them.
+    fn media_behind<'a>(&self, messages: &'a [Message], at: usize) -> Option<WireMessage<'a>> {
+        let is_result = |message: &Message| message.role == Role::Tool;
+        if !is_result(&messages[at]) || messages.get(at + 1).is_some_and(is_result) {
+            return None;
+        }
+        let first =
+            messages[..at].iter().rposition(|message| !is_result(message)).map_or(0, |before| before + 1);
+        let mut parts = Vec::new();
+        for result in &messages[first..=at] {
+            let mut media = result.media.iter().filter(|media| self.accepts.takes(media.mime)).peekable();
+            if media.peek().is_some() {
+                let text = format!(
+                    "[This is from a tool, not from the user: the images and audio of the result of call {}]",
+                    result.tool_call_id
+                );
+                parts.push(Part::Text { text: text.into() });
+                parts.extend(media.map(Part::of));
+            }
+        }
+        (!parts.is_empty()).then(|| WireMessage {
+            role: Role::User,
+            content: Some(Content::Parts(parts)),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+        })
     }
 
     /// A name that no tool has may be none that a provider takes.
@@ -233,13 +266,78 @@ struct StreamOptions {
 #[derive(Serialize)]
 struct WireMessage<'a> {
     role: Role,
-    content: Option<Cow<'a, str>>,
+    content: Option<Content<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<WireCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl<'a> },
+    InputAudio { input_audio: InputAudio<'a> },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    #[serde(serialize_with = "data_url")]
+    url: &'a Media,
+}
+
+#[derive(Serialize)]
+struct InputAudio<'a> {
+    data: &'a str,
+    format: &'static str,
+}
+
+fn data_url<S: Serializer>(media: &Media, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("data:{};base64,{}", media.mime.as_str(), media.base64()))
+}
+
+impl<'a> Part<'a> {
+    fn of(media: &'a Media) -> Self {
+        let sound = |format| Self::InputAudio { input_audio: InputAudio { data: media.base64(), format } };
+        match media.mime {
+            MediaType::Wav => sound("wav"),
+            MediaType::Mp3 => sound("mp3"),
+            MediaType::Png | MediaType::Jpeg | MediaType::Gif | MediaType::Webp => {
+                Self::ImageUrl { image_url: ImageUrl { url: media } }
+            }
+        }
+    }
+}
+
+impl<'a> Content<'a> {
+    /// What one side says first and then, as one.
+    fn and(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Text(first), Self::Text(next)) => Self::Text(Cow::Owned(format!("{first}\n\n{next}"))),
+            (first, next) => Self::Parts(first.parts().into_iter().chain(next.parts()).collect()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text) if text.is_empty())
+    }
+
+    fn parts(self) -> Vec<Part<'a>> {
+        match self {
+            Self::Text(text) => vec![Part::Text { text }],
+            Self::Parts(parts) => parts,
+        }
+    }
 }
 
 /// The names of the tools that a conversation calls.
@@ -264,11 +362,10 @@ fn joined<'a>(messages: impl Iterator<Item = WireMessage<'a>>) -> Vec<WireMessag
 
 impl<'a> WireMessage<'a> {
     fn join(&mut self, next: Self) {
-        let both = [self.content.take(), next.content];
-        let said: Vec<_> = both.into_iter().flatten().filter(|text| !text.is_empty()).collect();
-        self.content = match said.len() {
-            0 | 1 => said.into_iter().next(),
-            _ => Some(Cow::Owned(said.join("\n\n"))),
+        let said = |content: Option<Content<'a>>| content.filter(|content| !content.is_empty());
+        self.content = match (said(self.content.take()), said(next.content)) {
+            (Some(first), Some(next)) => Some(first.and(next)),
+            (first, next) => first.or(next),
         };
         self.reasoning_content = next.reasoning_content.or(self.reasoning_content);
         self.tool_calls = next.tool_calls;
@@ -415,6 +512,48 @@ mod tests {
             ])
         );
         assert_eq!(body(&WireConfig::default(), messages)["messages"].as_array().unwrap().len(), 10);
+    }
+
+    #[test]
+    fn media_of_a_round_follow_its_results_for_models_that_take_them() {
+        let media = |mime: &str, data: &str| Media::new(mime, data).unwrap();
+        let (gif, wav) = (media("image/gif", "R0lGODlh"), media("audio/wav", "UklGRi4uLi5XQVZF"));
+        let results = ["c1", "c2"]
+            .map(|id| Message { media: vec![gif.clone(), wav.clone()], ..Message::tool(id, "[both]") });
+        let calls = ["c1", "c2"].map(|id| ToolCall::new(id, "look", "{}"));
+        let [one, two] = results;
+        let messages = vec![
+            Message::user("go"),
+            Message::assistant("").with_tool_calls(calls),
+            one,
+            two,
+            Message::user("and?"),
+            Message::assistant("a cat"),
+        ];
+        let sent =
+            |config: WireConfig| body(&config, messages.clone())["messages"].as_array().unwrap().clone();
+        let plain = sent(WireConfig::default());
+        assert_eq!((plain.len(), &plain[2]["content"]), (6, &json!("[both]")));
+        assert!(!json!(plain).to_string().contains("R0lGODlh"));
+
+        let of = |id: &str| {
+            let text = format!(
+                "[This is from a tool, not from the user: the images and audio of the result of call {id}]"
+            );
+            json!({"type": "text", "text": text})
+        };
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlh"}});
+        let sound =
+            json!({"type": "input_audio", "input_audio": {"data": "UklGRi4uLi5XQVZF", "format": "wav"}});
+        let all = Accepts { images: true, audio: true };
+        let seen = sent(WireConfig { accepts: all, ..WireConfig::default() });
+        assert_eq!((&seen[..4], &seen[5..]), (&plain[..4], &plain[4..]));
+        let wanted = json!([of("c1"), image, sound, of("c2"), image, sound]);
+        assert_eq!(seen[4], json!({"role": "user", "content": wanted}));
+        let images = Accepts { images: true, audio: false };
+        let seen = sent(WireConfig { accepts: images, alternates: true, ..WireConfig::default() });
+        let wanted = json!([of("c1"), image, of("c2"), image, {"type": "text", "text": "and?"}]);
+        assert_eq!((&seen[4], seen.len()), (&json!({"role": "user", "content": wanted}), 6));
     }
 
     #[test]

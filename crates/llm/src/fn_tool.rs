@@ -1,6 +1,6 @@
 //! Tools that are functions.
 
-use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
+use std::{fmt, future::Future, io, marker::PhantomData, path::Path, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,12 +13,14 @@ pub struct FnTool<Args, F> {
     behaviour: Behaviour,
     asks: Option<Asks>,
     subject: Option<Tells>,
+    moves: Option<Moves>,
     run: F,
     args: PhantomData<fn(Args)>,
 }
 
 type Asks = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
 type Tells = Arc<dyn Fn(&str, &Value) -> Option<Subject> + Send + Sync>;
+type Moves = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync>;
 
 /// Makes a tool of an async function with typed arguments.
 ///
@@ -46,7 +48,8 @@ where
     Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
     R: Into<ToolReply>,
 {
-    FnTool { spec, behaviour: Behaviour::default(), asks: None, subject: None, run, args: PhantomData }
+    let behaviour = Behaviour::default();
+    FnTool { spec, behaviour, asks: None, subject: None, moves: None, run, args: PhantomData }
 }
 
 impl<Args, F> FnTool<Args, F> {
@@ -69,6 +72,15 @@ impl<Args, F> FnTool<Args, F> {
         subject: impl Fn(&str, &Value) -> Option<Subject> + Send + Sync + 'static,
     ) -> Self {
         Self { subject: Some(Arc::new(subject)), ..self }
+    }
+
+    /// The same tool, with how it is made for another folder: see [`Tool::in_folder`].
+    #[must_use]
+    pub fn with_folder(
+        self,
+        make: impl Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { moves: Some(Arc::new(make)), ..self }
     }
 }
 
@@ -99,6 +111,10 @@ where
 
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         self.subject.as_ref().and_then(|subject| subject(argument, args))
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        self.moves.as_ref().map(|make| make(folder)).transpose()
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

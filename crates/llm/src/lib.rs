@@ -19,6 +19,7 @@ mod fn_tool;
 #[cfg(feature = "http")]
 pub mod http;
 mod limits;
+mod media;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -37,6 +38,7 @@ mod text_calls;
 mod thinking;
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
+mod timers;
 mod tokens;
 mod tool;
 mod tool_cx;
@@ -52,6 +54,7 @@ pub use chunk::{Chunk, ChunkReader};
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};
 pub use limits::{AnswerLimits, bounded};
+pub use media::{Accepts, Media, MediaError, MediaType};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
@@ -71,6 +74,7 @@ pub use text_calls::{TextCalls, text_calls};
 pub use thinking::split_thinking;
 #[cfg(feature = "tiktoken")]
 pub use tiktoken::Tiktoken;
+pub use timers::{NoTimers, check_timers};
 pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};

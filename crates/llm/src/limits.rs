@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream,
+    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream, check_timers,
     retry::{from_ms, to_ms},
 };
 
@@ -73,6 +73,9 @@ pub fn bounded(deltas: ResponseStream<'_>, limits: AnswerLimits) -> ResponseStre
     let begun = Some((deltas, Meter::new(limits), None));
     stream::unfold(begun, |begun| async {
         let (mut deltas, mut meter, mut deadline) = begun?;
+        if let (None, Err(error)) = (deadline, check_timers()) {
+            return Some((Err(error.into()), None));
+        }
         let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(meter.limits.time));
         let next = match deadline {
             Some(deadline) => timeout_at(deadline, deltas.next()).await,

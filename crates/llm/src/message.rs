@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Media;
+
 /// Who says a [`Message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,6 +40,10 @@ pub struct Message {
     /// Which call a tool message answers; empty for the other roles.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool_call_id: String,
+    /// The images and audio of a tool result, which its text describes. Models that take them get them behind the results of
+    /// the round, see [`ChatModel::accepts`](crate::ChatModel::accepts).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
     /// Whether the agent said it in the user's place. Providers are not told, people need not see it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synthetic: bool,
@@ -59,6 +65,7 @@ impl Message {
             reasoning: String::new(),
             tool_calls: Vec::new(),
             tool_call_id: String::new(),
+            media: Vec::new(),
             synthetic: false,
             interrupted: false,
         }

@@ -4,7 +4,7 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Message, ModelError, ToolSpec};
+use crate::{Accepts, Message, ModelError, ToolSpec};
 
 /// What a model is asked: one request of the chat-completions kind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -151,6 +151,12 @@ pub trait ChatModel: Send + Sync {
     fn names(&self) -> Vec<&str> {
         vec![self.name()]
     }
+
+    /// The media that it takes, or that any of several models takes which may answer. Other media are not part of its requests;
+    /// the text of their message describes them. None unless the implementation returns some.
+    fn accepts(&self) -> Accepts {
+        Accepts::NOTHING
+    }
 }
 
 /// A model under another name, such as the second of two providers that call their models alike.
@@ -175,6 +181,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         self.model.stream(request)
     }
+
+    fn accepts(&self) -> Accepts {
+        self.model.accepts()
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -190,6 +200,10 @@ macro_rules! chat_model_behind {
 
             fn names(&self) -> Vec<&str> {
                 (**self).names()
+            }
+
+            fn accepts(&self) -> Accepts {
+                (**self).accepts()
             }
         }
     )*};

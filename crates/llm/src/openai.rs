@@ -23,8 +23,8 @@ use reqwest::{Body, Response, header};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind, OpenAiConfig,
-    OpenAiConfigError, Request, ResponseStream, Timeouts, bounded,
+    Accepts, AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind,
+    OpenAiConfig, OpenAiConfigError, Request, ResponseStream, Timeouts, bounded, check_timers,
     chunk::malformed,
     events::Events,
     excerpt,
@@ -131,6 +131,10 @@ impl fmt::Debug for OpenAiModel {
 impl ChatModel for OpenAiModel {
     fn name(&self) -> &str {
         &self.config.wire.model
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.config.wire.accepts
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
@@ -292,6 +296,7 @@ impl SendOnce {
         let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
         let limits = self.model.config.limits;
         let base_url = &self.model.config.base_url;
+        check_timers()?;
         let response = match timeout(patience, self.model.http.execute(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use futures::{StreamExt, stream};
 
 use crate::{
-    ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpec, text_calls,
+    Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpec,
+    text_calls,
 };
 
 /// A model whose answers are searched for tool calls that it wrote as text; see [`text_calls`].
@@ -25,6 +26,10 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 
     fn names(&self) -> Vec<&str> {
         self.0.names()
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.0.accepts()
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

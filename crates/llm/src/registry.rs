@@ -1,6 +1,6 @@
 //! The tools of an agent, by name.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
 
 use serde_json::Value;
 
@@ -87,6 +87,19 @@ impl ToolRegistry {
     /// Removes the tool named `name`, if there is one.
     pub fn remove(&mut self, name: &str) {
         self.tools.remove(name);
+    }
+
+    /// The same tools, those that work in a folder bound to this one: see [`Tool::in_folder`].
+    ///
+    /// # Errors    A tool cannot use the folder.
+    pub fn in_folder(&self, folder: &Path) -> io::Result<Self> {
+        let mut moved = self.clone();
+        for registered in moved.tools.values_mut() {
+            if let Some(tool) = registered.tool.in_folder(folder)? {
+                registered.tool = tool;
+            }
+        }
+        Ok(moved)
     }
 
     /// The tool named `name`.

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 use futures::{StreamExt, stream};
 
 use crate::{
-    ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream, assemble::truncated,
-    retry::millis, seeded_jitter,
+    Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
+    assemble::truncated, check_timers, retry::millis, seeded_jitter,
 };
 
 /// A model that sends a failed request again, and to other models when it cannot answer.
@@ -72,6 +72,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         self.model.names().into_iter().chain(fallbacks).collect()
     }
 
+    fn accepts(&self) -> Accepts {
+        self.fallbacks.iter().map(|model| model.accepts()).fold(self.model.accepts(), Accepts::or)
+    }
+
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let mut models: VecDeque<&dyn ChatModel> = VecDeque::from([&self.model as &dyn ChatModel]);
         models.extend(self.fallbacks.iter().map(|model| &**model));
@@ -131,6 +135,10 @@ impl Attempts<'_> {
             return None;
         }
         if self.current.is_none() {
+            if let Err(error) = check_timers() {
+                self.finished = true;
+                return Some(Err(error.into()));
+            }
             tokio::time::sleep(self.wait).await;
             self.waited = self.waited.saturating_add(self.wait);
             self.attempt += 1;

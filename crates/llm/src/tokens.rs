@@ -2,10 +2,16 @@
 //!
 //! Start at [`TokenCounter`].
 
-use crate::{Message, ToolSpec};
+use crate::{Media, Message, ToolSpec};
 
 /// What a provider adds around each message, each tool call and each tool.
 const FRAME: u64 = 4;
+
+/// The tokens of an image: as many as a large one has at the large providers.
+const IMAGE: u64 = 1_500;
+
+/// The bytes of audio that count for a token: speech at a low rate has no more tokens than that.
+const SOUND: usize = 250;
 
 /// Counts the tokens of what a model is to be asked.
 ///
@@ -15,7 +21,13 @@ pub trait TokenCounter: Send + Sync {
     /// The tokens of a text.
     fn text(&self, text: &str) -> u64;
 
-    /// The tokens of a message in a request. Its reasoning is not counted: most providers do not get it back.
+    /// The tokens of an image or audio clip: 1,500 for an image, whatever its size, and one for each 250 bytes of audio.
+    fn media(&self, media: &Media) -> u64 {
+        if media.mime.is_audio() { wide(media.bytes().div_ceil(SOUND)) } else { IMAGE }
+    }
+
+    /// The tokens of a message in a request. Its reasoning is not counted: most providers do not get it back. Nor are its
+    /// media, which not every model gets: see [`TokenCounter::media`].
     fn message(&self, message: &Message) -> u64 {
         let calls = message.tool_calls.iter();
         let calls = calls.map(|call| FRAME + self.text(&call.name) + self.text(&call.arguments));

@@ -1,12 +1,12 @@
 //! What a model may call.
 
-use std::{borrow::Cow, future::Future, pin::Pin, time::Duration};
+use std::{borrow::Cow, future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Subject, ToolCx};
+use crate::{Media, Subject, ToolCx};
 
 /// What a model is told of a [`Tool`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,6 +97,9 @@ impl ToolError {
 pub struct ToolReply {
     /// What the model reads.
     pub text: String,
+    /// The images and audio for models that take them. The text describes them for the others, such as by what a [`Media`]
+    /// displays.
+    pub media: Vec<Media>,
     /// What the tool changes beside the conversation: the JSON form of an update of the state that its agent has.
     pub update: Option<Value>,
 }
@@ -104,7 +107,13 @@ pub struct ToolReply {
 impl ToolReply {
     /// A text for the model.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), update: None }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// The same reply with images and audio.
+    #[must_use]
+    pub fn with_media(self, media: impl IntoIterator<Item = Media>) -> Self {
+        Self { media: media.into_iter().collect(), ..self }
     }
 
     /// The same reply, which also writes channels of the agent's state: `update` is an update of that state.
@@ -174,6 +183,15 @@ pub trait Tool: Send + Sync {
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         let _ = (argument, args);
         None
+    }
+
+    /// The same tool, with the same spec, bound to another folder: it takes the place of this one in a turn that works there.
+    /// `None` if the tool does not work in a folder. A tool that wraps another one returns itself around what that one returns.
+    ///
+    /// # Errors    The folder cannot be used; then no call of the round runs.
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        let _ = folder;
+        Ok(None)
     }
 
     /// What came of the call with this idempotency key, if the tool can tell: it was begun, and the process stopped before

@@ -157,6 +157,43 @@ impl Channel {
         quote_spanned!(self.span().1=> #reducer::Write)
     }
 
+    /// The type of a builder method's argument `write`, and the write that is made of it.
+    ///
+    /// It takes what people type: a number of the channel's own type, so that literals need no suffix; for an `Option`
+    /// also the value inside; for a list anything to iterate over.
+    pub(crate) fn argument(&self, home: &Home) -> (TokenStream, TokenStream) {
+        let (write, at) = (self.write(home), home.at(self.place()));
+        let into = quote!(::core::convert::Into::into(write));
+        let inside = match &self.rule {
+            Rule::FoldWith { .. } => inside_option(&self.ty).unwrap_or(&self.ty),
+            _ => &self.ty,
+        };
+        match &self.rule {
+            rule if rule.is_list() && !is_one_of(&self.ty, &["String"]) => {
+                let item = match only_argument(&self.ty).filter(|item| is_number(item)) {
+                    Some(number) => quote!(Item = #number),
+                    None => quote!(Item: ::core::convert::Into<<#write as ::core::iter::IntoIterator>::Item>),
+                };
+                let items = quote!(::core::iter::IntoIterator::into_iter(write));
+                let made = quote!(::core::iter::Iterator::map(#items, ::core::convert::Into::into));
+                (
+                    quote!(impl ::core::iter::IntoIterator<#item>),
+                    quote!(::core::iter::Iterator::collect::<#write>(#made)),
+                )
+            }
+            Rule::BuiltIn { .. } | Rule::FoldWith { .. } if is_number(inside) => {
+                (quote!(#inside), quote!(write))
+            }
+            Rule::BuiltIn { exclusive: true, .. } => match inside_option(&self.ty) {
+                Some(inside) => {
+                    (quote!(impl #at::IntoOption<#inside>), quote!(#at::IntoOption::into_option(write)))
+                }
+                None => (quote!(impl ::core::convert::Into<#write>), into),
+            },
+            _ => (quote!(impl ::core::convert::Into<#write>), into),
+        }
+    }
+
     /// The default value of its type.
     pub(crate) fn default(&self) -> TokenStream {
         let (first, last) = self.span();
@@ -206,6 +243,12 @@ pub(crate) fn same_methods(channels: &[Channel], flats: &[Flat]) -> impl Iterato
 }
 
 impl Rule {
+    /// Whether a write is a list, unless the channel is a `String`.
+    fn is_list(&self) -> bool {
+        let lists = ["Append", "Topic", "Union"];
+        matches!(self, Self::BuiltIn { ident, .. } if lists.iter().any(|list| ident == list))
+    }
+
     fn last_value(span: Span) -> Self {
         Self::BuiltIn { ident: Ident::new("LastValue", span), exclusive: true }
     }
@@ -301,11 +344,15 @@ impl Said {
 
 /// The `T` of an `Option<T>`, if the type is written so.
 fn inside_option(ty: &Type) -> Option<&Type> {
+    is_one_of(ty, &["Option"]).then(|| only_argument(ty)).flatten()
+}
+
+/// The `T` of a type that is written `Name<T>`.
+fn only_argument(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
-    match arguments.args.first() {
-        Some(GenericArgument::Type(inside)) => Some(inside),
+    let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
+    match (arguments.args.first(), arguments.args.len()) {
+        (Some(GenericArgument::Type(inside)), 1) => Some(inside),
         _ => None,
     }
 }
@@ -343,6 +390,20 @@ fn is_null(ty: &Type) -> bool {
         Type::Tuple(items) => items.elems.is_empty(),
         _ => inside_option(ty).is_some(),
     }
+}
+
+/// Whether the last name of the type's path is one of these.
+fn is_one_of(ty: &Type, names: &[&str]) -> bool {
+    let Type::Path(path) = ty else { return false };
+    path.path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
+}
+
+/// Whether the type is written as one of the language's numbers.
+fn is_number(ty: &Type) -> bool {
+    const NUMBERS: [&str; 14] = [
+        "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64",
+    ];
+    is_one_of(ty, &NUMBERS)
 }
 
 /// A name that a channel can have had.

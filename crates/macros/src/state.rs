@@ -242,8 +242,9 @@ impl Input {
         let Self { vis, update, .. } = self;
         let Code { home, positions, .. } = code;
         let (parts, all_channels) = (self.parts(code), self.channels(code));
-        let methods = channels.iter().zip(&code.writes).zip(positions).map(|((channel, write), position)| {
+        let methods = channels.iter().zip(positions).map(|(channel, position)| {
             let (ident, name, place) = (&channel.ident, &channel.name, channel.place());
+            let (argument, write) = channel.argument(home);
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
             let clear = channel.clear_methods().map(|[clear, set]| {
                 let doc = format!(
@@ -263,7 +264,7 @@ impl Input {
 
                     #[doc = #set_doc]
                     #[must_use]
-                    #vis fn #set(self, write: impl ::core::convert::Into<#write>) -> Self {
+                    #vis fn #set(self, write: #argument) -> Self {
                         self.#clear().#ident(write)
                     }
                 }
@@ -271,8 +272,8 @@ impl Input {
             quote_spanned! {place=>
                 #[doc = #doc]
                 #[must_use]
-                #vis fn #ident(mut self, write: impl ::core::convert::Into<#write>) -> Self {
-                    self.__last().#ident = ::core::option::Option::Some(::core::convert::Into::into(write));
+                #vis fn #ident(mut self, write: #argument) -> Self {
+                    self.__last().#ident = ::core::option::Option::Some(#write);
                     self
                 }
                 #clear

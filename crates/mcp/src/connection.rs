@@ -18,6 +18,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
+use superstep_llm::check_timers;
 use tokio::{
     io::AsyncReadExt,
     process::{ChildStderr, Command},
@@ -90,6 +91,7 @@ impl SseRetryPolicy for Reconnects {
 /// # Errors
 /// What went wrong, without secrets.
 pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
+    check_timers().map_err(|error| error.to_string())?;
     let ears = Arc::new(Ears::new(heard.clone()));
     match &config.place {
         Place::Program { command, args, env, cwd } => {

@@ -2,7 +2,7 @@
 
 use rmcp::model::{ContentBlock, ResourceContents};
 use serde_json::Value;
-use superstep_llm::ToolError;
+use superstep_llm::{Media, MediaError, ToolError, ToolReply};
 
 /// The most bytes of one result; what an agent does about shorter ones is its own choice.
 pub(crate) const MOST: usize = 1 << 20;
@@ -10,13 +10,14 @@ pub(crate) const MOST: usize = 1 << 20;
 /// How much is shown of what is not a result, in bytes.
 const LONGEST_SHOWN: usize = 500;
 
-/// The result as text: texts as they are, and a note in the place of everything else.
+/// The result: texts as they are, images and audio, and a description in the place of these and of everything else.
 ///
 /// # Errors
-/// What the server says is an error.
-pub(crate) fn text(mut result: Value) -> Result<String, ToolError> {
+/// The result is an error, of which only the text is returned.
+pub(crate) fn reply(mut result: Value) -> Result<ToolReply, ToolError> {
+    let mut media = Vec::new();
     let mut parts: Vec<String> = match result.get_mut("content").map(Value::take) {
-        Some(Value::Array(content)) => content.into_iter().map(part).collect(),
+        Some(Value::Array(content)) => content.into_iter().map(|block| part(block, &mut media)).collect(),
         None | Some(Value::Null) if result.is_object() => Vec::new(),
         _ => {
             let shown = cut(result.to_string(), LONGEST_SHOWN);
@@ -34,15 +35,15 @@ pub(crate) fn text(mut result: Value) -> Result<String, ToolError> {
     let text = cut(parts.join("\n"), MOST);
     match result["isError"] == Value::Bool(true) {
         true => Err(ToolError::failed(text)),
-        false => Ok(text),
+        false => Ok(ToolReply::text(text).with_media(media)),
     }
 }
 
-fn part(block: Value) -> String {
+fn part(block: Value, media: &mut Vec<Media>) -> String {
     let kind = block["type"].as_str().unwrap_or("no kind").to_owned();
     let size = block.to_string().len();
     match serde_json::from_value(block) {
-        Ok(block) => known(block).unwrap_or_else(|| unknown(&kind, size)),
+        Ok(block) => known(block, media).unwrap_or_else(|| unknown(&kind, size)),
         Err(_) => unknown(&kind, size),
     }
 }
@@ -52,16 +53,29 @@ fn unknown(kind: &str, size: usize) -> String {
     format!("[content of kind `{kind}` that cannot be read, {size} bytes of JSON, not shown]")
 }
 
-fn known(block: ContentBlock) -> Option<String> {
+fn known(block: ContentBlock, media: &mut Vec<Media>) -> Option<String> {
+    let mut shown =
+        |kind: &str, mime_type: &str, base64: &str, uri: Option<&str>| match Media::new(mime_type, base64) {
+            Ok(one) => {
+                let one = match uri {
+                    Some(uri) => one.at(uri),
+                    None => one,
+                };
+                let text = one.to_string();
+                media.push(one);
+                text
+            }
+            Err(why) => hidden(kind, mime_type, base64, why),
+        };
     Some(match block {
         ContentBlock::Text(text) => text.text,
-        ContentBlock::Image(image) => media("image", &image.mime_type, &image.data),
-        ContentBlock::Audio(audio) => media("audio", &audio.mime_type, &audio.data),
+        ContentBlock::Image(image) => shown("image", &image.mime_type, &image.data, None),
+        ContentBlock::Audio(audio) => shown("audio", &audio.mime_type, &audio.data, None),
         ContentBlock::Resource(resource) => match resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {uri}]\n{text}"),
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let kind = mime_type.as_deref().unwrap_or("unknown type");
-                format!("[resource {uri}: {kind}, {} bytes, not shown]", bytes(&blob))
+                let mime_type = mime_type.as_deref().unwrap_or("unknown type");
+                shown(&format!("resource {uri}"), mime_type, &blob, Some(&uri))
             }
             _ => return None,
         },
@@ -70,13 +84,11 @@ fn known(block: ContentBlock) -> Option<String> {
     })
 }
 
-fn media(kind: &str, mime_type: &str, base64: &str) -> String {
-    format!("[{kind}: {mime_type}, {} bytes, not shown]", bytes(base64))
-}
-
-/// How many bytes a base64 text stands for.
-fn bytes(base64: &str) -> usize {
-    base64.trim_end_matches('=').len() * 3 / 4
+/// Describes data that no model takes.
+fn hidden(kind: &str, mime_type: &str, base64: &str, why: MediaError) -> String {
+    let mime_type = cut(mime_type.to_owned(), LONGEST_SHOWN);
+    let bytes = base64.trim_end_matches('=').len() * 3 / 4;
+    format!("[{kind}: {mime_type}, {bytes} bytes, not shown: {why}]")
 }
 
 /// So many bytes of a text of the server at the most.
@@ -97,8 +109,10 @@ mod tests {
 
     use super::*;
 
+    const GIF: &str = "R0lGODlh";
+
     fn read(result: Value) -> Result<String, String> {
-        text(result).map_err(|error| error.to_string())
+        reply(result).map(|reply| reply.text).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -106,13 +120,32 @@ mod tests {
         let content = json!([
             {"type": "text", "text": "one"},
             {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+            {"type": "image", "data": GIF, "mimeType": "image/gif"},
+            {"type": "image", "data": GIF, "mimeType": "image/svg+xml"},
+            {"type": "audio", "data": "SUQz", "mimeType": "audio/mpeg"},
+            {"type": "audio", "data": "SUQ z", "mimeType": "audio/mpeg"},
             {"type": "resource", "resource": {"uri": "file:///a", "text": "two"}},
             {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAAAA=="}},
+            {"type": "resource", "resource": {"uri": "file:///d", "blob": GIF, "mimeType": "image/gif"}},
             {"type": "resource_link", "uri": "file:///c", "name": "c"},
         ]);
-        let wanted = "one\n[image: image/png, 3 bytes, not shown]\n[resource file:///a]\ntwo\n\
-                      [resource file:///b: unknown type, 4 bytes, not shown]\n[resource file:///c: c]";
-        assert_eq!(read(json!({ "content": content })).unwrap(), wanted);
+        let wanted = "one\n[image: image/png, 3 bytes, not shown: its data is not image/png]\n[image: image/gif, 6 bytes]\n\
+                      [image: image/svg+xml, 6 bytes, not shown: not of a type that models take]\n\
+                      [audio: audio/mpeg, 3 bytes]\n[audio: audio/mpeg, 3 bytes, not shown: its data is not base64]\n\
+                      [resource file:///a]\ntwo\n\
+                      [resource file:///b: unknown type, 4 bytes, not shown: not of a type that models take]\n\
+                      [resource file:///d: image/gif, 6 bytes]\n[resource file:///c: c]";
+        let read = reply(json!({ "content": content })).unwrap();
+        assert_eq!(read.text, wanted);
+        let media: Vec<String> = read.media.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            media,
+            [
+                "[image: image/gif, 6 bytes]",
+                "[audio: audio/mpeg, 3 bytes]",
+                "[resource file:///d: image/gif, 6 bytes]"
+            ]
+        );
     }
 
     #[test]

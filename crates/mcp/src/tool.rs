@@ -11,7 +11,9 @@ use rmcp::{
     service::PeerRequestOptions,
 };
 use serde_json::Value;
-use superstep_llm::{Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
+use superstep_llm::{
+    Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, check_timers,
+};
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
@@ -39,16 +41,16 @@ impl McpTool {
         Self { link, spec, name: tool.name.clone(), hints: tool.hints }
     }
 
-    async fn run(&self, args: Value, cx: &ToolCx) -> Result<String, ToolError> {
+    async fn run(&self, args: Value, cx: &ToolCx) -> Result<ToolReply, ToolError> {
         let asks = self.link.heard.asks();
         let _turn = if asks { Some(self.link.heard.turn.lock().await) } else { None };
         match self.attempt(args.clone(), cx).await? {
-            Some(text) => Ok(text),
+            Some(reply) => Ok(reply),
             None => {
                 // It is not known which of several calls asks the user something.
                 let _turn = self.link.heard.turn.lock().await;
-                let text = self.attempt(args, cx).await?;
-                text.ok_or_else(|| {
+                let reply = self.attempt(args, cx).await?;
+                reply.ok_or_else(|| {
                     let server = &self.link.name;
                     ToolError::Failed(format!(
                         "the MCP server `{server}` asks the user something, and several calls of it run; call it again \
@@ -60,9 +62,10 @@ impl McpTool {
     }
 
     /// Calls it once; `None` if the call is to be sent again, alone.
-    async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<String>, ToolError> {
+    async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<ToolReply>, ToolError> {
         let server = &self.link.name;
         let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
+        check_timers()?;
         let connection = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
@@ -89,7 +92,7 @@ impl McpTool {
         };
         match result {
             Ok(None) => Ok(None),
-            Ok(Some(result)) => content::text(raw(result)).map(Some),
+            Ok(Some(result)) => content::reply(raw(result)).map(Some),
             Err(ServiceError::McpError(error)) if error.code == UNREADABLE => failed(format!(
                 "the answer of the MCP server `{server}` cannot be read ({}){}",
                 error.message,
@@ -235,6 +238,6 @@ impl Tool for McpTool {
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
-        Box::pin(async move { self.run(args, &cx).await.map(ToolReply::from) })
+        Box::pin(async move { self.run(args, &cx).await })
     }
 }

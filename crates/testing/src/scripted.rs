@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep_llm::{
-    ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
+    Accepts, ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
 };
 use tokio::time::Instant;
 
@@ -24,6 +24,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct ScriptedModel {
     started: Instant,
+    accepts: Accepts,
     state: Arc<Mutex<State>>,
 }
 
@@ -43,7 +44,13 @@ impl ScriptedModel {
     /// A model that plays `script`, and refuses what these rules forbid.
     pub fn with_rules(script: Script, rules: Rules) -> Self {
         let state = State { progress: Progress::new(script, rules), requests: Vec::new(), times: Vec::new() };
-        Self { started: Instant::now(), state: Arc::new(Mutex::new(state)) }
+        Self { started: Instant::now(), accepts: Accepts::NOTHING, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The same model, which takes these media.
+    #[must_use]
+    pub fn accepting(self, accepts: Accepts) -> Self {
+        Self { accepts, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -88,7 +95,8 @@ impl ScriptedModel {
         let body = match state.progress.rules().anything {
             true => Value::Null,
             false => {
-                let wire = WireConfig { model: "scripted".to_owned(), ..WireConfig::default() };
+                let (model, accepts) = ("scripted".to_owned(), self.accepts);
+                let wire = WireConfig { model, accepts, ..WireConfig::default() };
                 serde_json::to_value(wire.body(&request)).expect("a request has a JSON form")
             }
         };
@@ -111,6 +119,10 @@ impl ScriptedModel {
 impl ChatModel for ScriptedModel {
     fn name(&self) -> &str {
         "scripted"
+    }
+
+    fn accepts(&self) -> Accepts {
+        self.accepts
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

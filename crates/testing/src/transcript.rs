@@ -39,7 +39,7 @@ use superstep_graph::{Event, MessageKind, NodeName, State};
 /// graph.add_edge(more, END);
 /// let graph = graph.compile()?;
 /// let modes = [StreamMode::Updates, StreamMode::Values];
-/// let events: Vec<_> = graph.stream(Count::update().n(1u32), RunConfig::default(), &modes).collect().await;
+/// let events: Vec<_> = graph.stream(Count::update().n(1), RunConfig::default(), &modes).collect().await;
 /// assert_eq!(transcript(&events), "0 = {\"n\":1}\n1 more → {\"n\":2}\n1 = {\"n\":2}\n");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;

@@ -1,7 +1,7 @@
 //! Answers are bound to what was asked: an answer to one question is never one to another.
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use superstep::{
     Answers, CheckpointId, Command, CompiledGraph, Cx, Interrupt, Persistence, RunConfig, RunError, START,
     State, StateGraph, Status, TaskKey, TaskRecord,
@@ -34,7 +34,7 @@ struct Turned {
     a: i64,
 }
 
-fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+fn answer(name: &str, value: impl Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 

@@ -283,3 +283,19 @@ fn an_error_of_a_node_shows_its_cause_and_nothing_else() {
     let error: RunError = CheckpointError::Storage { what: "the disk is full".into(), source: None }.into();
     assert_eq!(superstep::chain(&error), "SS303: the disk is full");
 }
+
+/// A `main` that returns an error shows its `Debug` form.
+#[tokio::test]
+async fn an_error_that_ends_main_shows_its_code_its_help_and_its_causes() {
+    let mut broken = StateGraph::<Plain>::new("g");
+    let a = broken.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(std::io::Error::other("disk full")));
+    broken.add_edge(START, a);
+    let graph = broken.compile().unwrap();
+    let error = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap_err();
+    assert_eq!(format!("{error:?}"), "SS101: superstep 1: node `a` failed after 1 attempt: disk full");
+    let error = graph.resume(RunConfig::thread("t")).await.unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(error.to_string().contains("with_checkpointer"), "{error}");
+    let error = StateGraph::<Plain>::new("g").compile().map(|_| ()).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+}

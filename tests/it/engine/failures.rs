@@ -9,7 +9,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, task,
+    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, json, line, names, on_every_store, say,
+    sayer, t, task,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -263,5 +264,31 @@ on_every_store! {
         let error = failed(graph.invoke(Measured::update(), t()).await);
         assert!(matches!(&error, RunError::Fold { step: 2, source, .. } if source.channel == "sum"), "{error}");
         assert_eq!(head(&graph).await.values.sum, f64::MAX);
+    }
+}
+
+/// `?` takes what converts into a boxed error: text, boxes, and the errors of other crates.
+#[tokio::test]
+async fn a_node_fails_with_whatever_converts_into_a_boxed_error() {
+    fn said(how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Err(format!("boxed {how}").into())
+    }
+    async fn fails(how: &'static str) -> Result<PlainUpdate, NodeError> {
+        match how {
+            "text" => Err("just text")?,
+            "string" => Err(format!("text of {how}"))?,
+            "box" => said(1)?,
+            _ => Err(std::io::Error::other("an error"))?,
+        }
+        Ok(Plain::update())
+    }
+    for (how, wanted) in
+        [("text", "just text"), ("string", "text of string"), ("box", "boxed 1"), ("error", "an error")]
+    {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", move |_: Plain, _: Cx| fails(how));
+        graph.add_edge(START, a);
+        let error = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap_err();
+        assert!(format!("{error:?}").ends_with(wanted), "{error:?}");
     }
 }

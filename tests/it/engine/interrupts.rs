@@ -36,7 +36,7 @@ fn asking(calls: &Calls) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 

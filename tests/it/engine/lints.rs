@@ -270,7 +270,7 @@ fn a_lint_can_be_silenced_or_made_an_error() {
     assert_eq!(build(Level::Allow).unwrap().warnings().len(), 0);
     let refused = build(Level::Deny).err().unwrap();
     assert_eq!(refused.problems.len(), 1);
-    assert!(matches!(&refused.problems[0].kind, ProblemKind::Endless(nodes) if nodes == &["a".into()]));
+    assert!(matches!(&refused.problems[0].kind, ProblemKind::Endless(nodes) if *nodes == ["a"]));
     assert_eq!(refused.problems[0].kind.lint(), Some(Lint::Cycle));
 }
 

@@ -44,6 +44,7 @@ mod stream_buffer;
 mod stream_modes;
 mod subgraphs;
 mod subgraphs_outside;
+mod thread_handle;
 mod threads;
 mod timeouts;
 mod unfinished;

@@ -306,7 +306,7 @@ async fn forks_and_changes_from_outside_are_passed() {
     let graph = line(&["a", "b", "c"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
     graph.invoke(say("in"), t()).await.unwrap();
     let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
-    let before_b = history.iter().find(|meta| meta.control.next == ["b".into()]).unwrap().id;
+    let before_b = history.iter().find(|meta| meta.control.next == ["b"]).unwrap().id;
     graph.resume(RunConfig { checkpoint: Some(before_b), ..t() }).await.unwrap();
     replayed(&graph).await.assert_same();
     graph.update_state(RunConfig { checkpoint: Some(before_b), ..t() }, say("by hand"), "a").await.unwrap();

@@ -376,7 +376,40 @@ on_every_store! {
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());
         graph.invoke(Plain::update().x(7), t()).await.unwrap();
-        let end = graph.invoke(Plain::update().log([]), t()).await.unwrap();
+        let end = graph.invoke(Plain::update().log([""; 0]), t()).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.state.x), ("x=7 x=7", 7));
     }
+}
+
+/// Setters take what people type: literals without a suffix, `&str` for text, lists of what converts into their items.
+#[test]
+fn setters_take_literals_text_and_anything_to_iterate_over() {
+    #[derive(State, Clone, Debug, Default)]
+    struct Form {
+        pages: usize,
+        #[channel(sum)]
+        share: f32,
+        title: String,
+        subtitle: Option<String>,
+        year: Option<u16>,
+        #[channel(append)]
+        log: Log<String>,
+        #[channel(append)]
+        text: String,
+        #[channel(append)]
+        sizes: Vec<u64>,
+        #[channel(union)]
+        tags: std::collections::BTreeSet<String>,
+    }
+    let update = Form::update().pages(30).share(0.5).title("a").subtitle("b").year(1999).log(["x", "y"]);
+    let update = update.text("t").sizes([1, 2]).tags(["t", "t"]);
+    let (mut form, again) = (Form::default(), Form::update().log(["x"].iter().map(|x| x.repeat(2))));
+    for update in [update, again, Form::update().subtitle(None).year(Some(2000)).set_sizes((0..3).chain([7]))]
+    {
+        form = superstep::reduce(&form, [update]).unwrap();
+    }
+    assert_eq!((form.pages, form.share, form.title.as_str(), form.text.as_str()), (30, 0.5, "a", "t"));
+    assert_eq!((form.subtitle, form.year), (None, Some(2000)));
+    assert_eq!(form.log.iter().collect::<Vec<_>>(), ["x", "y", "xx"]);
+    assert_eq!((form.sizes, form.tags.len()), (vec![0, 1, 2, 7], 1));
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use superstep::{
     Answers, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, Persistence, Route,
     RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,
@@ -35,7 +35,7 @@ impl Inner {
     }
 }
 
-pub(super) fn answer(name: &str, value: impl Into<Value>) -> RunConfig {
+pub(super) fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 

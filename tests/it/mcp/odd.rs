@@ -4,8 +4,8 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    At, MemoryCheckpointer, Replay, RunConfig,
-    agent::{Agent, ReactConfig},
+    At, Checkpointer, MemoryCheckpointer, Replay, Replayed, RunConfig,
+    agent::{Agent, AgentBuilder, ReactConfig, ReplayTools, ToolDifference},
     mcp::{McpConfig, McpServer, Place},
 };
 use superstep_testing::{
@@ -23,14 +23,14 @@ use super::{
 const TOOLS: &str = r#"[{"name":"odd","inputSchema":{"type":"object"}}]"#;
 
 /// A server that is told how to behave, and its folder.
-struct Odd(TempDir);
+pub(super) struct Odd(TempDir);
 
 impl Odd {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn config(&self, env: &[(&str, &str)]) -> McpConfig {
+    pub(super) fn config(&self, env: &[(&str, &str)]) -> McpConfig {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/odd.sh");
         let mut config = McpConfig::program("sh", [script]);
         let Place::Program { env: given, .. } = &mut config.place else { unreachable!("it is a program") };
@@ -146,7 +146,9 @@ async fn a_program_that_ignores_the_end_of_its_input_is_ended_on_every_way_out()
     let stubborn = async |start: &str, tools: &str| {
         let odd = Odd::new();
         let config = odd.config(&[("STUBBORN", "1"), ("START", start), ("TOOLS", tools)]);
-        let config = McpConfig { start_timeout: Duration::from_millis(500), ..config };
+        // Only a program that never answers is waited for in vain, so only it has a short limit.
+        let limit = if start == "mute" { Duration::from_millis(500) } else { config.start_timeout };
+        let config = McpConfig { start_timeout: limit, ..config };
         let served = McpServer::connect("odd", config).await;
         (served, odd.begun().await, odd)
     };
@@ -196,34 +198,101 @@ fn a_program_dies_with_the_runtime_that_it_was_started_in() {
     }
 }
 
-#[tokio::test]
-async fn a_replay_names_the_tools_of_a_server_that_are_others_now() {
-    let odd = Odd::new();
-    let tools = |list: &[(&str, &str)]| {
-        let tool = |(name, about): &(&str, &str)| {
-            format!(r#"{{"name":"{name}","description":"{about}","inputSchema":{{"type":"object"}}}}"#)
-        };
-        format!("[{}]", list.iter().map(tool).collect::<Vec<_>>().join(","))
+/// A list of tools as a server says it.
+fn list_of(tools: &[(&str, &str)]) -> String {
+    let tool = |(name, about): &(&str, &str)| {
+        format!(r#"{{"name":"{name}","description":"{about}","inputSchema":{{"type":"object"}}}}"#)
     };
-    let answer = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
-    let store = Arc::new(MemoryCheckpointer::new());
-    let agent = async |list: &[(&str, &str)]| {
-        let config = odd.config(&[("ANSWER", answer), ("TOOLS", &tools(list))]);
-        let server = Arc::new(McpServer::connect("odd", config).await.unwrap());
+    format!("[{}]", tools.iter().map(tool).collect::<Vec<_>>().join(","))
+}
+
+const DONE: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
+
+/// Agents with one store, whose server has one list or another.
+struct Agents {
+    odd: Odd,
+    store: Arc<MemoryCheckpointer>,
+}
+
+impl Agents {
+    fn new() -> Self {
+        Self { odd: Odd::new(), store: Arc::default() }
+    }
+
+    async fn server(&self, tools: &[(&str, &str)]) -> Arc<McpServer> {
+        let config = self.odd.config(&[("ANSWER", DONE), ("TOOLS", &list_of(tools))]);
+        Arc::new(McpServer::connect("odd", config).await.unwrap())
+    }
+
+    fn bare(&self) -> AgentBuilder {
         let model = ScriptedModel::new(Script::new([call_of("c1", "odd_a", "{}"), txt("ok")]));
-        let agent = Agent::builder(Arc::new(model)).tool_source(server).checkpointer(store.clone());
-        agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) }).build().unwrap()
-    };
-    let then = [("a", "one"), ("b", "two"), ("c", "three")];
-    let first = agent(&then).await;
-    first.process_message("go", RunConfig::thread("t")).await.unwrap();
-    Replay::of(agent(&then).await.graph(), "t").run().await.unwrap().assert_same();
-    let now = agent(&[("a", "one"), ("b", "too"), ("d", "four")]).await;
-    let replayed = Replay::of(now.graph(), "t").run().await.unwrap();
-    let found = replayed.divergence.expect("the tools are others");
+        let config = ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) };
+        Agent::builder(Arc::new(model)).checkpointer(self.store.clone()).config(config)
+    }
+
+    async fn having(&self, tools: &[(&str, &str)]) -> AgentBuilder {
+        self.bare().tool_source(self.server(tools).await)
+    }
+}
+
+const THEN: [(&str, &str); 3] = [("a", "one"), ("b", "two"), ("c", "three")];
+const NOW: [(&str, &str); 3] = [("a", "one"), ("b", "second"), ("d", "four")];
+
+async fn replayed(agent: AgentBuilder) -> Replayed {
+    Replay::of(agent.build().unwrap().graph(), "t").run().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_replay_has_the_tools_that_were_recorded_or_names_those_that_are_others_now() {
+    let agents = Agents::new();
+    let first = agents.having(&THEN).await.build().unwrap();
+    for _ in 0..2 {
+        first.process_message("go", RunConfig::thread("t")).await.unwrap();
+    }
+    let current = async |tools| replayed(agents.having(tools).await.replay_tools(ReplayTools::Current)).await;
+    current(&THEN).await.assert_same();
+    replayed(agents.having(&NOW).await).await.assert_same();
+    // Not even the tool that was called is there, and then no server at all.
+    replayed(agents.having(&[]).await).await.assert_same();
+    replayed(agents.bare()).await.assert_same();
+
+    let found = current(&NOW).await.divergence.expect("the tools are others");
     assert_eq!((found.node.as_str(), found.at), ("agent", At::Effect("tools".to_owned())));
     let wanted = json!({"added": ["odd_d"], "changed": ["odd_b"], "removed": ["odd_c"]});
     assert_eq!((found.expected, found.got), (json!(null), wanted));
+    let state = first.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let difference = ToolDifference::of(&state, &agents.server(&NOW).await.tools()).unwrap();
+    assert_eq!(difference.to_string(), "added `odd_d`; changed `odd_b`; removed `odd_c`");
+    assert_eq!(ToolDifference::of(&state, &agents.server(&THEN).await.tools()), None);
+}
+
+#[tokio::test]
+async fn a_list_of_tools_is_stored_once_for_each_change() {
+    let agents = Agents::new();
+    for tools in [&THEN, &THEN, &NOW] {
+        let agent = agents.having(tools).await.build().unwrap();
+        agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    }
+    let head = agents.store.load(&"t".into(), None).await.unwrap().unwrap();
+    let stored: String =
+        head.commits.iter().flatten().map(|update| String::from_utf8_lossy(update)).collect();
+    let times = |text: &str| stored.matches(text).count();
+    assert_eq!((times("three"), times("four"), times("second")), (1, 1, 1), "{stored}");
+    // The lists of both are offered again.
+    replayed(agents.having(&[]).await).await.assert_same();
+}
+
+#[tokio::test]
+async fn a_thread_that_recorded_no_list_is_replayed_with_the_tools_of_now() {
+    let agents = Agents::new();
+    // As threads of older programs, it has none.
+    let recorded = agents.bare().tools(agents.server(&THEN).await.tools()).build().unwrap();
+    recorded.process_message("go", RunConfig::thread("t")).await.unwrap();
+    let state = recorded.graph().get_state(&"t".into(), None).await.unwrap().values;
+    assert_eq!(ToolDifference::of(&state, &agents.server(&NOW).await.tools()), None);
+    replayed(agents.having(&THEN).await).await.assert_same();
+    let found = replayed(agents.having(&NOW).await).await.divergence.expect("the tools are others");
+    assert_eq!((found.node.as_str(), found.at), ("agent", At::Effect("model".to_owned())));
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use super::{
     AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
-    Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig,
-    Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
+    Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, MediaConfig,
+    ReactConfig, Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
 };
 use crate::texts;
 
@@ -249,6 +249,7 @@ impl ReactConfig {
             tool_timeout: None,
             cancel_grace: Duration::from_millis(250),
             truncate: None,
+            media: MediaConfig::default(),
             context: ContextConfig::default(),
             loops: Vec::new(),
             budget: Budget::default(),

@@ -1,6 +1,6 @@
 //! How large a request is.
 
-use superstep_llm::{Message, TokenCounter, ToolSpec};
+use superstep_llm::{Accepts, Message, TokenCounter, ToolSpec};
 
 use super::{Change, RequestSize, Shown, summary};
 use crate::{
@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct Meter<'a> {
     pub(super) config: &'a ContextConfig,
     counter: &'a dyn TokenCounter,
+    /// The media that the model takes; others are not sent.
+    accepts: Accepts,
     deps: &'a AgentDeps,
     state: &'a AgentState,
     /// The tokens of what the next request says for the first time and the conversation does not have yet.
@@ -27,7 +29,8 @@ impl<'a> Meter<'a> {
         let (config, counter) = (&deps.config.context, &*deps.counter);
         let synthetic = synthetic_text(deps, state).map(Message::synthetic);
         let unsent = synthetic.map_or(0, |synthetic| counter.message(&synthetic));
-        Self { config, counter, deps, state, unsent, roughly: false }
+        let accepts = deps.models.main.accepts();
+        Self { config, counter, accepts, deps, state, unsent, roughly: false }
     }
 
     /// The same for a request that says these for the first time.
@@ -94,7 +97,10 @@ impl<'a> Meter<'a> {
     }
 
     pub(super) fn message(&self, message: &Message) -> u64 {
-        if self.roughly { self.counter.message_at_most(message) } else { self.counter.message(message) }
+        let text =
+            if self.roughly { self.counter.message_at_most(message) } else { self.counter.message(message) };
+        let media = message.media.iter().filter(|media| self.accepts.takes(media.mime));
+        media.map(|media| self.counter.media(media)).fold(text, u64::saturating_add)
     }
 
     fn tool(&self, tool: &ToolSpec) -> u64 {

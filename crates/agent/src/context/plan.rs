@@ -70,6 +70,9 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     let overhead = meter.overhead();
     let size = meter.size(&shown, last);
     let mut plan = Plan::new(meter, shown, view.clone(), size, overhead, limit);
+    if plan.change.after > limit {
+        plan.leave_out_media(plan.last_group);
+    }
     for layer in &config.layers {
         let is_too_large = plan.change.after > limit;
         match layer {
@@ -94,6 +97,9 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     if plan.change.after > limit && config.micro().is_some() {
         // Better a part of what the model has not read yet than no answer at all.
         plan.shorten(state.messages.len(), 1);
+    }
+    if plan.change.after > limit {
+        plan.leave_out_media(state.messages.len());
     }
     match meter.over(&plan.change) {
         over if plan.change.view == *view => {
@@ -181,6 +187,15 @@ impl<'a> Plan<'a> {
         }
         self.change.dropped = self.changed.len();
         true
+    }
+
+    /// Sends no media of the results before `to`.
+    fn leave_out_media(&mut self, to: usize) {
+        let places = self.results(self.shown.without_media, to);
+        if self.replace(&places, 1, |shown, place| shown.bare(place).into_owned()) {
+            self.shown.without_media = to;
+            self.change.view.without_media = self.shown.messages[to - 1].id.clone();
+        }
     }
 
     /// Cuts the results before `to`.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use superstep_llm::{Message, Role};
 
 use super::{ContextView, summary};
-use crate::{Messages, Truncate};
+use crate::{Messages, Truncate, texts};
 
 /// A conversation under a view. Messages are named by their places in the conversation.
 pub(crate) struct Shown<'a> {
@@ -19,6 +19,8 @@ pub(crate) struct Shown<'a> {
     pub(super) shortened: usize,
     /// Of tool results before this place only the first line is shown.
     pub(super) pruned: usize,
+    /// The media of tool results before this place are not sent.
+    pub(super) without_media: usize,
     micro: Option<&'a Truncate>,
 }
 
@@ -33,7 +35,8 @@ impl<'a> Shown<'a> {
         let kept = start.and_then(|start| place(&view.kept).filter(|kept| *kept < start));
         let summary = view.summary.as_deref().filter(|_| start.is_some()).map(Cow::Borrowed);
         let (shortened, pruned) = (behind(&view.shortened), behind(&view.pruned));
-        Self { messages, summary, start: start.unwrap_or(0), kept, shortened, pruned, micro }
+        let without_media = behind(&view.without_media);
+        Self { messages, summary, start: start.unwrap_or(0), kept, shortened, pruned, without_media, micro }
     }
 
     /// What is sent.
@@ -41,24 +44,37 @@ impl<'a> Shown<'a> {
         let summary = self.summary.as_deref().map(|summary| Cow::Owned(summary::message(summary)));
         let kept = self.kept.map(|kept| Cow::Borrowed(&self.messages[kept]));
         let rest = self.messages.iter().enumerate().skip(self.start);
-        let (pruned, shortened, micro) = (self.pruned, self.shortened, self.micro);
-        let rest = rest.map(move |(at, message)| as_shown(message, at < pruned, at < shortened, micro));
+        let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
+        let rest = rest.map(move |(at, message)| {
+            let message = as_shown(message, at < pruned, at < shortened, micro);
+            if at < bare { without_media(message) } else { message }
+        });
         summary.into_iter().chain(kept).chain(rest)
     }
 
     /// The message at a place, as it is sent.
     pub(super) fn at(&self, place: usize) -> Cow<'a, Message> {
-        as_shown(&self.messages[place], place < self.pruned, place < self.shortened, self.micro)
+        self.with(place, place < self.pruned, place < self.shortened, place < self.without_media)
+    }
+
+    fn with(&self, place: usize, pruned: bool, cut: bool, bare: bool) -> Cow<'a, Message> {
+        let message = as_shown(&self.messages[place], pruned, cut, self.micro);
+        if bare { without_media(message) } else { message }
+    }
+
+    /// The same message if its media were not sent.
+    pub(super) fn bare(&self, place: usize) -> Cow<'a, Message> {
+        self.with(place, place < self.pruned, place < self.shortened, true)
     }
 
     /// The same message if it were cut.
     pub(super) fn cut(&self, place: usize) -> Cow<'a, Message> {
-        as_shown(&self.messages[place], place < self.pruned, true, self.micro)
+        self.with(place, place < self.pruned, true, place < self.without_media)
     }
 
     /// The same message if only its first line were shown.
     pub(super) fn stub(&self, place: usize) -> Cow<'a, Message> {
-        as_shown(&self.messages[place], true, true, self.micro)
+        self.with(place, true, true, place < self.without_media)
     }
 
     /// Where the last group begins: an answer with the results of its calls, or another message.
@@ -100,6 +116,21 @@ fn as_shown<'a>(message: &'a Message, pruned: bool, cut: bool, micro: Option<&Tr
         Some(content) => Cow::Owned(Message { content, ..message.clone() }),
         None => Cow::Borrowed(message),
     }
+}
+
+/// The same message without its media, which its text describes.
+fn without_media(message: Cow<'_, Message>) -> Cow<'_, Message> {
+    match message.media.len() {
+        0 => message,
+        n => Cow::Owned(without_first_media(message.into_owned(), n)),
+    }
+}
+
+/// The same message without the first `n` of its media, which its text says.
+pub(crate) fn without_first_media(mut message: Message, n: usize) -> Message {
+    message.media.drain(..n);
+    message.content = format!("{}\n{}", message.content, texts::media_left_out(n));
+    message
 }
 
 /// What is left of an old result. The call, with its arguments, stands right before it.

@@ -157,5 +157,5 @@ impl ReActAgent {
 
 /// For the agent everybody else is a user, whatever they are to themselves.
 fn input(msg: &Msg) -> AgentStateUpdate {
-    AgentState::update().messages([Message::user(&msg.content)])
+    AgentState::update().messages([Message::user(&msg.content)]).cwd(None)
 }

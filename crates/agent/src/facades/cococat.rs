@@ -88,7 +88,7 @@ impl AgentLoop {
         user_id: &str,
         config: RunConfig,
     ) -> Result<CococatReply, FacadeError> {
-        let input = AgentState::update().messages([Message::user(prompt)]).user_id(user_id);
+        let input = AgentState::update().messages([Message::user(prompt)]).user_id(user_id).cwd(None);
         #[cfg(feature = "workspace-tools")]
         let after = config.clone();
         let state = self.facade.run(input, config).await?;

@@ -2,7 +2,7 @@
 //!
 //! Start at [`AgentLoop`].
 
-use std::{error::Error, future::Future, path::Path, sync::Arc};
+use std::{error::Error, future::Future, io, path::Path, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use superstep_llm::{Message, Tool};
 
 use super::{Facade, FacadeError};
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolFailure, hooks::caught,
+    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolFailure, folder, hooks::caught,
 };
 
 /// How many characters of a tool's result the model reads.
@@ -150,25 +150,35 @@ impl<M> AgentLoop<M> {
         &self.facade.agent
     }
 
-    /// Answers a message. Tools find `cwd` in the context of the run: in the `serde_json::Value` that they are
-    /// [given](superstep_llm::ToolCx::given).
+    /// Answers a message. In this turn all tools work in the folder `cwd`, which is the root of their paths and of those in permission
+    /// rules, and so do file snapshots, long results and sub-agents; without it, in the folder that they were made for. Tools of your
+    /// own find it as `cwd` in the `serde_json::Value` that they are [given](superstep_llm::ToolCx::given), and move there by
+    /// [`Tool::in_folder`](superstep_llm::Tool::in_folder).
     ///
     /// # Errors
-    /// [`FacadeError`], which `on_error` has been told before.
+    /// [`FacadeError`], which `on_error` has been told before; [`FacadeError::Folder`] if there is no such folder.
     pub async fn run(
         &self,
         msg: &M,
         history: &[Value],
         cwd: Option<&Path>,
     ) -> Result<TurnResult, FacadeError> {
-        let config = match cwd {
-            Some(cwd) => RunConfig::default().with_context(json!({ "cwd": cwd })),
-            None => RunConfig::default(),
+        let context = match cwd.map(|cwd| (cwd, cwd.to_str())) {
+            Some((_, Some(cwd))) => json!({ folder::KEY: cwd }),
+            Some((cwd, None)) => {
+                let source = io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8");
+                let error = FacadeError::Folder { folder: cwd.to_owned(), source };
+                (self.on_error)(&error, "run");
+                return Err(error);
+            }
+            None => Value::Null,
         };
+        let config = RunConfig { context, ..RunConfig::default() };
         self.run_with(msg, history, config).await
     }
 
-    /// The same, on a thread, or to be cancelled. The conversation of the thread becomes the one that is built.
+    /// The same, on a thread, or to be cancelled. The conversation of the thread becomes the one that is built, and the tools work in
+    /// the folder that the context of the run names as `cwd`.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -193,11 +203,12 @@ impl<M> AgentLoop<M> {
     }
 
     async fn turn(&self, msg: &M, history: &[Value], config: RunConfig) -> Result<TurnResult, FacadeError> {
+        let cwd = folder::named(&config.context).map(folder::real).transpose()?;
         let (mut messages, conversation) = self.context(msg, history).await?;
         let new_messages_start = messages.len();
         let given = conversation.into_iter().map(Merge::Put);
         let replaced = [Merge::remove_all()].into_iter().chain(given).collect();
-        let input = AgentState::update().messages(Merges(replaced));
+        let input = AgentState::update().messages(Merges(replaced)).cwd(cwd);
         let mut turn = self.facade.begin(input, config);
         while let Some((event, payload)) = turn.next().await {
             match (&self.emitter, &self.on_event) {

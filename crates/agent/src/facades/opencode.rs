@@ -251,7 +251,7 @@ impl ReactLoop {
 }
 
 fn input(query: &str) -> AgentStateUpdate {
-    AgentState::update().messages([Message::user(query)])
+    AgentState::update().messages([Message::user(query)]).cwd(None)
 }
 
 fn running<'a>(

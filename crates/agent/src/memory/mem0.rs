@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde_json::{Value, json};
 use superstep_llm::{
-    Message, Role, excerpt,
+    Message, Role, check_timers, excerpt,
     http::{base_url, client, root_cause},
 };
 use tokio::time::{Instant, sleep, timeout_at};
@@ -186,6 +186,7 @@ impl Mem0 {
 
     /// Sends a request once. What the answer says is without the key already, before anything is cut off in the middle of it.
     async fn exchange(&self, call: Call) -> Result<(StatusCode, String), String> {
+        check_timers().map_err(|error| error.to_string())?;
         let patience = after(self.config.timeout);
         let late = || format!("it sent no whole answer within {} ms", self.config.timeout.as_millis());
         let response = match timeout_at(patience, self.request(call).send()).await {

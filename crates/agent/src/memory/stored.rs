@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Value, json};
+use superstep_graph::IntoShared;
 use superstep_graph::store::{
     Filter, Found, Index, Namespace, Operation, PutOptions, Query, Search, Store, StoreError,
 };
@@ -47,9 +48,9 @@ pub struct StoreMemory {
 
 impl StoreMemory {
     /// A memory whose entries are found by their words.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: impl IntoShared<dyn Store>) -> Self {
         let root = Namespace::new([ROOT]).expect("the label is not empty, has no dot and is not reserved");
-        Self { store, root, meant: None }
+        Self { store: store.into_shared(), root, meant: None }
     }
 
     /// The same memory, with the users' namespaces below this one instead of `memory`.

@@ -21,14 +21,21 @@ use crate::{AgentDeps, AgentState, AgentStateUpdate, events, texts};
 /// # Errors
 /// At a limit that is to fail the run.
 pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps }.of_now(&cx).await;
-    if let Some(update) = summary_due(&deps, &state, &cx) {
-        return Ok(update);
-    }
-    events::node_start(&cx);
-    let update = step(&deps, &state, &cx).await;
-    events::node_end(&cx);
-    update
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
+    let (deps, offered) = deps.of_now(&state, &cx).await;
+    let update = match summary_due(&deps, &state, &cx) {
+        Some(update) => update,
+        None => {
+            events::node_start(&cx);
+            let update = step(&deps, &state, &cx).await;
+            events::node_end(&cx);
+            update?
+        }
+    };
+    Ok(match offered {
+        Some(offered) => update.offered(offered),
+        None => update,
+    })
 }
 
 async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStateUpdate, NodeError> {

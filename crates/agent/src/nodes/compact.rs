@@ -23,11 +23,15 @@ use crate::{
 /// Makes room for the next request. A model that cannot be asked, or that does not sum up, is no failure: then the layers
 /// behind the summary have to do.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps }.of_now(&cx).await;
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
+    let (deps, offered) = deps.of_now(&state, &cx).await;
     let meter = Meter::new(&deps, &state);
     let mut room = Room { state: state.clone(), changed: None, unsent: meter.unsent() };
     room.state.context.due = false;
     let mut update = AgentState::update();
+    if let Some(offered) = offered {
+        update = update.offered(offered);
+    }
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
         return update.context(room.state.context);
     }

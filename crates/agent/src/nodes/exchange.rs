@@ -55,7 +55,7 @@ impl Exchange<'_> {
     /// If it cannot be looked up whether somebody said something meanwhile.
     pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
-        offered::compared(deps, &sent, cx).await;
+        offered::compared(&sent, cx).await;
         cx.compared("model", || Print::of(&sent)).await;
         let mut heard: Heard = cx.recorded("model", || self.ask(sent)).await;
         let message = message_id(state, cx);

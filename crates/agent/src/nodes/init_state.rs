@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use superstep_graph::{Cx, NodeError, State};
+use superstep_graph::{Cx, NodeError, State, chain};
 
 use super::{budget::of_turn, finish::problem};
-use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig};
+use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig, folder};
 
 /// Resets what belongs to one turn; the conversation stays.
 ///
 /// # Errors
-/// If the schema that came with the input is none: no reply could fit it.
+/// If the schema that came with the input is none: no reply could fit it. If the folder that came with it cannot be worked in.
 pub(crate) async fn init_state(
     config: Arc<ReactConfig>,
     state: AgentState,
@@ -19,8 +19,15 @@ pub(crate) async fn init_state(
     if let Some(problem) = state.output_schema.as_ref().and_then(problem) {
         return Err(NodeError::new(NoSchema(problem)).fatal());
     }
-    let config = of_turn(config, &state);
     let mut update = AgentState::update();
+    if let Some(folder) = &state.cwd {
+        let real = cx.recorded("cwd", async || folder::real(folder).map_err(|error| chain(&error))).await;
+        let real = real.map_err(|problem| NodeError::new(NoFolder(problem)).fatal())?;
+        if real != *folder {
+            update = update.cwd(real);
+        }
+    }
+    let config = of_turn(config, &state);
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }
@@ -29,10 +36,10 @@ pub(crate) async fn init_state(
         update = update.context(context);
     }
     Ok(update
-        .current_step(0u32)
+        .current_step(0)
         .max_steps(config.limit.max)
-        .llm_calls(0u32)
-        .model_requests(0u32)
+        .llm_calls(0)
+        .model_requests(0)
         .usage(superstep_llm::Usage::default())
         .usage_by_model(BTreeMap::new())
         .model("")
@@ -57,3 +64,8 @@ pub(crate) async fn init_state(
     "the schema of the turn's reply, `output_schema`, {0}; begin the turn again with another one, or without"
 )]
 struct NoSchema(String);
+
+/// The folder of a turn that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoFolder(String);

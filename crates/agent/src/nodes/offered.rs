@@ -1,86 +1,282 @@
-//! The tools of sources that come and go, as a thread records them, so that a replay can name those that differ.
+//! The tools of sources that come and go, as a thread records them, so that a replay offers them again or names those that differ.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{Cx, fingerprint};
-use superstep_llm::{Request, ToolSpec};
+use serde_json::Value;
+use superstep_graph::{Cx, Log, fingerprint};
+use superstep_llm::{
+    Behaviour, Request, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolRegistry, ToolSpec,
+};
 
-use crate::AgentDeps;
+use crate::{AgentDeps, AgentState};
 
-/// Under which name the tools of a superstep are recorded and compared.
+/// Under which name the tools of older threads are recorded, and those of all are compared.
 const TOOLS: &str = "tools";
 
-/// How much is stored of the fingerprint of one tool, in characters.
+/// Under which name the tools of a superstep are recorded.
+const OFFERED: &str = "offered";
+
+/// How much older programs stored of the fingerprint of one tool, in characters.
 const SHORT: usize = 8;
 
-/// The tools that a request offers, each with what tells it from another one of its name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Offered(BTreeMap<String, String>);
-
-/// How the tools of a replay differ from those of its thread.
-#[derive(Debug, Default, PartialEq, Serialize)]
-struct Difference<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    added: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    changed: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    removed: Vec<&'a str>,
+/// Which tools a replay has, of those that came from sources: see [`ToolSource`](superstep_llm::ToolSource).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayTools {
+    /// Those that the thread recorded, whatever the sources have now.
+    #[default]
+    Recorded,
+    /// Those that the sources have now: the replay ends where they are others than those that the thread recorded.
+    Current,
 }
 
-impl Offered {
-    fn of(request: &Request) -> Self {
-        let each = |tool: &ToolSpec| {
-            let mut print = fingerprint(tool).expect("what is sent has a JSON form");
-            print.truncate(SHORT);
-            (tool.name.clone(), print)
-        };
-        Self(request.tools.iter().map(each).collect())
+/// How tools differ from those that a thread recorded: their names, each in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ToolDifference {
+    /// The tools that the thread did not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
+    /// The tools of which something else is said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
+    /// The tools that are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+}
+
+impl ToolDifference {
+    /// Compares the tools that a thread recorded last with those of its sources. `None` if they are the same, or if the thread
+    /// recorded none.
+    pub fn of<'a>(state: &AgentState, now: impl IntoIterator<Item = &'a Arc<dyn Tool>>) -> Option<Self> {
+        let now: BTreeMap<_, _> = now.into_iter().map(|tool| Recorded::of(&**tool).entry()).collect();
+        let difference = Self::between(&by_name(&state.offered), &now);
+        (!state.offered.is_empty() && difference != Self::default()).then_some(difference)
     }
 
-    fn difference<'a>(&'a self, now: &'a Self) -> Difference<'a> {
-        let mut difference = Difference::default();
-        for (name, print) in &self.0 {
-            match now.0.get(name) {
-                None => difference.removed.push(name),
-                Some(now) if now != print => difference.changed.push(name),
+    fn between(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Self {
+        let mut difference = Self::default();
+        for (name, tool) in then {
+            match now.get(name) {
+                None => difference.removed.push(name.clone()),
+                Some(now) if now != tool => difference.changed.push(name.clone()),
                 Some(_) => {}
             }
         }
-        difference.added =
-            now.0.keys().filter(|name| !self.0.contains_key(*name)).map(String::as_str).collect();
+        difference.added = now.keys().filter(|name| !then.contains_key(*name)).cloned().collect();
         difference
     }
 }
 
-/// Records which tools a request offers, if they come and go. In a replay whose tools are not those of the thread, the node goes no
-/// further: the divergence names them.
-pub(super) async fn compared(deps: &AgentDeps, request: &Request, cx: &Cx) {
-    if deps.sources.is_empty() {
+impl fmt::Display for ToolDifference {
+    /// Such as "added `a`, `b`; removed `c`".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)];
+        let each = each.into_iter().filter(|(_, names)| !names.is_empty());
+        let each = each.map(|(what, names)| format!("{what} `{}`", names.join("`, `")));
+        f.write_str(&each.collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// A tool as a thread records it: what a model is told of it, and what a turn depends on beside that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Recorded {
+    #[serde(flatten)]
+    spec: ToolSpec,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exclusive: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    poll: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    answers: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    idempotent: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changes_files: Option<bool>,
+}
+
+impl Recorded {
+    fn of(tool: &dyn Tool) -> Self {
+        let Behaviour { exclusive, poll, answers, idempotent, timeout: _ } = tool.behaviour();
+        let (spec, changes_files) = (tool.spec().clone(), tool.changes_files());
+        Self { spec, exclusive, poll, answers, idempotent, changes_files }
+    }
+
+    fn entry(self) -> (String, String) {
+        let text = serde_json::to_string(&self).expect("what is sent has a JSON form");
+        (self.spec.name, text)
+    }
+}
+
+/// What a superstep notes of the tools that came from sources.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Noted {
+    /// Nothing, as older programs did.
+    #[default]
+    Unknown,
+    /// They are those that the state has.
+    Same,
+    /// They are these, which the state has from now on.
+    New(Log<String>),
+}
+
+/// The recorded tools by their names; without what cannot be read, which no program wrote.
+fn by_name(texts: &Log<String>) -> BTreeMap<String, String> {
+    let named = |text: &String| Some((serde_json::from_str::<Recorded>(text).ok()?.spec.name, text.clone()));
+    texts.iter().filter_map(named).collect()
+}
+
+/// A tool as it was recorded. Nothing calls it, for a replay has its results.
+struct RecordedTool {
+    recorded: Recorded,
+    /// The tool that has its name now.
+    now: Option<Arc<dyn Tool>>,
+}
+
+impl Tool for RecordedTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.recorded.spec
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        let Recorded { exclusive, poll, answers, idempotent, .. } = self.recorded;
+        Behaviour { exclusive, poll, answers, idempotent, timeout: None }
+    }
+
+    fn changes_files(&self) -> Option<bool> {
+        self.recorded.changes_files
+    }
+
+    // What it asked is recorded with the call.
+
+    fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
+        self.now.as_ref()?.subject(argument, args)
+    }
+
+    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async { Err(ToolError::failed("a tool that is only recorded cannot be called")) })
+    }
+}
+
+impl AgentDeps {
+    /// The same with the tools that its sources have now, or in a replay those that were recorded, for one superstep; and what
+    /// the state is to have of them, if that is new.
+    pub(crate) async fn of_now(self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
+        if self.sources.is_empty() && cx.is_for_real() {
+            return (self, None);
+        }
+        let refreshed = futures::future::join_all(self.sources.iter().map(|source| source.refresh()));
+        tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => {}
+            _ = refreshed => {}
+        }
+        let mut sourced = ToolRegistry::new();
+        self.sources.iter().for_each(|source| sourced.add_missing(&source.tools()));
+        self.tools.names().chain([&*self.config.finish.tool]).for_each(|name| sourced.remove(name));
+        let now: BTreeMap<_, _> = sourced
+            .names()
+            .filter_map(|name| sourced.get(name))
+            .map(|tool| Recorded::of(&**tool).entry())
+            .collect();
+        let texts: Log<String> = now.values().cloned().collect();
+        let noted = if texts == state.offered { Noted::Same } else { Noted::New(texts) };
+        let (then, new) = match cx.noted(OFFERED, noted) {
+            Noted::Unknown => (None, None),
+            Noted::Same => (Some(by_name(&state.offered)), None),
+            Noted::New(texts) => (Some(by_name(&texts)), Some(texts)),
+        };
+        if let Some(then) = then.filter(|then| *then != now && !cx.is_for_real()) {
+            match self.replay_tools {
+                ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
+                ReplayTools::Current => cx.compared(TOOLS, || ToolDifference::between(&then, &now)).await,
+            }
+        }
+        let mut tools = ToolRegistry::clone(&self.tools);
+        tools.add_missing(&sourced);
+        (Self { tools: Arc::new(tools), ..self }, new)
+    }
+}
+
+/// The recorded tools: as they are now those that have not changed, of which more is known.
+fn recorded(
+    then: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+    sourced: &ToolRegistry,
+) -> ToolRegistry {
+    let mut tools = ToolRegistry::new();
+    for (name, text) in then {
+        let tool = match sourced.get(name) {
+            Some(tool) if now.get(name) == Some(text) => tool.clone(),
+            now => match serde_json::from_str(text) {
+                Ok(recorded) => Arc::new(RecordedTool { recorded, now: now.cloned() }),
+                Err(_) => continue,
+            },
+        };
+        // It was one when it was recorded; if it is none any more, the request differs, and the replay says so.
+        let _ = tools.insert(tool);
+    }
+    tools
+}
+
+/// Compares what a request offers with what an older program noted of it. In a replay whose tools are not those of the thread, the
+/// node goes no further: the divergence names them.
+pub(super) async fn compared(request: &Request, cx: &Cx) {
+    let then = cx.noted(TOOLS, BTreeMap::<String, String>::new());
+    if then.is_empty() {
         return;
     }
-    let now = Offered::of(request);
-    let then = cx.noted(TOOLS, now.clone());
-    // Threads of older programs have no record of them.
-    if then != now && then != Offered::default() {
-        cx.compared(TOOLS, || then.difference(&now)).await;
+    let each = |tool: &ToolSpec| {
+        let mut print = fingerprint(tool).expect("what is sent has a JSON form");
+        print.truncate(SHORT);
+        (tool.name.clone(), print)
+    };
+    let now = request.tools.iter().map(each).collect();
+    if then != now {
+        cx.compared(TOOLS, || ToolDifference::between(&then, &now)).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn tools_differ_by_name_and_by_what_is_said_of_them() {
         let offered = |each: &[(&str, &str)]| {
-            Offered(each.iter().map(|(name, print)| ((*name).to_owned(), (*print).to_owned())).collect())
+            each.iter().map(|(name, print)| ((*name).to_owned(), (*print).to_owned())).collect()
         };
         let (then, now) =
             (offered(&[("a", "1"), ("b", "1"), ("c", "1")]), offered(&[("a", "1"), ("b", "2"), ("d", "1")]));
-        let wanted = Difference { added: vec!["d"], changed: vec!["b"], removed: vec!["c"] };
-        assert_eq!(then.difference(&now), wanted);
+        let wanted =
+            ToolDifference { added: vec!["d".into()], changed: vec!["b".into()], removed: vec!["c".into()] };
+        let found = ToolDifference::between(&then, &now);
+        assert_eq!(found, wanted);
+        assert_eq!(found.to_string(), "added `d`; changed `b`; removed `c`");
+    }
+
+    #[test]
+    fn a_recorded_tool_is_a_json_text_of_what_counts() {
+        let spec =
+            ToolSpec { name: "a".into(), description: "one".into(), parameters: json!({"type": "object"}) };
+        let bare = Recorded {
+            spec,
+            exclusive: false,
+            poll: false,
+            answers: false,
+            idempotent: false,
+            changes_files: None,
+        };
+        let text = r#"{"name":"a","description":"one","parameters":{"type":"object"}}"#;
+        assert_eq!(bare.clone().entry(), ("a".to_owned(), text.to_owned()));
+        let full = Recorded { idempotent: true, changes_files: Some(false), ..bare };
+        let (name, text) = full.clone().entry();
+        assert_eq!(
+            by_name(&Log::from([text.clone(), "7".to_owned()])),
+            BTreeMap::from([(name, text.clone())])
+        );
+        assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), full);
     }
 }

@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 
 use superstep_graph::Cx;
-use superstep_llm::{Message, Request, Role, ToolSpec};
+use superstep_llm::{Accepts, Media, Message, Request, Role, ToolSpec};
 
 use super::{finish::Finishing, next_call::NextCall, repair::repaired};
-use crate::{AgentDeps, AgentState, ContextView, OutputMode, context::Shown, texts};
+use crate::{
+    AgentDeps, AgentState, ContextView, MediaConfig, OutputMode,
+    context::{Shown, without_first_media},
+    texts,
+};
 
 /// What the view shows of the conversation with what is `new` in it, then what only this request says.
 pub(super) fn request(
@@ -24,7 +28,8 @@ pub(super) fn request(
         schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(texts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
     let order = deps.config.result_order;
-    let conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)), order);
+    let mut conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)), order);
+    fit_media(&mut conversation, deps.models.main.accepts(), &deps.config.media);
     let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
     let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
     Request {
@@ -32,6 +37,23 @@ pub(super) fn request(
         tools: if call.tools { tools } else { Vec::new() },
         output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
+    }
+}
+
+/// Leaves in a conversation the media that the model takes and that a request may have.
+fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfig) {
+    for message in &mut *conversation {
+        message.media.retain(|media| accepts.takes(media.mime));
+    }
+    let sizes: Vec<usize> =
+        conversation.iter().flat_map(|message| &message.media).map(Media::bytes).collect();
+    let mut left_out = config.of_request(&sizes).start;
+    for message in conversation.iter_mut().filter(|message| !message.media.is_empty()) {
+        let n = left_out.min(message.media.len());
+        left_out -= n;
+        if n > 0 {
+            *message = without_first_media(message.clone(), n);
+        }
     }
 }
 

@@ -34,16 +34,19 @@ use super::{
     finish::settle,
     steered::is_waiting,
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, has_agent::timers};
 
 /// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
 /// agent itself writes.
 ///
 /// # Errors
-/// Only if what a call came to cannot be stored.
+/// Only if what a call came to cannot be stored, or the folder of the turn cannot be worked in.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
+    timers()?;
     let state = outer.agent();
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps }.of_now(&cx).await;
+    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
+    let (deps, offered) = deps.of_now(state, &cx).await;
+    let deps = deps.in_folder_of(state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();
@@ -92,8 +95,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .tool_result_history(results.collect::<Vec<_>>())
         .tool_call_history(records)
         .messages(messages);
-    if !permitted.is_empty() {
-        update = update.permissions(permitted);
+    update = permit::granting(state, permitted, update);
+    if let Some(offered) = offered {
+        update = update.offered(offered);
     }
     if let Some(changes) = snapshots::after(&run, before).await {
         update = update.files(changes);

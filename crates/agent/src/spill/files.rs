@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::Path,
+    sync::Arc,
 };
 
 use crate::thread_folders::{ThreadFolders, plain};
@@ -86,6 +87,10 @@ impl Spill for SpillFiles {
             let written = tokio::task::spawn_blocking(move || files.write(&thread, &call_id, &text)).await;
             written.unwrap_or_else(|_| Err(SpillError("keeping the result failed".to_owned())))
         })
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Spill>>> {
+        Ok(Some(Arc::new(Self { folders: self.folders.in_root(folder)? })))
     }
 }
 

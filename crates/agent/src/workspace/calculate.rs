@@ -4,7 +4,7 @@ use std::{io, thread, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
+use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, check_timers, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -50,6 +50,7 @@ pub fn calculate() -> impl Tool {
 
 async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
     check(&expression)?;
+    check_timers()?;
     let (stop, _guard) = stop_signal(&cx);
     let task = tokio::task::spawn_blocking({
         let stop = stop.clone();

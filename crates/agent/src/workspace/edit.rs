@@ -1,6 +1,11 @@
 //! `edit_file`: replaces one place in a file, once somebody has agreed.
 
-use std::{fs::Metadata, io::Read};
+use std::{
+    fs::Metadata,
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -105,6 +110,15 @@ impl Tool for Edit {
 
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         path(&self.workspace, argument, args, false)
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        // One with a journal edits files that are not those of a turn.
+        if self.journal.is_some() {
+            return Ok(None);
+        }
+        let workspace = Workspace::open_real(folder)?;
+        Ok(Some(Arc::new(Self { workspace, journal: None, spec: self.spec.clone() })))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
@@ -287,7 +301,7 @@ fn preview(args: &EditFile) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io};
+    use std::fs;
 
     use serde_json::json;
 

@@ -6,7 +6,7 @@ use reqwest::{Client, Response, Url, header, redirect::Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +77,7 @@ impl Tool for Fetch {
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let target = Target::parse(&args)?;
+            check_timers()?;
             let fetched = tokio::select! {
                 biased;
                 () = cx.cancel.cancelled() => return Err(cancelled()),

@@ -7,7 +7,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, grouped, look, path,
+    REPEATABLE, grouped, look, made_by, path,
     root::{Found, Workspace},
     walk::{Item, Walk},
 };
@@ -38,7 +38,8 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| list(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
+    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(list_files));
+    tool.with_subject(move |argument, args| path(&about, argument, args, true))
 }
 
 fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Result<String, ToolError> {

@@ -22,6 +22,9 @@ use rustix::{
     io::Errno,
 };
 
+#[cfg(target_os = "linux")]
+use crate::thread_folders::leads_elsewhere;
+
 /// The open root.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
@@ -44,12 +47,14 @@ pub(super) struct Folder {
 
 impl Root {
     /// `path` is canonical.
-    pub(super) fn open(path: &Path) -> Self {
-        Self {
+    ///
+    /// # Errors    There is a link in it by now.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
             path: path.to_owned(),
             #[cfg(target_os = "linux")]
-            open: linux::root(path).map(Arc::new),
-        }
+            open: linux::root(path)?.map(Arc::new),
+        })
     }
 
     /// Opens a file for reading, which may turn out to be something else.
@@ -140,11 +145,17 @@ mod linux {
     pub(super) const OPEN: &str = "/proc/self/fd";
 
     /// The root, if the system has what it takes to stay below it.
-    pub(super) fn root(path: &Path) -> Option<OwnedFd> {
+    pub(super) fn root(path: &Path) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-        open(&root, Path::new("."), flags).ok()?;
-        Path::new(OPEN).join(root.as_raw_fd().to_string()).is_dir().then_some(root)
+        let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let root = match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve) {
+            Ok(root) => root,
+            Err(Errno::LOOP) => return Err(leads_elsewhere()),
+            Err(_) => return Ok(None),
+        };
+        let is_usable = open(&root, Path::new("."), flags).is_ok()
+            && Path::new(OPEN).join(root.as_raw_fd().to_string()).is_dir();
+        Ok(is_usable.then_some(root))
     }
 
     pub(super) fn open(root: &OwnedFd, below: &Path, flags: OFlags) -> io::Result<OwnedFd> {

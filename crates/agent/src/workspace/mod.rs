@@ -89,6 +89,11 @@ pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io
     ])
 }
 
+/// How a tool of a workspace is made for another folder.
+fn made_by<T: Tool + 'static>(make: fn(&Workspace) -> T) -> impl Fn(&Path) -> io::Result<Arc<dyn Tool>> {
+    move |folder| Ok(Arc::new(make(&Workspace::open_real(folder)?)))
+}
+
 /// Of tools that change nothing: what a process left undone may be done again.
 const REPEATABLE: Behaviour =
     Behaviour { exclusive: false, poll: false, answers: false, idempotent: true, timeout: None };

@@ -1,7 +1,7 @@
 //! Other programs in the folder: what they swap for links, what they write at the same time, what they left when they were killed.
 
 use std::{
-    fs, io,
+    env, fs, io,
     os::unix::fs::symlink,
     path::Path,
     sync::{
@@ -24,8 +24,26 @@ use super::{
 
 const FLIPS: usize = 300;
 
+/// How many times as long the races are: `just races` says it.
+fn races() -> usize {
+    env::var("SUPERSTEP_RACES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+/// Lets other threads run, a few times, by a fixed seed.
+struct Pauses(u64);
+
+impl Pauses {
+    fn take(&mut self) {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (0..self.0 % 4).for_each(|_| thread::yield_now());
+    }
+}
+
 /// Has `dir` lead elsewhere and back again, and looks whether somebody was there.
 fn flip(root: &Path) {
+    let mut pauses = Pauses(7);
     let (dir, parked, elsewhere) = (root.join("dir"), root.join("parked"), root.join("../elsewhere"));
     // Between two steps nothing is there, and a tool may make a folder.
     let again = |step: &dyn Fn() -> io::Result<()>| {
@@ -33,17 +51,24 @@ fn flip(root: &Path) {
             let _ = fs::remove_dir_all(&dir);
         }
     };
-    for _ in 0..FLIPS {
+    for _ in 0..FLIPS * races() {
         fs::rename(&dir, &parked).unwrap();
         again(&|| symlink("../elsewhere", &dir));
-        thread::yield_now();
+        pauses.take();
         fs::remove_file(&dir).unwrap();
         again(&|| fs::rename(&parked, &dir));
-        thread::yield_now();
+        pauses.take();
         let names: Vec<_> =
             fs::read_dir(&elsewhere).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["file"]);
         assert_eq!(fs::read_to_string(elsewhere.join("file")).unwrap(), "s3cret");
+    }
+}
+
+/// Figures of a long run.
+fn told(figures: &str) {
+    if races() > 1 {
+        eprintln!("{figures}");
     }
 }
 
@@ -80,38 +105,92 @@ async fn a_folder_that_becomes_a_link_again_and_again_leads_nobody_out() {
         (Box::new(edit_file(w)), json!({"path": "dir/file", "old": "inside", "new": "inside "})),
     ];
     let snapshots = FileSnapshots::new(w).unwrap();
-    let mut texts = Vec::new();
+    let (mut done, mut refused) = (0, 0);
     while !over.load(Ordering::Acquire) {
         for (tool, args) in &calls {
-            match tool.call(args.clone(), testing::cx()).await {
-                Ok(reply) => texts.push(reply.text),
-                Err(error) => texts.push(error.to_string()),
-            }
+            let text = match tool.call(args.clone(), testing::cx()).await {
+                Ok(reply) => reply.text,
+                Err(error) => {
+                    refused += 1;
+                    error.to_string()
+                }
+            };
+            done += 1;
+            assert!(!text.contains("s3cret"), "{text}");
         }
         // A tree may be kept or not; what is in it is from inside.
         let _ = Snapshots::keep(&snapshots, Some("t")).await;
     }
     flipping.join().expect("nobody was where the link leads");
-    assert!(texts.iter().all(|text| !text.contains("s3cret")), "{texts:?}");
+    told(&format!("{} flips of a folder, {done} calls, {refused} of them refused", FLIPS * races()));
     let hash = blake3::hash(b"s3cret").to_hex().to_string();
     let kept = ignore::WalkBuilder::new(place.at(".superstep")).standard_filters(false).build();
     assert!(kept.flatten().all(|entry| *entry.file_name() != *hash));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_by_several_processes_all_count() {
+async fn a_folder_of_a_turn_that_becomes_a_link_again_and_again_is_not_left() {
     let place = Place::new();
-    let numbers = 0..8;
-    place.file("a", numbers.clone().map(|number| format!("<{number}>\n")).collect::<String>());
-    let edits = numbers.clone().map(|number| {
-        // As another process has it: nothing is shared but the folder.
-        let workspace = Workspace::open(place.workspace.root()).unwrap();
-        let args = json!({"path": "a", "old": format!("<{number}>"), "new": format!("[{number}]")});
-        async move { edit_file(&workspace).call(args, testing::cx()).await.unwrap() }
+    let (root, parked) = (place.workspace.root().to_owned(), place.dir.path().join("parked"));
+    fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
+    fs::write(place.dir.path().join("elsewhere/file"), "s3cret").unwrap();
+    place.file("file", "inside");
+    let over = Arc::new(AtomicBool::new(false));
+    let flipping = thread::spawn({
+        let (root, over) = (root.clone(), Over(over.clone()));
+        move || {
+            let (_over, mut pauses) = (over, Pauses(11));
+            for _ in 0..FLIPS * races() {
+                fs::rename(&root, &parked).unwrap();
+                symlink("elsewhere", &root).unwrap();
+                pauses.take();
+                fs::remove_file(&root).unwrap();
+                fs::rename(&parked, &root).unwrap();
+                pauses.take();
+            }
+        }
     });
-    join_all(edits).await;
-    let expected: String = numbers.map(|number| format!("[{number}]\n")).collect();
-    assert_eq!(fs::read_to_string(place.at("a")).unwrap(), expected);
+    let (read, write) = (read_file(&place.workspace), write_file(&place.workspace));
+    let tools: [(&dyn Tool, _); 2] =
+        [(&read, json!({"path": "file"})), (&write, json!({"path": "file", "content": "inside"}))];
+    let (mut bound, mut unbound) = (0, 0);
+    while !over.load(Ordering::Acquire) {
+        for (tool, args) in &tools {
+            // As it is bound for each round of a turn.
+            let Ok(Some(tool)) = tool.in_folder(&root) else {
+                unbound += 1;
+                continue;
+            };
+            bound += 1;
+            let text = match tool.call(args.clone(), testing::cx()).await {
+                Ok(reply) => reply.text,
+                Err(error) => error.to_string(),
+            };
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+    flipping.join().expect("the folder is moved and put back");
+    assert_eq!(fs::read_to_string(place.dir.path().join("elsewhere/file")).unwrap(), "s3cret");
+    told(&format!("{} flips of a root, {bound} calls, {unbound} tools not bound", FLIPS * races()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_by_several_processes_all_count() {
+    for _ in 0..races() {
+        let place = Place::new();
+        let numbers = 0..8;
+        place.file("a", numbers.clone().map(|number| format!("<{number}>\n")).collect::<String>());
+        let edits = numbers.clone().map(|number| {
+            // As another process has it: nothing is shared but the folder.
+            let workspace = Workspace::open(place.workspace.root()).unwrap();
+            let args = json!({"path": "a", "old": format!("<{number}>"), "new": format!("[{number}]")});
+            async move { edit_file(&workspace).call(args, testing::cx()).await.unwrap() }
+        });
+        join_all(edits).await;
+        let expected: String = numbers.map(|number| format!("[{number}]\n")).collect();
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), expected);
+    }
+    told(&format!("{} times eight edits of one file at once", races()));
 }
 
 #[tokio::test]

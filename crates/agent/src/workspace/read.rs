@@ -11,7 +11,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, Stoppable, check_stop, grouped, look, path,
+    REPEATABLE, Stoppable, check_stop, grouped, look, made_by, path,
     root::{Found, Workspace},
 };
 
@@ -47,7 +47,8 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| read(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, false))
+    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(read_file));
+    tool.with_subject(move |argument, args| path(&about, argument, args, false))
 }
 
 fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Result<String, ToolError> {

@@ -15,7 +15,7 @@ use super::{
     held::{Folder, Root, is_swapped},
     store::{NOTED_PREFIX, PREFIX},
 };
-use crate::locks::same_file;
+use crate::{locks::same_file, thread_folders::leads_elsewhere};
 
 /// Names that are nobody's business: git's store, and the database of this program.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
@@ -72,7 +72,13 @@ impl Workspace {
                 "the workspace root is not a directory",
             ));
         }
-        Ok(Self { open: Root::open(&root), root: root.into(), edits: Arc::default(), call: None })
+        Ok(Self { open: Root::open(&root)?, root: root.into(), edits: Arc::default(), call: None })
+    }
+
+    /// The same, unless there is a link in the path of `root` by now.
+    pub(super) fn open_real(root: &Path) -> io::Result<Self> {
+        let opened = Self::open(root)?;
+        if opened.root() == root { Ok(opened) } else { Err(leads_elsewhere()) }
     }
 
     /// The directory, without links in its path.

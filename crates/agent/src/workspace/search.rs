@@ -12,7 +12,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    REPEATABLE, Stoppable, check_stop, grouped, look, path,
+    REPEATABLE, Stoppable, check_stop, grouped, look, made_by, path,
     read::binary,
     root::{Found, Workspace},
     walk::Walk,
@@ -53,7 +53,8 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| search(&workspace, &args, stop))
     });
-    tool.with_behaviour(REPEATABLE).with_subject(move |argument, args| path(&about, argument, args, true))
+    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(search_files));
+    tool.with_subject(move |argument, args| path(&about, argument, args, true))
 }
 
 fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -> Result<String, ToolError> {

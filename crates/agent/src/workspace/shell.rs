@@ -1,11 +1,11 @@
 //! `shell`: runs a command, once somebody has agreed.
 
-use std::{ffi::OsStr, io, path::Path, process::ExitStatus, time::Duration};
+use std::{ffi::OsStr, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec};
+use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{Child, Command},
@@ -120,9 +120,14 @@ impl Tool for Run {
         }
     }
 
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        Ok(Some(Arc::new(Self { workspace: Workspace::open_real(folder)?, spec: self.spec.clone() })))
+    }
+
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move {
             let args = Shell::parse(&args)?;
+            check_timers()?;
             let found = self.workspace.find(args.cwd.as_deref().unwrap_or("."))?;
             if !found.real.is_dir() {
                 return Err(ToolError::Failed(format!("path '{}' is no directory", found.shown)));

@@ -143,6 +143,11 @@ impl FileSnapshots {
         Ok(Self { workspace: workspace.clone(), folders, index: Arc::default() })
     }
 
+    /// Returns whether the files of a thread were kept in this folder under this name.
+    pub fn has(&self, thread: &str, tree: &str) -> bool {
+        self.tree(thread, tree).is_ok()
+    }
+
     /// Deletes what was kept of a thread.
     ///
     /// # Errors    What the file system says; or there is a link where its folder should be.
@@ -410,6 +415,11 @@ impl FileSnapshots {
 impl Snapshots for FileSnapshots {
     fn concerns(&self, tool: &str) -> bool {
         !HARMLESS.contains(&tool)
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
+        let (workspace, folders) = (Workspace::open_real(folder)?, self.folders.in_root(folder)?);
+        Ok(Some(Arc::new(Self { workspace, folders, index: Arc::default() })))
     }
 
     fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String> {

@@ -1,6 +1,6 @@
 //! `write_file`: makes a file or replaces all of it, once somebody has agreed.
 
-use std::path::Path;
+use std::{io, path::Path, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -92,6 +92,10 @@ impl Tool for Write {
 
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         path(&self.workspace, argument, args, false)
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
+        Ok(Some(Arc::new(Self { workspace: Workspace::open_real(folder)?, spec: self.spec.clone() })))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

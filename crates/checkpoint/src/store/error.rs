@@ -1,14 +1,14 @@
 //! What can go wrong with a store.
 
-use std::error::Error;
+use std::{error::Error, fmt};
 
 use superstep_engine::NodeName;
 
 use super::{EmbedError, Namespace};
-use crate::CheckpointError;
+use crate::{CheckpointError, chain};
 
 /// A store that could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Labels that make no namespace.
@@ -101,5 +101,12 @@ impl From<CheckpointError> for StoreError {
             CheckpointError::Corrupt { what, source } => Self::Corrupt { what, source },
             other => Self::Storage { what: "the database is in use".into(), source: Some(other.into()) },
         }
+    }
+}
+
+/// Its code, message, help and causes, not its fields: what `main` shows of it.
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
 }

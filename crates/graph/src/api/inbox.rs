@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl<S: State> CompiledGraph<S> {
-    /// Puts something into the inbox of `config`'s thread, for its nodes to read with [`Cx::inbox`], and returns its number.
+    /// Puts something into the inbox of `config`'s thread, for its nodes to read with [`Cx::inbox`](crate::Cx::inbox), and returns its number.
     ///
     /// Whoever runs the thread is not disturbed, be it in this process or in another one: the inbox is a line of checkpoints
     /// beside those of the thread, deleted and copied with it. Once this returns, the item is stored.

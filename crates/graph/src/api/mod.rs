@@ -10,6 +10,7 @@ pub(crate) mod replay;
 pub(crate) mod replay_checkpointer;
 pub(crate) mod state;
 pub(crate) mod subgraph;
+pub(crate) mod thread;
 pub(crate) mod threads;
 pub(crate) mod update;
 pub(crate) mod view;

@@ -11,9 +11,10 @@ use superstep_state::internal::Reader;
 
 use crate::{
     Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
-    History, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock, TaskRecord,
-    ThreadId,
+    History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock,
+    TaskRecord, ThreadId,
     api::replay_checkpointer::Shadow,
+    chain,
     compiled::{graph::Keepers, owner::Mark},
     error::names,
     journal::{
@@ -93,7 +94,7 @@ pub struct Replayed {
 }
 
 /// A thread that cannot be replayed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// Nothing is stored of it.
@@ -202,8 +203,8 @@ impl<S: State> Replay<S> {
     /// What the nodes find with [`Cx::store`](crate::Cx::store), those that are live and all others. Without it there is none,
     /// whatever the graph has: what nodes do there is an effect that belongs into [`Cx::recorded`](crate::Cx::recorded).
     #[must_use]
-    pub fn store(self, store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), ..self }
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { store: Some(store.into_shared()), ..self }
     }
 
     /// Runs it.
@@ -499,5 +500,12 @@ impl<S: State> fmt::Debug for Replay<S> {
             .field("thread", &self.thread)
             .field("from", &self.from)
             .finish_non_exhaustive()
+    }
+}
+
+/// Its code, message, help and causes, not its fields: what `main` shows of it.
+impl fmt::Debug for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
 }

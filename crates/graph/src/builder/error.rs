@@ -6,8 +6,9 @@ use std::{error::Error, fmt};
 
 use superstep_engine::Problem;
 
+use crate::chain;
+
 /// A graph that cannot be compiled. Has all its problems at once.
-#[derive(Debug)]
 pub struct CompileError {
     /// The graph's name.
     pub graph: String,
@@ -26,3 +27,10 @@ impl fmt::Display for CompileError {
 }
 
 impl Error for CompileError {}
+
+/// Its code, message, help and causes, not its fields: what `main` shows of it.
+impl fmt::Debug for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
+    }
+}

@@ -7,8 +7,8 @@ use std::{fmt, sync::Arc};
 use superstep_engine::{NodeIndex, Problem, Topology};
 
 use crate::{
-    Checkpointer, Persistence, RunConfig, RunError, State, Store, ThreadId, compiled::node::CompiledNode,
-    flat_drop::drop_flat, node::cache::NodeCache,
+    Checkpointer, IntoShared, Persistence, RunConfig, RunError, State, Store, ThreadId,
+    compiled::node::CompiledNode, flat_drop::drop_flat, node::cache::NodeCache,
 };
 
 /// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
@@ -60,18 +60,19 @@ impl<S: State> CompiledGraph<S> {
         Self { inner: Arc::new(inner), keepers: Keepers::default(), persistence: Persistence::default() }
     }
 
-    /// The same graph, keeping its threads in `checkpointer`.
+    /// Returns the same graph with its threads stored in `checkpointer`, a value or an `Arc` of one.
     #[must_use]
-    pub fn with_checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        Self { keepers: Keepers { checkpointer: Some(checkpointer), ..self.keepers }, ..self }
+    pub fn with_checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+        let checkpointer = Some(checkpointer.into_shared());
+        Self { keepers: Keepers { checkpointer, ..self.keepers }, ..self }
     }
 
-    /// The same graph, its nodes remembering across threads in `store`: see [`Cx::store`](crate::Cx::store).
+    /// Returns the same graph with `store` for what its nodes remember across threads: see [`Cx::store`](crate::Cx::store).
     ///
-    /// Several graphs may share one.
+    /// Several graphs may share an `Arc` of one.
     #[must_use]
-    pub fn with_store(self, store: Arc<dyn Store>) -> Self {
-        Self { keepers: Keepers { store: Some(store), ..self.keepers }, ..self }
+    pub fn with_store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { keepers: Keepers { store: Some(store.into_shared()), ..self.keepers }, ..self }
     }
 
     /// The same graph, kept like this when another graph calls it. Nothing changes when it is run by itself.

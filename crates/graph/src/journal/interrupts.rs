@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use serde::Serialize;
 use serde_json::Value;
 use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::{NodeName, TaskId};
@@ -36,7 +37,7 @@ mod id;
 /// let config = RunConfig { answers: Answers::new().answer("approve_refund", true), ..RunConfig::thread("order-7") };
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answers(BTreeMap<String, Value>);
+pub struct Answers(BTreeMap<String, Result<Value, String>>);
 
 impl Answers {
     /// No answers.
@@ -44,16 +45,23 @@ impl Answers {
         Self::default()
     }
 
-    /// Adds the answer to one interrupt. `null`, `false`, 0 and "" are answers like any other.
+    /// Adds the answer to one interrupt: any serializable value. `null`, `false`, 0 and "" are answers like any other. A
+    /// value that cannot be serialized is reported by the run that gets it.
     #[must_use]
-    pub fn answer(mut self, interrupt: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.0.insert(interrupt.into(), value.into());
+    pub fn answer(mut self, interrupt: impl Into<String>, value: impl Serialize) -> Self {
+        let value = encode::to_value(&value).map_err(|error| error.to_string());
+        self.0.insert(interrupt.into(), value);
         self
     }
 
     /// Returns the answer that was added under this name.
     pub fn get(&self, interrupt: &str) -> Option<&Value> {
-        self.0.get(interrupt)
+        self.0.get(interrupt)?.as_ref().ok()
+    }
+
+    /// Adds the other answers to these, in place of answers under the same names.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
     /// Whether there is none.
@@ -69,6 +77,10 @@ impl Answers {
     pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
         let mut resolved = Resolved::new();
         for (name, value) in &self.0 {
+            let value = value.as_ref().map_err(serde::ser::Error::custom);
+            let value = value.and_then(|value| encode::check_depth(value).map(|()| value));
+            let unstorable = |source| RunError::Unstorable { what: format!("the answer `{name}`"), source };
+            let value = value.map_err(unstorable)?;
             let is_named = |asked: &Interrupt| asked.id == *name || asked.key == *name;
             let named = waiting.iter().filter(|(_, asking)| is_named(&asking.interrupt));
             let ids = |asked: Vec<&(u32, Asking)>| {
@@ -88,8 +100,6 @@ impl Answers {
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
             };
-            encode::check_depth(value)
-                .map_err(|source| RunError::Unstorable { what: format!("the answer `{name}`"), source })?;
             let answered = Answered { answer: value.clone(), question: Some(question.clone()) };
             if resolved.entry(*slot).or_default().insert(key.clone(), answered).is_some() {
                 return Err(RunError::AmbiguousAnswer {

@@ -9,7 +9,7 @@ use superstep_state::internal::encode;
 
 use crate::{NoStore, Panicked, StoreError};
 
-/// A failure of a node. Anything with `?` becomes one.
+/// A failure of a node. Any error becomes one with `?`: types that implement [`Error`], boxed errors, `anyhow::Error`, text.
 ///
 /// Whether it is retried is decided by the node's [`NodeOptions`](crate::NodeOptions); [`Fatal::fatal`] forbids it.
 pub struct NodeError {
@@ -116,7 +116,7 @@ fn is_logic(error: &(dyn Error + 'static)) -> bool {
         || error.downcast_ref::<StoreError>().is_some_and(StoreError::is_misuse)
 }
 
-impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for NodeError {
     fn from(cause: E) -> Self {
         Self::new(cause)
     }

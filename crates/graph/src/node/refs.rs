@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 
 use superstep_engine::Endpoint;
 
-/// A node of a [`StateGraph`], as its `add_node` returned it. Valid in that graph only.
+/// A node of a [`StateGraph`](crate::StateGraph), as its `add_node` returned it. Valid in that graph only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRef {
     pub(crate) graph: u64,
     pub(crate) end: Endpoint,
 }
 
-/// A worker of a [`StateGraph`]: a node whose every task takes an item of type `I`.
+/// A worker of a [`StateGraph`](crate::StateGraph): a node whose every task takes an item of type `I`.
 pub struct WorkerRef<I> {
     pub(crate) node: NodeRef,
     pub(crate) item: PhantomData<fn(I)>,
@@ -43,7 +43,7 @@ pub(crate) fn endpoint(stamp: u64, node: NodeRef) -> Endpoint {
     if node.graph == 0 || node.graph == stamp { node.end } else { Endpoint::Foreign }
 }
 
-/// A node of a [`StateGraph`] that chooses among the routes `R` itself, as `add_routing_node` returned it.
+/// A node of a [`StateGraph`](crate::StateGraph) that chooses among the routes `R` itself, as `add_routing_node` returned it.
 pub struct RoutingRef<R> {
     pub(crate) node: NodeRef,
     routes: PhantomData<fn(R)>,

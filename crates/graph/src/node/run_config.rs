@@ -10,6 +10,128 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Answers, CheckpointId, Clock, Drain, RunError, SystemClock, ThreadId};
 
+/// Defines the options of a run as methods of a type that holds a [`RunConfig`]: `$config` is the place of it in `$self`.
+macro_rules! run_options {
+    ($self:ident, $config:expr) => {
+        /// Starts from this checkpoint, on a branch of its own, instead of from the head: see
+        /// [`RunConfig::checkpoint`](crate::RunConfig::checkpoint).
+        pub fn at(mut $self, checkpoint: crate::CheckpointId) -> Self {
+            $config.checkpoint = Some(checkpoint);
+            $self
+        }
+
+        /// Adds the answer to an interrupt, by the interrupt's id, or by its key if only one question has it. Any
+        /// serializable value is an answer; one that cannot be serialized is reported when the run starts.
+        pub fn answer(mut $self, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
+            $config.answers = $config.answers.answer(interrupt, value);
+            $self
+        }
+
+        /// Adds several answers.
+        pub fn answers(mut $self, answers: crate::Answers) -> Self {
+            $config.answers.extend(answers);
+            $self
+        }
+
+        /// Limits how many supersteps run nodes; at least 1.
+        pub fn step_limit(mut $self, supersteps: u32) -> Self {
+            $config.step_limit = supersteps;
+            $self
+        }
+
+        /// Limits how deep graphs call each other; at 0 no graph calls another.
+        pub fn depth_limit(mut $self, graphs: usize) -> Self {
+            $config.depth_limit = graphs;
+            $self
+        }
+
+        /// Limits how many tasks of a graph run at the same time; 0 counts as 1.
+        pub fn max_concurrency(mut $self, tasks: usize) -> Self {
+            $config.max_concurrency = Some(tasks);
+            $self
+        }
+
+        /// Limits how long a superstep takes, retries included.
+        pub fn step_timeout(mut $self, timeout: std::time::Duration) -> Self {
+            $config.step_timeout = Some(timeout);
+            $self
+        }
+
+        /// Decides about a new input while the thread has pending tasks.
+        pub fn on_unfinished(mut $self, what: crate::OnUnfinished) -> Self {
+            $config.on_unfinished = what;
+            $self
+        }
+
+        /// Stops before any of these nodes runs; `*` is every node.
+        pub fn break_before<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
+            $config.breakpoints.before.extend(nodes.into_iter().map(Into::into));
+            $self
+        }
+
+        /// Stops after any of these nodes has run; `*` is every node.
+        pub fn break_after<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
+            $config.breakpoints.after.extend(nodes.into_iter().map(Into::into));
+            $self
+        }
+
+        /// Ends the run after its current superstep once `drain` is triggered.
+        pub fn drain(mut $self, drain: crate::Drain) -> Self {
+            $config.drain = drain;
+            $self
+        }
+
+        /// Cancels the run once `token` is cancelled.
+        pub fn cancel(mut $self, token: tokio_util::sync::CancellationToken) -> Self {
+            $config.cancel = token;
+            $self
+        }
+
+        /// Sets the clock of checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
+        pub fn clock(mut $self, clock: impl crate::Clock + 'static) -> Self {
+            $config.clock = std::sync::Arc::new(clock);
+            $self
+        }
+
+        /// Sets the value that nodes read with [`Cx::context`](crate::Cx::context); it is not stored.
+        pub fn context(mut $self, context: impl Into<serde_json::Value>) -> Self {
+            $config.context = context.into();
+            $self
+        }
+
+        /// Sets the base RNG seed of retries and [`Cx::rng`](crate::Cx::rng), which is mixed with the thread id.
+        pub fn seed(mut $self, seed: u64) -> Self {
+            $config.seed = seed;
+            $self
+        }
+
+        /// Stores the full state with every so many supersteps; 0 counts as 1.
+        pub fn snapshot_every(mut $self, supersteps: usize) -> Self {
+            $config.snapshot_every = Some(supersteps);
+            $self
+        }
+
+        /// Decides when the run's supersteps are stored.
+        pub fn durability(mut $self, durability: crate::Durability) -> Self {
+            $config.durability = durability;
+            $self
+        }
+
+        /// Stores the inputs that nodes read from outside, for a [`Replay`](crate::Replay); on by default.
+        pub fn recording(mut $self, on: bool) -> Self {
+            $config.recording = on;
+            $self
+        }
+
+        /// Adds an entry to the metadata of the input's checkpoint.
+        pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+            $config.metadata.insert(name.into(), value.into());
+            $self
+        }
+    };
+}
+pub(crate) use run_options;
+
 /// Settings of one run.
 ///
 /// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with what it was cloned of: whoever keeps a template for many
@@ -96,6 +218,8 @@ impl RunConfig {
     pub fn thread(id: impl Into<ThreadId>) -> Self {
         Self { thread: Some(id.into()), ..Self::default() }
     }
+
+    run_options!(self, self);
 
     /// Refuses metadata that could be stored and not be read again.
     pub(crate) fn check_metadata(&self) -> Result<(), RunError> {

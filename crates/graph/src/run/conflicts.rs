@@ -3,7 +3,7 @@
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
 use superstep_state::internal::fold;
 
-use crate::{FoldError, RunError, State, TaskRecord, error::chain, run::restore::RestoredTask};
+use crate::{FoldError, RunError, State, TaskRecord, chain, run::restore::RestoredTask};
 
 /// Takes the finished tasks of the head for failed that would fail when their superstep ends: all writers of a channel
 /// that takes one write, and whose write a reducer refuses. `state` is that of the checkpoint.

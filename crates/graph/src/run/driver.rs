@@ -22,9 +22,8 @@ use tokio::{sync::oneshot, time::Sleep};
 use super::{fail::Refused, interrupts::breakpoints, nested_driver::Inside, replay::Replaying};
 use crate::{
     CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError,
-    State, Status, TaskRecord, ThreadId,
+    State, Status, TaskRecord, ThreadId, chain,
     compiled::graph::{Inner, Keepers},
-    error::chain,
     journal::{
         effects::{Ledger, Request},
         interrupts::{Asking, Desk},

@@ -8,9 +8,7 @@ use superstep_engine::Task;
 use superstep_state::internal::unpanicked;
 
 use super::driver::Driver;
-use crate::{
-    CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, error::chain, stream::event::Channels,
-};
+use crate::{CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, chain, stream::event::Channels};
 
 impl<S: State> Driver<S> {
     pub(super) fn wants(&self, mode: StreamMode) -> bool {

@@ -10,8 +10,7 @@ use super::{
     fail::node_failure,
 };
 use crate::{
-    NodeFailure, RecordedTarget, RunError, State, TaskRecord,
-    error::chain,
+    NodeFailure, RecordedTarget, RunError, State, TaskRecord, chain,
     journal::{
         effects::Request,
         interrupts::{answer_key, asking_record},

@@ -19,9 +19,8 @@ use super::{
 };
 use crate::{
     CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
-    ThreadId,
+    ThreadId, chain,
     compiled::graph::{Inner, Keepers},
-    error::chain,
     journal::{
         divergence::{Astray, At, Divergence},
         interrupts::Asked,

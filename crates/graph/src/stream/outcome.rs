@@ -8,7 +8,7 @@ use crate::{CheckpointId, Interrupt, State, View};
 #[derive(Clone, Debug)]
 pub struct Outcome<S> {
     /// The state after the last superstep. If the run stopped in the middle of one, it has what tasks wrote that were over, as
-    /// [`StateSnapshot::values`] has it.
+    /// [`StateSnapshot::values`](crate::StateSnapshot::values) has it.
     pub state: S,
     /// Whether the graph came to its end.
     pub status: Status,

@@ -185,7 +185,7 @@ async fn check_fixture(store: &SqliteCheckpointer) {
     assert_eq!(parallel.tasks, [(0, left), (1, right)]);
 
     let worker = at(3).await.meta.control;
-    assert_eq!(worker.next, ["worker".into()]);
+    assert_eq!(worker.next, ["worker"]);
     assert_eq!(worker.items.into_iter().collect::<Vec<_>>(), [(0, r#"{"n":1}"#.to_owned())]);
 
     let by_hand = at(4).await;

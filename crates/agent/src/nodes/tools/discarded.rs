@@ -5,6 +5,7 @@ use superstep_llm::{Message, Role};
 
 use super::{
     execute::{Done, begun},
+    permit::granting,
     writes,
 };
 use crate::{AgentState, HasAgent, ToolEvent, texts};
@@ -39,9 +40,7 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
         }));
     }
     let mut update = AgentState::update().messages(messages);
-    if !permissions.is_empty() {
-        update = update.permissions(permissions);
-    }
+    update = granting(state, permissions, update);
     if !parts.is_empty() {
         update = update.parts(parts);
     }

@@ -8,10 +8,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{
-    Behaviour, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply, Usage,
+    Behaviour, Media, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply,
+    Usage,
 };
 use tokio::{
     task::JoinError,
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{
     AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
-    events,
+    events, folder,
     nodes::{finish::Finishing, parts},
     spill::shorten,
     texts,
@@ -49,7 +50,8 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn message(&self, id: String) -> Message {
-        Message::tool(&self.call_id, &self.done.result).with_id(id)
+        let message = Message::tool(&self.call_id, &self.done.result).with_id(id);
+        Message { media: self.done.media.clone(), ..message }
     }
 }
 
@@ -58,6 +60,9 @@ impl Answer {
 pub(super) struct Done {
     pub(super) result: String,
     pub(super) executed: bool,
+    /// The images and audio of the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) media: Vec<Media>,
     /// Where the whole of it is kept, as the result says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) kept_at: Option<String>,
@@ -238,8 +243,10 @@ impl Executor {
         };
         let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
+        let (media, left_out) = self.deps.config.media.of_result(done.media);
+        let result = left_out.into_iter().fold(result, |result, note| format!("{result}\n{note}"));
         events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
-        Ok(Done { result, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
+        Ok(Done { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
     async fn process(
@@ -415,12 +422,21 @@ impl Executor {
         if let Ok(store) = self.cx.shared_store() {
             tool_cx = tool_cx.with_given(store);
         }
-        if let Ok(context @ Value::Object(_)) = self.cx.context() {
-            tool_cx = tool_cx.with_given(context);
+        if let Some(context) = self.context() {
+            tool_cx = tool_cx.with_given(Value::Object(context));
         }
         tool_cx.idempotency_key = self.key(call);
         tool_cx.cancel = cancel.clone();
         tool_cx
+    }
+
+    /// The context of the run, with the folder of the turn as `cwd` if its input named one.
+    fn context(&self) -> Option<Map<String, Value>> {
+        let given = self.cx.context().ok();
+        let Some(folder) = &self.state.cwd else { return given };
+        let mut context = given.unwrap_or_default();
+        context.insert(folder::KEY.to_owned(), folder.to_string_lossy().into());
+        Some(context)
     }
 
     /// What a call came to whose tool ran.
@@ -428,7 +444,7 @@ impl Executor {
         let done = |result| Done { executed: true, ..Done::said(result) };
         // What it refuses to do is no failure of it.
         let failed = !matches!(ended, Ok(Err(ToolError::Denied(_) | ToolError::InvalidArguments(_))));
-        let ToolReply { text, update } = match reply(name, ended) {
+        let ToolReply { text, media, update } = match reply(name, ended) {
             Ok(reply) => reply,
             Err(text) => return Done { failed, ..done(text) },
         };
@@ -436,7 +452,7 @@ impl Executor {
         let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
             Some(Err(problem)) => Done { failed: true, ..done(texts::failed(name, &problem)) },
-            Some(Ok(())) | None => Done { update, returned: true, ..done(text) },
+            Some(Ok(())) | None => Done { update, media, returned: true, ..done(text) },
         }
     }
 }

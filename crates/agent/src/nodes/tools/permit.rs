@@ -12,10 +12,14 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
 use super::{Executor, Pending, questions};
 use crate::{
-    AgentDeps, AgentState, Approval, ApprovalRequest, Approvals, PermissionRule, Permit, Trust,
+    AgentDeps, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals, PermissionRule, Permit,
+    Trust,
     config::{decided, denying},
-    events, texts,
+    events, printable_line, texts,
 };
+
+/// What stands in a question before the folder of the turn.
+const IN_FOLDER: &str = "\nin the folder ";
 
 /// What is to happen to a call that could be executed.
 #[derive(Clone)]
@@ -77,7 +81,7 @@ impl Executor {
         match (question(), permit) {
             (Err(panic), _) => Verdict::Refuse(texts::failed(name, &panic)),
             (Ok(Some(question)), _) => Verdict::Ask(question),
-            (Ok(None), Some(_)) => Verdict::Ask(format!("Run {name} with {args}?")),
+            (Ok(None), Some(_)) => Verdict::Ask(self.here(format!("Run {name} with {args}?"))),
             (Ok(None), None) => Verdict::Run,
         }
     }
@@ -127,10 +131,12 @@ impl Executor {
         let question = || {
             // An answer is for the call. What its tool says about it may change meanwhile, also by what the call does.
             let asked = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
-            let asked = asked.filter(|asked| asked.tool == call.name && asked.args == *args);
-            let question = match asked {
+            let is_same = |asked: &ApprovalRequest| {
+                asked.tool == call.name && asked.args == *args && self.is_asked_here(&asked.question)
+            };
+            let question = match asked.filter(is_same) {
                 Some(asked) => Some(asked.question),
-                None => question(&**tool, args)?,
+                None => question(&**tool, args)?.map(|question| self.here(question)),
             };
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
         };
@@ -251,7 +257,23 @@ impl Executor {
     fn fresh_question(&self, request: &ApprovalRequest) -> String {
         let ApprovalRequest { tool: name, args, .. } = request;
         let asked = self.deps.tools.get(name).and_then(|tool| question(&**tool, args).ok().flatten());
-        asked.unwrap_or_else(|| format!("Run {name} with {args}?"))
+        self.here(asked.unwrap_or_else(|| format!("Run {name} with {args}?")))
+    }
+
+    /// Adds to a question about a call which folder the turn works in, if its input named one: the answer is for that folder.
+    fn here(&self, question: String) -> String {
+        match &self.state.cwd {
+            Some(folder) => format!("{question}{IN_FOLDER}{}", printable_line(&folder.to_string_lossy())),
+            None => question,
+        }
+    }
+
+    /// Returns whether a question that was asked is about a call in the folder of the turn.
+    fn is_asked_here(&self, question: &str) -> bool {
+        match &self.state.cwd {
+            Some(_) => question.ends_with(&self.here(String::new())),
+            None => question.rsplit_once(IN_FOLDER).is_none_or(|(_, folder)| folder.contains('\n')),
+        }
     }
 
     /// Returns whether a decision that may have been stored before is taken.
@@ -354,7 +376,8 @@ impl Executor {
         args: Value,
     ) -> Result<Permission, NodeError> {
         let name = call.name.as_str();
-        let verdict = || self.verdict(name, &args, self.remembered(name, &args), || question(tool, &args));
+        let asks = || Ok(question(tool, &args)?.map(|question| self.here(question)));
+        let verdict = || self.verdict(name, &args, self.remembered(name, &args), asks);
         let question = match call.verdict.clone().unwrap_or_else(verdict) {
             Verdict::Run => return Ok(Permission::Go { args, notice: None, asked: false, rule: None }),
             Verdict::Refuse(text) => return Ok(Permission::no(text)),
@@ -452,13 +475,28 @@ fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
     catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| texts::tool_panicked(&*panic))
 }
 
-/// The rules that were granted on the thread, without those that nobody is known to have granted.
+/// The rules that were granted on the thread, without those that nobody is known to have granted, or to have granted for the folder of
+/// the turn.
 pub(super) fn granted(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Vec<PermissionRule> {
+    let is_here = state.permitted_in == state.cwd;
     let is_foreign = |rule: &&PermissionRule| {
         let knows = |trust: &Arc<dyn Trust>| trust.is_granted(cx.thread(), rule);
-        rule.then == Permit::Allow && !deps.trust.as_ref().is_none_or(knows)
+        rule.then == Permit::Allow && !(is_here && deps.trust.as_ref().is_none_or(knows))
     };
     let foreign: Vec<_> = state.permissions.iter().filter(is_foreign).cloned().collect();
     let foreign = cx.noted("foreign", foreign);
     state.permissions.iter().filter(|rule| !foreign.contains(rule)).cloned().collect()
+}
+
+/// Adds rules that were granted in the folder of the turn, in the place of those that were granted for another one.
+pub(super) fn granting(
+    state: &AgentState,
+    rules: Vec<PermissionRule>,
+    update: AgentStateUpdate,
+) -> AgentStateUpdate {
+    match rules.is_empty() {
+        true => update,
+        false if state.permitted_in == state.cwd => update.permissions(rules),
+        false => update.set_permissions(rules).permitted_in(state.cwd.clone()),
+    }
 }

@@ -40,6 +40,10 @@ impl Executor {
             .messages([Message::user(args["task"].as_str().unwrap_or_default())])
             .user_id(self.state.user_id.clone())
             .granted(spent.grant(&self.deps.config.budget, share));
+        let input = match &self.state.cwd {
+            Some(folder) => input.cwd(folder.clone()),
+            None => input,
+        };
         let key = format!("{name}.{position}");
         let limit = agent.timeout.or(self.deps.config.tool_timeout);
         let watched = Arc::new(Watched::default());

@@ -1,0 +1,103 @@
+//! How many images and audio of tool results are taken.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use superstep_llm::Media;
+
+/// How many images and audio of tool results are stored and sent. The text says how many more there were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MediaConfig {
+    /// How many of one tool result are stored: the first ones.
+    pub per_result: usize,
+    /// How many bytes of one tool result.
+    pub result_bytes: usize,
+    /// How many a request may have. If there are more, the older half is not sent any more, so that the next requests begin like
+    /// this one.
+    pub per_request: usize,
+    /// How many bytes a request may have of them.
+    pub request_bytes: usize,
+}
+
+impl Default for MediaConfig {
+    /// 8 with 5 MiB in a result, 16 with 16 MiB in a request.
+    fn default() -> Self {
+        Self { per_result: 8, result_bytes: 5 << 20, per_request: 16, request_bytes: 16 << 20 }
+    }
+}
+
+impl MediaConfig {
+    /// The media of one result that are stored, and the text for the model about the others.
+    pub(crate) fn of_result(&self, mut media: Vec<Media>) -> (Vec<Media>, Option<String>) {
+        let Self { per_result, result_bytes, .. } = *self;
+        let (all, mut left) = (media.len(), result_bytes);
+        media.retain(|one| match left.checked_sub(one.bytes()) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        });
+        media.truncate(per_result);
+        let out = all - media.len();
+        let note = format!(
+            "[{out} of {all} images or audio clips left out: a result may have {per_result} with {result_bytes} bytes]"
+        );
+        (media, (out > 0).then_some(note))
+    }
+
+    /// The media of a conversation, of these sizes, that are sent: the newest ones.
+    pub(crate) fn of_request(&self, sizes: &[usize]) -> Range<usize> {
+        let Self { per_request, request_bytes, .. } = *self;
+        let (mut sent, mut bytes) = (0..0, 0usize);
+        for (at, size) in sizes.iter().enumerate() {
+            sent.end = at + 1;
+            bytes = bytes.saturating_add(*size);
+            let is_over =
+                |sent: &Range<usize>, bytes: usize| sent.len() > per_request || bytes > request_bytes;
+            // Rather many at once than one with each request.
+            let is_half = |sent: &Range<usize>, bytes: usize| {
+                sent.len() <= per_request.div_ceil(2) && bytes <= request_bytes / 2
+            };
+            if is_over(&sent, bytes) {
+                while is_over(&sent, bytes) || (sent.len() > 1 && !is_half(&sent, bytes)) {
+                    bytes -= sizes[sent.start];
+                    sent.start += 1;
+                }
+            }
+        }
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gif(bytes: usize) -> Media {
+        // Three bytes are four characters.
+        Media::new("image/gif", format!("R0lGODlh{}", "AAAA".repeat(bytes / 3 - 2))).unwrap()
+    }
+
+    #[test]
+    fn of_a_result_the_first_stay_for_which_there_is_space() {
+        let config = MediaConfig { per_result: 2, result_bytes: 30, ..MediaConfig::default() };
+        let (stored, note) = config.of_result(vec![gif(12), gif(30), gif(15), gif(6)]);
+        assert_eq!(stored, [gif(12), gif(15)]);
+        let wanted = "[2 of 4 images or audio clips left out: a result may have 2 with 30 bytes]";
+        assert_eq!(note.as_deref(), Some(wanted));
+        assert_eq!(config.of_result(vec![gif(15), gif(15)]), (vec![gif(15), gif(15)], None));
+    }
+
+    #[test]
+    fn of_a_request_the_older_half_goes_when_there_are_too_many() {
+        let config = MediaConfig { per_request: 4, request_bytes: 100, ..MediaConfig::default() };
+        let counts = [0, 4, 5, 7, 8].map(|n| config.of_request(&vec![1; n]));
+        assert_eq!(counts, [0..0, 0..4, 3..5, 3..7, 6..8]);
+        let sizes = [[50, 50], [50, 51], [50, 101], [101, 1]].map(|sizes| config.of_request(&sizes));
+        assert_eq!(sizes, [0..2, 1..2, 2..2, 1..2]);
+        let of = |per_request| MediaConfig { per_request, ..config.clone() }.of_request(&[1, 1]);
+        assert_eq!([of(0), of(1)], [2..2, 1..2]);
+    }
+}

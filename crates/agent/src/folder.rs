@@ -1,0 +1,141 @@
+//! The folder that a turn works in, if its input names one.
+//!
+//! Tools, file snapshots and long results are made for a folder. A turn whose input names another one has them bound to that one in
+//! each round: so what rules compare, what a person is asked and what a call touches are in one folder.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::{Map, Value};
+use superstep_graph::{Cx, NodeError, chain};
+
+use crate::{AgentDeps, AgentState, FacadeError};
+
+/// Under which name the context of a run has it.
+pub(crate) const KEY: &str = "cwd";
+
+/// The folder without links in its path.
+///
+/// # Errors    It is missing, not a folder, or its path is not UTF-8 and could not be stored.
+pub(crate) fn real(folder: &Path) -> Result<PathBuf, FacadeError> {
+    let failed = |source| FacadeError::Folder { folder: folder.to_owned(), source };
+    let real = folder.canonicalize().map_err(failed)?;
+    if !real.is_dir() {
+        return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder")));
+    }
+    match real.to_str() {
+        Some(_) => Ok(real),
+        None => Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8"))),
+    }
+}
+
+/// The folder that the context of a run names.
+pub(crate) fn named(context: &Value) -> Option<&Path> {
+    context.get(KEY)?.as_str().map(Path::new)
+}
+
+impl AgentDeps {
+    /// The same, bound to the folder of the turn.
+    ///
+    /// # Errors    The folder cannot be used, or is not the one that the run names, or only an untrusted thread names it.
+    pub(crate) fn in_folder_of(self, state: &AgentState, cx: &Cx) -> Result<Self, NodeError> {
+        let Some(folder) = &state.cwd else { return Ok(self) };
+        let moved = self.moved(folder, cx);
+        let problem = cx.noted(KEY, moved.as_ref().err().map(ToString::to_string));
+        match (problem, moved) {
+            (Some(problem), _) => Err(NodeError::new(Unusable(problem)).fatal()),
+            (None, Ok(moved)) => Ok(moved),
+            // The results of a replayed round are recorded: nothing runs, and the folder may be gone.
+            (None, Err(_)) => Ok(self),
+        }
+    }
+
+    fn moved(&self, folder: &Path, cx: &Cx) -> Result<Self, Problem> {
+        let context = cx.context::<Map<String, Value>>().map(Value::Object).unwrap_or_default();
+        let named = named(&context).map(real).transpose()?;
+        if let Some(named) = named.as_ref().filter(|named| *named != folder) {
+            return Err(Problem::Another { folder: folder.to_owned(), named: named.clone() });
+        }
+        let is_untrusted = || self.trust.as_ref().is_some_and(|trust| !trust.is_folder(cx.thread(), folder));
+        if named.is_none() && is_untrusted() {
+            return Err(Problem::Untrusted(folder.to_owned()));
+        }
+        let now = real(folder)?;
+        if now != folder {
+            return Err(Problem::Replaced { folder: folder.to_owned(), now });
+        }
+        let unusable = |source| FacadeError::Folder { folder: folder.to_owned(), source };
+        let tools = self.tools.in_folder(folder).map_err(unusable)?;
+        let snapshots = match &self.snapshots {
+            Some(snapshots) => snapshots.in_folder(folder).map_err(unusable)?,
+            None => None,
+        };
+        let spill = match &self.spill {
+            Some(spill) => spill.in_folder(folder).map_err(unusable)?,
+            None => None,
+        };
+        Ok(Self {
+            tools: Arc::new(tools),
+            snapshots: snapshots.or_else(|| self.snapshots.clone()),
+            spill: spill.or_else(|| self.spill.clone()),
+            ..self.clone()
+        })
+    }
+}
+
+/// Why the tools cannot work in the folder of a turn.
+enum Problem {
+    Unusable(FacadeError),
+    /// The run names another one.
+    Another {
+        folder: PathBuf,
+        named: PathBuf,
+    },
+    /// Only the thread names it.
+    Untrusted(PathBuf),
+    /// There is a link in its path by now.
+    Replaced {
+        folder: PathBuf,
+        now: PathBuf,
+    },
+}
+
+impl From<FacadeError> for Problem {
+    fn from(error: FacadeError) -> Self {
+        Self::Unusable(error)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(error) => f.write_str(&chain(error)),
+            Self::Another { folder, named } => write!(
+                f,
+                "the turn works in the folder `{}`, but this run names `{}` as `cwd`; name the same one, or none",
+                folder.display(),
+                named.display()
+            ),
+            Self::Untrusted(folder) => write!(
+                f,
+                "only the thread says that its turn works in the folder `{0}`; name `{0}` as `cwd` in the context of the run to \
+                 work there",
+                folder.display()
+            ),
+            Self::Replaced { folder, now } => write!(
+                f,
+                "the folder `{}` of the turn leads to `{}` now; put it back, or begin the turn again",
+                folder.display(),
+                now.display()
+            ),
+        }
+    }
+}
+
+/// The folder of a turn cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unusable(String);

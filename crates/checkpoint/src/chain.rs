@@ -1,0 +1,21 @@
+//! An error with its causes, as text.
+//!
+//! Start at [`chain`].
+
+use std::error::Error;
+
+/// An error with its causes in one line, for records and terminals.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // A transparent or formatted-in cause would stand there twice.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

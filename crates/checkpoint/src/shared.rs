@@ -1,0 +1,54 @@
+//! Backends that are passed by value or shared.
+
+use std::sync::Arc;
+
+use crate::{Checkpointer, Store};
+
+/// A backend, or an `Arc` of one, where an `Arc` of the trait object is needed.
+///
+/// `T` is `dyn Checkpointer` or `dyn Store`. A setter that takes an `impl IntoShared<dyn Checkpointer>` accepts
+/// `MemoryCheckpointer::new()` as well as the `Arc` that several graphs share.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be used as `{T}`",
+    note = "pass a value that implements the trait, an `Arc` of one, or an `Arc` of the trait object"
+)]
+pub trait IntoShared<T: ?Sized> {
+    /// Returns the shared trait object.
+    fn into_shared(self) -> Arc<T>;
+}
+
+impl<C: Checkpointer> IntoShared<dyn Checkpointer> for C {
+    fn into_shared(self) -> Arc<dyn Checkpointer> {
+        Arc::new(self)
+    }
+}
+
+impl<C: Checkpointer> IntoShared<dyn Checkpointer> for Arc<C> {
+    fn into_shared(self) -> Arc<dyn Checkpointer> {
+        self
+    }
+}
+
+impl IntoShared<dyn Checkpointer> for Arc<dyn Checkpointer> {
+    fn into_shared(self) -> Arc<dyn Checkpointer> {
+        self
+    }
+}
+
+impl<C: Store> IntoShared<dyn Store> for C {
+    fn into_shared(self) -> Arc<dyn Store> {
+        Arc::new(self)
+    }
+}
+
+impl<C: Store> IntoShared<dyn Store> for Arc<C> {
+    fn into_shared(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl IntoShared<dyn Store> for Arc<dyn Store> {
+    fn into_shared(self) -> Arc<dyn Store> {
+        self
+    }
+}

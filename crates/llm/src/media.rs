@@ -1,0 +1,252 @@
+//! Images and audio that a tool gives back beside its text.
+//!
+//! Start at [`Media`].
+
+use std::{fmt, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+/// An image or an audio clip: a base64 text of bytes whose beginning is that of its type. Clones share the text.
+///
+/// ```
+/// # use superstep_llm::Media;
+/// let gif = Media::new("image/gif", "R0lGODlhAQABAAAAACw=")?;
+/// assert_eq!(gif.to_string(), "[image: image/gif, 14 bytes]");
+/// # Ok::<(), superstep_llm::MediaError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Media {
+    /// The type of its data.
+    pub mime: MediaType,
+    data: Arc<str>,
+    /// The address of the resource, if the server named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+}
+
+/// The types of images and audio that models take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MediaType {
+    /// An image.
+    #[serde(rename = "image/png")]
+    Png,
+    /// An image.
+    #[serde(rename = "image/jpeg")]
+    Jpeg,
+    /// An image.
+    #[serde(rename = "image/gif")]
+    Gif,
+    /// An image.
+    #[serde(rename = "image/webp")]
+    Webp,
+    /// Audio.
+    #[serde(rename = "audio/wav")]
+    Wav,
+    /// Audio.
+    #[serde(rename = "audio/mpeg")]
+    Mp3,
+}
+
+/// Data that is not an image or audio clip which a model could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// Its type is another one.
+    #[error("not of a type that models take")]
+    Type,
+    /// Its data is not base64.
+    #[error("its data is not base64")]
+    Base64,
+    /// Its data is of another type than it says.
+    #[error("its data is not {}", .0.as_str())]
+    Data(MediaType),
+}
+
+/// Which media a model takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepts {
+    /// Whether it takes images.
+    pub images: bool,
+    /// Whether it takes audio.
+    pub audio: bool,
+}
+
+/// How many bytes of data tell its type.
+const HEAD: usize = 12;
+
+impl MediaType {
+    /// The type with this MIME type, whose parameters do not count.
+    pub fn of(mime: &str) -> Option<Self> {
+        let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        Some(match essence.as_str() {
+            "image/png" => Self::Png,
+            "image/jpeg" | "image/jpg" => Self::Jpeg,
+            "image/gif" => Self::Gif,
+            "image/webp" => Self::Webp,
+            "audio/wav" | "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => Self::Wav,
+            "audio/mpeg" | "audio/mp3" => Self::Mp3,
+            _ => return None,
+        })
+    }
+
+    /// The MIME type as text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+            Self::Wav => "audio/wav",
+            Self::Mp3 => "audio/mpeg",
+        }
+    }
+
+    /// Returns whether it is audio, and not an image.
+    pub fn is_audio(self) -> bool {
+        matches!(self, Self::Wav | Self::Mp3)
+    }
+
+    /// Returns whether data begins like this type.
+    fn begins(self, head: &[u8]) -> bool {
+        let riff = |kind: &[u8]| head.starts_with(b"RIFF") && head.get(8..12) == Some(kind);
+        match self {
+            Self::Png => head.starts_with(b"\x89PNG\r\n\x1a\n"),
+            Self::Jpeg => head.starts_with(b"\xff\xd8\xff"),
+            Self::Gif => head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a"),
+            Self::Webp => riff(b"WEBP"),
+            Self::Wav => riff(b"WAVE"),
+            // A tag, or the first frame.
+            Self::Mp3 => {
+                head.starts_with(b"ID3") || matches!(head, [0xff, second, ..] if second & 0xe0 == 0xe0)
+            }
+        }
+    }
+}
+
+impl Media {
+    /// Checks a base64 text of this MIME type.
+    ///
+    /// # Errors
+    /// [`MediaError`] if no model could take it: a provider would refuse every request that has it.
+    pub fn new(mime: &str, base64: impl Into<Arc<str>>) -> Result<Self, MediaError> {
+        let mime = MediaType::of(mime).ok_or(MediaError::Type)?;
+        let data: Arc<str> = base64.into();
+        let bytes = STANDARD.decode(data.as_bytes()).map_err(|_| MediaError::Base64)?;
+        match mime.begins(&bytes[..bytes.len().min(HEAD)]) {
+            true => Ok(Self { mime, data, uri: None }),
+            false => Err(MediaError::Data(mime)),
+        }
+    }
+
+    /// The same as the resource at this address.
+    #[must_use]
+    pub fn at(self, uri: impl Into<String>) -> Self {
+        Self { uri: Some(uri.into()), ..self }
+    }
+
+    /// The base64 text.
+    pub fn base64(&self) -> &str {
+        &self.data
+    }
+
+    /// The number of bytes that the base64 text stands for.
+    pub fn bytes(&self) -> usize {
+        self.data.trim_end_matches('=').len() * 3 / 4
+    }
+}
+
+impl fmt::Display for Media {
+    /// Describes it, as it stands in a text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mime, bytes) = (self.mime.as_str(), grouped(self.bytes()));
+        let kind = if self.mime.is_audio() { "audio" } else { "image" };
+        match &self.uri {
+            Some(uri) => write!(f, "[resource {uri}: {mime}, {bytes} bytes]"),
+            None => write!(f, "[{kind}: {mime}, {bytes} bytes]"),
+        }
+    }
+}
+
+impl fmt::Debug for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A number with a comma before each three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+impl Accepts {
+    /// Neither images nor audio.
+    pub const NOTHING: Self = Self { images: false, audio: false };
+
+    /// Returns whether media of this type are among them.
+    pub fn takes(self, mime: MediaType) -> bool {
+        if mime.is_audio() { self.audio } else { self.images }
+    }
+
+    /// The media that either of two takes.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { images: self.images || other.images, audio: self.audio || other.audio }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(bytes: &[u8]) -> String {
+        STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn data_is_checked_against_its_type() {
+        let heads: [(&str, &[u8]); 8] = [
+            ("image/png", b"\x89PNG\r\n\x1a\n...."),
+            ("image/jpeg", b"\xff\xd8\xff\xe0"),
+            ("IMAGE/JPG; q=1", b"\xff\xd8\xff\xe0"),
+            ("image/gif", b"GIF89a"),
+            ("image/webp", b"RIFF....WEBPVP8 "),
+            ("audio/x-wav", b"RIFF....WAVEfmt "),
+            ("audio/mpeg", b"ID3\x04"),
+            ("audio/mp3", b"\xff\xfb\x90\x00"),
+        ];
+        for (mime, bytes) in heads {
+            let media = Media::new(mime, encoded(bytes)).unwrap();
+            assert_eq!((media.bytes(), Some(media.mime)), (bytes.len(), MediaType::of(mime)), "{mime}");
+            assert_eq!(Media::new(mime, encoded(b"<svg>")), Err(MediaError::Data(media.mime)), "{mime}");
+            assert_eq!(Media::new(mime, ""), Err(MediaError::Data(media.mime)), "{mime}");
+        }
+        let gif = encoded(b"GIF89a");
+        for mime in ["image/svg+xml", "image/bmp", "text/html", "", "image"] {
+            assert_eq!(Media::new(mime, gif.as_str()), Err(MediaError::Type), "{mime}");
+        }
+        for broken in ["R0lG ODlh", "R0lGODlh\n", "R0lGODl", "R0lGODlh\"}", "data:image/gif;base64,R0lGODlh"]
+        {
+            assert_eq!(Media::new("image/gif", broken), Err(MediaError::Base64), "{broken}");
+        }
+    }
+
+    #[test]
+    fn media_are_described_and_never_shown() {
+        let large = Media::new("image/gif", encoded(&[b"GIF89a".as_slice(), &[0; 12_339]].concat())).unwrap();
+        assert_eq!(format!("{large} {large:?}"), ["[image: image/gif, 12,345 bytes]"; 2].join(" "));
+        let sound = Media::new("audio/mpeg", encoded(b"ID3")).unwrap().at("file:///a.mp3");
+        assert_eq!(sound.to_string(), "[resource file:///a.mp3: audio/mpeg, 3 bytes]");
+        let json = r#"{"mime":"audio/mpeg","data":"SUQz","uri":"file:///a.mp3"}"#;
+        assert_eq!(serde_json::to_string(&sound).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Media>(json).unwrap(), sound);
+    }
+}

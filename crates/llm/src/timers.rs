@@ -1,0 +1,37 @@
+//! Timers, which a runtime may have been built without.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use crate::{ModelError, ModelErrorKind, ToolError};
+
+/// A wait or a time limit on a tokio runtime that has no timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with `enable_time`, or with \
+     `enable_all`"
+)]
+pub struct NoTimers;
+
+/// Returns whether the tokio runtime that this runs on has timers. Use it before work that waits or has a time limit, which would panic.
+///
+/// # Errors
+/// [`NoTimers`].
+pub fn check_timers() -> Result<(), NoTimers> {
+    // Nothing but this tells.
+    catch_unwind(AssertUnwindSafe(|| drop(tokio::time::sleep(Duration::ZERO)))).map_err(|_| NoTimers)
+}
+
+impl From<NoTimers> for ModelError {
+    fn from(error: NoTimers) -> Self {
+        Self::new(ModelErrorKind::BadRequest, error.to_string())
+    }
+}
+
+impl From<NoTimers> for ToolError {
+    fn from(error: NoTimers) -> Self {
+        Self::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,72 @@
+//! Images of tools in conversations that are too long.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use superstep::{
+    RunConfig,
+    agent::{Agent, ContextLayer, ReactConfig, Truncate},
+    llm::{Accepts, Estimate, Media, Request, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
+};
+use superstep_testing::{
+    script::{Script, call, txt},
+    scripted::ScriptedModel,
+};
+
+use super::context::context;
+
+const GIF: &str = "R0lGODlh";
+
+fn look() -> Arc<dyn Tool> {
+    let parameters = json!({"type": "object"});
+    let spec = ToolSpec { name: "look".into(), description: String::new(), parameters };
+    Arc::new(tool_fn(spec, |_: Value, _: ToolCx| async {
+        let gif = Media::new("image/gif", GIF).expect("it is one");
+        Ok(ToolReply::text(gif.to_string()).with_media([gif]))
+    }))
+}
+
+/// The requests of a turn with three rounds under a budget of tokens: how many images each result has, and its last line.
+async fn requests(budget: u64, accepts: Accepts) -> Vec<Vec<(usize, String)>> {
+    let answers = ["c1", "c2", "c3"].map(|id| call(id, "look", "{}")).into_iter().chain([txt("I see.")]);
+    let model = ScriptedModel::new(Script::new(answers)).accepting(accepts);
+    let layers = [ContextLayer::MicroCompact(Truncate::chars(2_000, "…"))];
+    let agent = Agent::builder(Arc::new(model.clone())).tools([look()]).counter(Arc::new(Estimate));
+    let agent = agent.config(ReactConfig {
+        context: context(budget, layers),
+        loops: Vec::new(),
+        ..ReactConfig::graph(9)
+    });
+    agent.build().unwrap().process_message("Look.", RunConfig::default()).await.unwrap();
+    let shown = |request: &Request| {
+        let results = request.messages.iter().filter(|message| message.role == Role::Tool);
+        results
+            .map(|result| (result.media.len(), result.content.lines().last().unwrap().to_owned()))
+            .collect()
+    };
+    model.requests().iter().skip(1).map(shown).collect()
+}
+
+fn sent() -> (usize, String) {
+    (1, "[image: image/gif, 6 bytes]".to_owned())
+}
+
+fn gone() -> (usize, String) {
+    (0, "[1 of these images or audio clips are not sent any more]".to_owned())
+}
+
+#[tokio::test]
+async fn images_of_old_rounds_go_first_when_a_request_is_too_large() {
+    let images = Accepts { images: true, audio: false };
+    let all = [vec![sent()], vec![sent(); 2], vec![sent(); 3]];
+    assert_eq!(requests(100_000, images).await, all);
+    // An image counts for 1,500 tokens.
+    let two = [vec![sent()], vec![sent(); 2], vec![gone(), gone(), sent()]];
+    assert_eq!(requests(4_000, images).await, two);
+    // Better no image than no answer.
+    assert_eq!(requests(1_000, images).await, [vec![gone()], vec![gone(); 2], vec![gone(); 3]]);
+    // What is not sent counts for nothing.
+    let described = (0, sent().1);
+    let none = [vec![described.clone()], vec![described.clone(); 2], vec![described; 3]];
+    assert_eq!(requests(1_000, Accepts::NOTHING).await, none);
+}
