@@ -92,9 +92,7 @@ pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> 
     Map::new()
 }
 
-/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). [`CompiledGraph::prune_thread`] makes it of a [`Keep`].
-///
-/// [`CompiledGraph::prune_thread`]: crate::CompiledGraph::prune_thread
+/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). `CompiledGraph::prune_thread` makes it of a [`Keep`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prune {
     /// The checkpoints to keep. The head is one of them, named or not.

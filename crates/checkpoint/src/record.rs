@@ -134,7 +134,7 @@ pub struct TaskKey {
     pub thread: ThreadId,
     /// The checkpoint that has it to run.
     pub checkpoint: CheckpointId,
-    /// Its slot, the position in [`Control::next`].
+    /// Its slot, the position in [`Control::next`](superstep_engine::Control::next).
     pub slot: u32,
 }
 

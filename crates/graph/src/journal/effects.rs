@@ -1,6 +1,6 @@
 //! Side effects inside a node that are not to happen twice.
 //!
-//! Start at [`Cx::once`].
+//! Start at [`Cx::once`](crate::Cx::once).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! What is put into a thread while it runs.
 //!
-//! Start at [`CompiledGraph::post`].
+//! Start at [`CompiledGraph::post`](crate::CompiledGraph::post).
 
 use serde_json::Value;
 

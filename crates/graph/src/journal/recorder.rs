@@ -4,7 +4,7 @@
 //! clock. The first two are stored anyway. The rest is written down while the task runs, and stored with its update, as the
 //! entry `$recorded`; a [`Replay`](crate::Replay) reads it out.
 //!
-//! Start at [`Cx::recorded`].
+//! Start at [`Cx::recorded`](crate::Cx::recorded).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -24,7 +24,7 @@ impl Default for Settling {
 }
 
 impl Settling {
-    /// Waits until the checkpoint that has the present tasks to run is stored. The run must not be [`Durability::Sync`],
+    /// Waits until the checkpoint that has the present tasks to run is stored. The run must not be [`Durability::Sync`](crate::Durability::Sync),
     /// where it always is.
     pub(crate) async fn settle(&self) {
         let (stored, told) = oneshot::channel();

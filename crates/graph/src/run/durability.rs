@@ -1,6 +1,6 @@
 //! When what a run does is stored.
 //!
-//! Start at [`Durability`].
+//! Start at [`Durability`](crate::Durability).
 
 use std::{
     collections::{BTreeMap, VecDeque},

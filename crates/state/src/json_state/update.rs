@@ -11,7 +11,7 @@ const CLEAR: &str = "clear";
 
 const THEN: &str = "$then";
 
-/// A partial [`JsonState`]: writes by the names of their channels.
+/// A partial [`JsonState`](crate::JsonState): writes by the names of their channels.
 ///
 /// Its JSON form is an object with an entry for each write, and `clear` with the names of channels that start over. A node
 /// may also return such an object.
