@@ -1,4 +1,4 @@
-//! The contract of what keeps threads and memories: ids, commits, records and histories; [`Checkpointer`] and [`Store`], and
+//! The contract of checkpointers and stores: ids, commits, records and histories; [`Checkpointer`] and [`Store`], and
 //! both in memory.
 //!
 //! It knows nothing of how a graph runs.

@@ -1,4 +1,4 @@
-//! What a node may give for an update.
+//! Values that become an update.
 //!
 //! Start at [`IntoUpdate`].
 

@@ -1,4 +1,4 @@
-//! What callers do with a compiled graph and its threads.
+//! The methods of compiled graphs and the handles to their threads.
 //!
 //! Start at [`invoke`].
 

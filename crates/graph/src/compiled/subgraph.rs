@@ -32,7 +32,7 @@ pub(crate) struct Down {
 pub(crate) trait Subgraph<S: State>: Send + Sync {
     fn persistence(&self) -> Persistence;
 
-    /// The graph at the end of the way, a [`Found`](crate::run::subgraph_lookup::Found) of its state. `state` is what the node is given.
+    /// The graph at the end of the way, a `Found` of its state. `state` is what the node is given.
     fn find(
         &self,
         state: S,

@@ -1,4 +1,4 @@
-//! What one task asked, did and learned from outside, and what a replay makes of it.
+//! The journal of a task: its questions, its effects and what it learned from outside, as it is recorded and replayed.
 //!
 //! Start at [`recorder::Tape`].
 

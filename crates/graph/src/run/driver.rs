@@ -135,7 +135,7 @@ pub(super) struct Driver<S: State> {
     pub(super) done: Vec<Option<Done<S>>>,
     /// What tasks of this superstep wrote that is to be kept in their nodes' caches once it is accepted.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
-    /// See [`encode`].
+    /// The buffer that updates are encoded in.
     pub(super) scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     pub(super) failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,

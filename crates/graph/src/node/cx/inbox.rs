@@ -1,4 +1,4 @@
-//! What was posted to a thread, as its tasks read it.
+//! Posts to a thread, as its tasks read them.
 
 use crate::{
     CheckpointError, Cx, Posted,
