@@ -251,19 +251,41 @@ pub(crate) struct ThreadKey(i64);
 impl ThreadKey {
     /// The thread's key, however damaged its row is.
     pub(crate) fn find_any(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Option<Self>> {
-        let mut find = connection.prepare_cached("SELECT key FROM threads WHERE name = ?1")?;
+        let mut find = connection.prepare_cached("SELECT key FROM threads NOT INDEXED WHERE name = ?1")?;
         find.query_row([thread.as_str()], |row| row.get(0).map(Self)).optional()
     }
 
-    /// The threads of a thread's subgraphs, by name.
+    /// The threads of a thread's subgraphs, by name, as the table has them.
     pub(crate) fn under(
         connection: &Connection,
         thread: &ThreadId,
     ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
+        Self::under_by(connection, thread, "NOT INDEXED")
+    }
+
+    /// The same, if the index of names has them too: what one of the two has lost belongs to nobody any more.
+    pub(crate) fn checked_under(
+        connection: &Connection,
+        place: &Place,
+        thread: &ThreadId,
+    ) -> Result<Vec<(Self, ThreadId)>, CheckpointError> {
+        let refused =
+            |cause| error::database(place, &format!("list the subgraphs of thread `{thread}`"), cause);
+        let found = Self::under(connection, thread).map_err(refused)?;
+        let indexed =
+            Self::under_by(connection, thread, "INDEXED BY sqlite_autoindex_threads_1").map_err(refused)?;
+        if found == indexed { Ok(found) } else { Err(error::damaged_threads(place)) }
+    }
+
+    fn under_by(
+        connection: &Connection,
+        thread: &ThreadId,
+        by: &str,
+    ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
         // Names that begin with the thread's and the separator of subgraphs, which is right before the space.
         let [first, end] = ['\u{1f}', ' '].map(|end| format!("{}{end}", thread.as_str()));
-        let mut find = connection
-            .prepare_cached("SELECT key, name FROM threads WHERE name >= ?1 AND name < ?2 ORDER BY name")?;
+        let sql = format!("SELECT key, name FROM threads {by} WHERE name >= ?1 AND name < ?2 ORDER BY name");
+        let mut find = connection.prepare_cached(&sql)?;
         let found =
             find.query_map([first, end], |row| Ok((Self(row.get(0)?), row.get::<_, String>(1)?.into())))?;
         found.collect()

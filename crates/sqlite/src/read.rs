@@ -130,10 +130,7 @@ impl Database {
     }
 
     pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {
-        ThreadRow::check_all(&self.connection, &self.place)?;
-        let found = ThreadKey::under(&self.connection, thread).map_err(|cause| {
-            error::database(&self.place, &format!("list the subgraphs of thread `{thread}`"), cause)
-        })?;
+        let found = ThreadKey::checked_under(&self.connection, &self.place, thread)?;
         Ok(found.into_iter().map(|(_, child)| child).collect())
     }
 }

@@ -37,8 +37,7 @@ impl Database {
         if taken {
             return Err(CheckpointError::ThreadExists { thread: to.clone() });
         }
-        ThreadRow::check_all(&transaction, &place)?;
-        let children = ThreadKey::under(&transaction, from).map_err(refused)?;
+        let children = ThreadKey::checked_under(&transaction, &place, from)?;
         for source in [from.clone()].into_iter().chain(children.into_iter().map(|(_, child)| child)) {
             let row = ThreadRow::find(&transaction, &place, &source)?
                 .ok_or_else(|| CheckpointError::NoThread { thread: source.clone() })?;
