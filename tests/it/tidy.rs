@@ -38,6 +38,10 @@ const SECRETS: [(&str, &[&str]); 5] = [
     ("rmcp", &["superstep-mcp"]),
 ];
 
+/// The folders of a crate, lowest first: each uses those before it, and files beside them are beneath them all.
+const FOLDERS: [(&str, &[&str]); 1] =
+    [("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"])];
+
 const LONGEST_FILE: usize = 800;
 
 fn root() -> PathBuf {
@@ -102,6 +106,72 @@ fn every_crate_depends_on_what_its_row_in_the_table_allows() {
             "docs/architecture.md says otherwise of `{name}`: {row}"
         );
     }
+}
+
+#[test]
+fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
+    for (name, folders) in FOLDERS {
+        let src = format!("crates/{name}/src");
+        let height = |folder: &str| folders.iter().position(|known| *known == folder);
+        let lib = fs::read_to_string(root().join(&src).join("lib.rs")).unwrap();
+        // Where the names are that the crate exports: `pub use node::cx::Cx;` is of `node`.
+        let mut exported = BTreeMap::new();
+        for path in imports(&lib, "pub use ") {
+            if let [folder, .., item] = &path[..]
+                && let Some(height) = height(folder)
+            {
+                exported.insert(item.clone(), height);
+            }
+        }
+        let mut upward = Vec::new();
+        for (file, text) in sources(&src) {
+            let inside = file.strip_prefix(root().join(&src)).unwrap();
+            let own = inside.parent().and_then(|folder| height(folder.iter().next()?.to_str()?));
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for path in imports(code, "use crate::").into_iter().filter(|_| !inside.ends_with("lib.rs")) {
+                let used = height(&path[0]).or_else(|| exported.get(&path[0]).copied());
+                if used > own {
+                    upward.push(format!("{} uses {}", inside.display(), path.join("::")));
+                }
+            }
+        }
+        assert!(upward.is_empty(), "a folder uses one above it:\n{}", upward.join("\n"));
+    }
+}
+
+/// The paths of the `use` items that begin like this, with groups taken apart.
+fn imports(code: &str, begin: &str) -> Vec<Vec<String>> {
+    fn flatten(before: &[String], tree: &str, into: &mut Vec<Vec<String>>) {
+        let Some((path, group)) = tree.split_once('{') else {
+            let names = tree.split("::").map(|name| name.split(" as ").next().unwrap().trim().to_owned());
+            return into.push(before.iter().cloned().chain(names).collect());
+        };
+        let group = group.trim_end().strip_suffix('}').expect("a group is closed");
+        let path = path.trim_end_matches("::").split("::").filter(|name| !name.is_empty());
+        let before: Vec<_> = before.iter().cloned().chain(path.map(|name| name.trim().to_owned())).collect();
+        let (mut depth, mut start) = (0, 0);
+        for (at, sign) in group.char_indices().chain([(group.len(), ',')]) {
+            match sign {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    let one = group[start..at].trim();
+                    if !one.is_empty() {
+                        flatten(&before, one, into);
+                    }
+                    start = (at + 1).min(group.len());
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let starts = code.match_indices(begin).filter(|(at, _)| *at == 0 || code[..*at].ends_with(['\n', ' ']));
+    for (at, _) in starts {
+        let item = &code[at + begin.len()..];
+        flatten(&[], &item[..item.find(';').expect("an import ends")], &mut found);
+    }
+    found
 }
 
 #[test]

@@ -19,7 +19,7 @@ use superstep_engine::{NodeName, TaskId};
 use superstep_state::internal::encode;
 
 use crate::{
-    Interrupt, NodeError, Question, Replaced, RunError, TaskRecord, Within,
+    Interrupt, Question, Replaced, RunError, TaskRecord, Within,
     changed_question::ChangedQuestion,
     journal::{
         divergence::Astray,
@@ -280,7 +280,7 @@ pub(crate) enum Asked {
     /// Nothing: a graph that it called stopped, because the run is drained.
     Drained,
     /// Nothing: it cannot be stored, so that the task fails.
-    Unstorable(NodeError),
+    Unstorable(RunError),
     /// Nothing: a replay cannot go on with it.
     Astray(Astray),
 }

@@ -26,8 +26,8 @@ use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeError, NodeFailure,
-    Question, RunConfig, RunError, Store, StreamMode, ThreadId, fingerprint,
+    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question,
+    RunConfig, RunError, Store, StreamMode, ThreadId, fingerprint,
     journal::{
         divergence::Astray,
         effects::Ledger,
@@ -365,7 +365,7 @@ impl Cx {
     /// Fails the task for something that it would store: the node goes no further, and nothing in it sees the error.
     pub(crate) async fn unstorable<T>(&self, what: &str, source: serde_json::Error) -> T {
         let error = RunError::Unstorable { what: what.to_owned(), source };
-        self.say_at_desk([Asked::Unstorable(NodeError::new(error).fatal())]);
+        self.say_at_desk([Asked::Unstorable(error)]);
         std::future::pending().await
     }
 

@@ -43,7 +43,7 @@ impl<S: State> Driver<S> {
         if let Some(first) = asked.iter().position(|asked| matches!(asked, Asked::Unstorable(_)))
             && let Asked::Unstorable(error) = asked.swap_remove(first)
         {
-            return Ok(self.fail_task(run, task, error).await?);
+            return Ok(self.fail_task(run, task, NodeError::new(error).fatal()).await?);
         }
         let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
         let before = self.asked.get(&slot).cloned().unwrap_or_default();

@@ -17,7 +17,9 @@ fn bits(bytes: usize) -> impl Iterator<Item = usize> {
     const PAGE: usize = 4_096 * 8;
     const FIRST: usize = 24 * 8;
     let all = std::env::var_os("SUPERSTEP_EVERY_BIT").is_some();
-    (0..bytes * 8).filter(move |bit| all || bit % 887 == 0 || (bit % PAGE < FIRST && bit % PAGE % 5 == 0))
+    (0..bytes * 8).filter(move |bit| {
+        all || bit.is_multiple_of(887) || (bit % PAGE < FIRST && (bit % PAGE).is_multiple_of(5))
+    })
 }
 
 /// Threads with a branch, a snapshot, a question, a subgraph; and one of which a part was pruned.
