@@ -6,7 +6,6 @@ use rmcp::{
     service::RequestContext,
 };
 use superstep_llm::{ToolAnswer, ToolQuestion};
-use tokio_util::sync::CancellationToken;
 
 use crate::heard::{Asking, Ears};
 
@@ -40,13 +39,12 @@ impl Ears {
             Asking::Nobody => return declined("no call runs"),
             Asking::Several => return Err(ErrorData::internal_error(WHOSE, None)),
         };
-        let cancelled = async |token: &CancellationToken| token.cancelled().await;
         let answer = tokio::select! {
             biased;
             answer = cx.ask(question) => answer,
             // The call ended with the question, or before it.
-            () = cancelled(&over) => Ok(ToolAnswer::Cancel),
-            () = cancelled(&context.ct) => Ok(ToolAnswer::Cancel),
+            () = over.cancelled() => Ok(ToolAnswer::Cancel),
+            () = context.ct.cancelled() => Ok(ToolAnswer::Cancel),
         };
         match answer {
             Ok(ToolAnswer::Accept(values)) => {
