@@ -1,4 +1,4 @@
-//! `calculate`: arithmetic, by fend.
+//! `calculate`: evaluates arithmetic expressions with fend.
 
 use std::{io, thread, time::Duration};
 
@@ -16,11 +16,11 @@ use super::{
 const MAX_TIME: Duration = Duration::from_secs(1);
 const MAX_EXPRESSION_BYTES: usize = 1_000;
 const MAX_RESULT_BYTES: usize = 4_000;
-/// How many digits more than the result's are compared with it; see [`repair`].
+/// Number of extra decimal places computed to verify a result; see [`repair`].
 const MORE_PLACES: usize = 20;
 /// fend parses and evaluates by recursion; unoptimized, the deepest expression of the length above takes half of it.
 const STACK_BYTES: usize = 64 << 20;
-/// How often fend may parse one part of an expression; see [`parses`].
+/// Maximum number of times fend may parse one part of an expression; see [`parses`].
 const MAX_PARSES: u64 = 20_000;
 
 #[derive(JsonSchema, Deserialize)]
@@ -32,11 +32,11 @@ struct Calculate {
 
 /// The tool `calculate{expression}`: exact arithmetic, functions and units.
 ///
-/// It knows no exchange rates, no random numbers and no date, and stops after a second. Of fend's language it takes
-/// no functions of your own, text, bit shifts and dice: these can run without end, or where nothing can stop them.
-/// # Limits
-/// fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point, and cuts off at 2^64 without a
-/// word. The model is told.
+/// It knows no exchange rates, no random numbers and no date, and stops after a second. It rejects fend's
+/// user-defined functions, text, bit shifts and dice, because these can run without end and cannot be
+/// interrupted.
+/// # Limits    fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point and
+/// silently truncates at 2^64. The tool description states this.
 pub fn calculate() -> impl Tool {
     let spec = ToolSpec::of::<Calculate>(
         "calculate",
@@ -114,8 +114,9 @@ impl fend_core::Interrupt for Stop<'_> {
     }
 }
 
-/// Refuses what fend would do without asking its interrupt: it overflows the stack on a function that calls itself,
-/// shifts by any number of bits, multiplies out dice, and parses nested parentheses in exponential time.
+/// Rejects expressions that fend would evaluate without checking its interrupt. Recursive functions overflow
+/// the stack, shifts take any number of bits, dice are multiplied out, and nested parentheses are parsed in
+/// exponential time.
 fn check(expression: &str) -> Result<(), ToolError> {
     let refused = |what: &str| Err(ToolError::InvalidArguments(what.to_owned()));
     if expression.trim().is_empty() {
@@ -153,7 +154,7 @@ fn check(expression: &str) -> Result<(), ToolError> {
     }
 }
 
-/// If fend would see dice: a `d` that begins or goes on a number and has a digit after it.
+/// Returns whether fend would parse dice: a `d` at the start or end of a number, followed by a digit.
 fn has_dice(expression: &str) -> bool {
     let mut word = String::new();
     for c in expression.chars().chain([' ']) {
@@ -176,10 +177,11 @@ fn has_dice(expression: &str) -> bool {
     false
 }
 
-/// How often, at most, fend parses the innermost part of an expression; `None` if its parentheses do not match.
+/// Returns an upper bound on how often fend parses the innermost part of an expression; `None` if its
+/// parentheses do not match.
 ///
-/// After a sum's every term it tries to read the rest as an implicit addition, and after a number it tries to read a
-/// parenthesis as a fraction; both attempts are thrown away and made again, in each parenthesis anew.
+/// After each term of a sum, fend tries to parse the rest as an implicit addition; after a number, it tries
+/// to parse a parenthesis as a fraction. Both attempts are discarded and repeated in each parenthesis.
 fn parses(expression: &str) -> Option<u64> {
     struct Level {
         parses: u64,
@@ -201,7 +203,7 @@ fn parses(expression: &str) -> Option<u64> {
             '+' | '-' | '\u{2212}' => level.signs += 1,
             _ => {}
         }
-        // Also of hexadecimal digits and exponents.
+        // Also matches hexadecimal digits and exponents.
         after_number = c.is_ascii_digit() || c == '.' || (after_number && c.is_alphanumeric());
     }
     outer.is_empty().then_some(most)
@@ -318,7 +320,7 @@ mod tests {
         for (open, close) in [("(", ")"), ("-(", ")"), ("/", ""), ("-", ""), ("x=", ""), ("2^", "")] {
             let depth = (MAX_EXPRESSION_BYTES - 1) / (open.len() + close.len());
             let expression = format!("{}1{}", open.repeat(depth), close.repeat(depth));
-            // Any answer will do: an overflow would have ended the process.
+            // Any answer is accepted: an overflow would have ended the process.
             let _ = calculate().call(json!({"expression": expression}), testing::cx()).await;
         }
     }

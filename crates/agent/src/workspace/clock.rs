@@ -1,4 +1,4 @@
-//! `current_time`: what time it is.
+//! `current_time`: returns the current time.
 
 use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `edit_file`: replaces one place in a file, once somebody has agreed.
+//! `edit_file`: replaces one occurrence of a text in a file, after approval.
 
 use std::{
     fs::Metadata,
@@ -25,7 +25,7 @@ use super::{
 use crate::{locks::keep_names, printable_line};
 
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Beyond this many places, their number does not matter any more.
+/// Occurrences beyond this number are not counted.
 const MAX_PLACES: usize = 1_000;
 const MAX_PLACES_SHOWN: usize = 10;
 
@@ -41,7 +41,7 @@ struct EditFile {
 }
 
 impl EditFile {
-    /// Checks what can be told from the arguments alone.
+    /// Checks the arguments without reading the file.
     fn parse(args: &Value) -> Result<Self, ToolError> {
         let args = Self::deserialize(args).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
         if args.old.is_empty() {
@@ -58,16 +58,17 @@ impl EditFile {
     }
 }
 
-/// The tool `edit_file{path, old, new}`: replaces the one occurrence of `old`; a person is asked first.
+/// The tool `edit_file{path, old, new}`: replaces the one occurrence of `old`, after approval.
 ///
-/// A file is changed as a whole or not at all: the new content is written beside it and takes its place by a rename.
-/// Permissions are kept; other hard links keep the old content. It never creates files, and refuses to edit a file
-/// that is read-only, not UTF-8, or larger than 4 MiB.
+/// A file is replaced atomically: the new content is written beside it and renamed over it. Permissions are
+/// preserved; other hard links retain the old content. The tool never creates files, and refuses to edit a
+/// file that is read-only, not UTF-8, or larger than 4 MiB.
 pub fn edit_file(workspace: &Workspace) -> impl Tool + use<> {
     tool(workspace, None)
 }
 
-/// The same tool, whose calls change a file once although they are made again after a crash, and under a lock.
+/// Creates the same tool with a journal and a lock: a call that is repeated after a crash changes the file
+/// only once.
 pub(crate) fn edit_file_once(workspace: &Workspace, journal: EditJournal) -> impl Tool + use<> {
     tool(workspace, Some(journal))
 }
@@ -100,7 +101,7 @@ impl Tool for Edit {
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
-        // Arguments that `call` refuses without touching anything are not worth a question.
+        // Arguments that `call` rejects without touching anything need no approval.
         Some(preview(&EditFile::parse(args).ok()?))
     }
 
@@ -113,7 +114,7 @@ impl Tool for Edit {
     }
 
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
-        // One with a journal edits files that are not those of a turn.
+        // With a journal, the edited files are not those of a turn.
         if self.journal.is_some() {
             return Ok(None);
         }
@@ -131,7 +132,7 @@ impl Tool for Edit {
             let call = EditJournal::name(&[&cx.idempotency_key, &args.path, &args.old, &args.new]);
             let alone = journal.lock(&cx.cancel).await?;
             let edit = move |stop: &CancellationToken| {
-                // Held by what writes, which goes on for a moment if nobody waits for it any more.
+                // Owned by the blocking task, which runs on for a moment after its caller is gone.
                 let _alone = alone;
                 edit_once(&workspace, &args, (&journal, &call), stop)
             };
@@ -148,7 +149,7 @@ fn edit(workspace: &Workspace, args: &EditFile, stop: &CancellationToken) -> Res
     Ok(said)
 }
 
-/// The same for a call that may have been made before.
+/// Edits the file unless the journal shows that the call was completed before.
 fn edit_once(
     workspace: &Workspace,
     args: &EditFile,
@@ -166,14 +167,15 @@ fn edit_once(
     journal.note(call, &next.path(), &said)?;
     match next.take_place(workspace, &old, stop) {
         Ok(()) => {
-            // The cursor of a dream must not outlast its edits.
+            // The cursor of a memory consolidation must not outlast its edits.
             found.real.parent().map_or(Ok(()), keep_names).map_err(|error| {
                 ToolError::Failed(format!("'{}' was edited, which may not last: {error}", found.shown))
             })?;
             Ok(said)
         }
         Err((next, error)) => {
-            // As long as the new content is there, it has not taken its place: so the note goes first.
+            // While the new content still exists beside the file, it has not replaced it; so the note is
+            // written first.
             journal.forget(call)?;
             drop(next);
             Err(error)
@@ -181,12 +183,12 @@ fn edit_once(
     }
 }
 
-/// What a file is to become.
+/// The new content of a file.
 struct Edited {
     found: Found,
     old: Old,
     content: String,
-    /// What the model reads.
+    /// The result that the model receives.
     said: String,
 }
 
@@ -205,7 +207,7 @@ impl Edited {
     }
 }
 
-/// What a file has in it that is to be changed.
+/// The current content of a file to be changed.
 pub(super) struct Old {
     pub(super) text: String,
     pub(super) metadata: Metadata,
@@ -235,7 +237,7 @@ pub(super) fn load(workspace: &Workspace, found: &Found) -> Result<Old, ToolErro
     Ok(Old { text, metadata })
 }
 
-/// Where `old` begins, if there is one such place only; overlapping ones count.
+/// Returns the offset of `old` if it occurs exactly once; overlapping occurrences count.
 fn only_place(content: &str, old: &str, found: &Found) -> Result<usize, ToolError> {
     let shown = &found.shown;
     let step = old.chars().next().map_or(1, char::len_utf8);
@@ -279,7 +281,7 @@ fn only_place(content: &str, old: &str, found: &Found) -> Result<usize, ToolErro
     }
 }
 
-/// The number of the line that the byte at `at` is in.
+/// Returns the line number of the byte at `at`.
 fn line_of(content: &str, at: usize) -> usize {
     content[..at].matches('\n').count() + 1
 }
@@ -292,7 +294,7 @@ pub(super) fn lines(count: usize) -> String {
     }
 }
 
-/// What a person is asked: the lines that go and the lines that come.
+/// Formats the approval question: the removed and the added lines.
 fn preview(args: &EditFile) -> String {
     let mut text = vec![format!("edit {}", printable_line(&args.path))];
     text.extend(changes(&args.old, &args.new));
@@ -312,7 +314,7 @@ mod tests {
         json!({"path": path, "old": old, "new": new})
     }
 
-    /// The files of the root, for seeing that nothing was left behind.
+    /// Lists the files of the root, to check that nothing was left behind.
     fn names(place: &Place) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(place.at("."))
             .unwrap()
@@ -418,7 +420,7 @@ mod tests {
         place.file("a", "x");
         let found = place.workspace.find("a").unwrap();
         let old = load(&place.workspace, &found).unwrap();
-        // Of the same length, and as if at the same moment.
+        // Same length and same modification time.
         place.file("a", "z");
         fs::File::options()
             .write(true)
@@ -469,7 +471,7 @@ mod tests {
         place.file("a", "old");
         let before = fs::File::open(place.at("a")).unwrap();
         call(&edit_file(&place.workspace), args("a", "old", "new")).await;
-        // The old file was never written to: the new one took its place.
+        // The old file was never written to; the new one replaced it.
         assert_ne!(before.metadata().unwrap().ino(), fs::metadata(place.at("a")).unwrap().ino());
         assert_eq!(io::read_to_string(before).unwrap(), "old");
     }

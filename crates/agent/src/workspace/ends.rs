@@ -1,13 +1,13 @@
-//! The beginning and the end of something of any length.
+//! Truncation of a byte stream to its first and last part.
 
 use std::collections::VecDeque;
 
 use super::grouped;
 
-/// Bytes that are kept of each end.
+/// Number of bytes retained of each end.
 const KEPT: usize = 32 << 10;
 
-/// Takes any number of bytes and keeps the first and the last 32 KiB of them.
+/// Accepts any number of bytes and retains the first and the last 32 KiB.
 #[derive(Default)]
 pub(super) struct Ends {
     head: Vec<u8>,
@@ -25,7 +25,7 @@ impl Ends {
         self.left_out += over as u64;
     }
 
-    /// What was kept, and how much was not.
+    /// Returns the retained text and a note of the omitted size.
     pub(super) fn into_text(self) -> String {
         let Self { mut head, tail, left_out } = self;
         if left_out == 0 {
@@ -38,15 +38,15 @@ impl Ends {
     }
 }
 
-/// Makes texts of bytes that come in pieces, which may end in the middle of a character.
+/// Decodes text from chunks of bytes that may end in the middle of a character.
 #[derive(Default)]
 pub(super) struct Whole {
     begun: Vec<u8>,
 }
 
 impl Whole {
-    /// The text of these bytes and of what was begun before, but for a character that is not there as a whole yet. At the end,
-    /// which is a piece of no bytes, that is there as well.
+    /// Returns the text of these bytes and of the pending ones before, without an incomplete last character.
+    /// An empty piece marks the end of the stream and flushes the incomplete character.
     pub(super) fn text(&mut self, piece: &[u8]) -> String {
         let mut bytes = std::mem::take(&mut self.begun);
         bytes.extend_from_slice(piece);

@@ -1,4 +1,4 @@
-//! `fetch_url`: reads a page of the web, once somebody has agreed.
+//! `fetch_url`: reads a web page, after approval.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -18,7 +18,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 const MAX_REDIRECTS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How much of the body of a refusal is told.
+/// Number of bytes shown of an error response's body.
 const REFUSAL_BYTES: usize = 500;
 
 #[derive(JsonSchema, Deserialize)]
@@ -28,15 +28,16 @@ struct FetchUrl {
     url: String,
 }
 
-/// The tool `fetch_url{url}`: reads an address of the web as text; a person is asked first.
+/// The tool `fetch_url{url}`: reads a web address as text, after approval.
 ///
-/// HTML is turned into text; what is no text is refused. It reads at most 1 MiB, takes at most 30 seconds and follows at most
-/// five redirects, all of them within one server: one to another scheme, host or port is refused, and the model reads where it
-/// leads, so that a call can name that address.
+/// HTML is converted to text; a body that is not text is rejected. The tool reads at most 1 MiB, takes at
+/// most 30 seconds and follows at most five redirects within one server. A redirect to another scheme, host
+/// or port is rejected with its target, so that the model can request that address in a new call.
 ///
-/// An address of this machine or of a private network is fetched only if the call itself names it (`http://localhost:3000`,
-/// `http://10.0.0.7/`), and the question then says so. What a redirect or a name's resolution leads there is refused, and so are
-/// addresses that are no machine's, or a cloud's metadata service. For that to hold it resolves names by itself, and uses no proxy.
+/// An address of this machine or of a private network is fetched only if the call itself names it
+/// (`http://localhost:3000`, `http://10.0.0.7/`); the approval question then states this. Redirects and name
+/// resolutions that lead there are rejected. Addresses that belong to no single machine, or to a cloud's
+/// metadata service, are rejected as well. To enforce this, the tool resolves names itself and uses no proxy.
 pub fn fetch_url() -> impl Tool {
     Fetch {
         spec: ToolSpec::of::<FetchUrl>(
@@ -90,11 +91,11 @@ impl Tool for Fetch {
     }
 }
 
-/// Where to go.
+/// A checked request target.
 #[derive(Clone, Debug)]
 struct Target {
     url: Url,
-    /// Where its host leads, if that is said by its name and not the internet.
+    /// The reach of the host, if the URL names it explicitly and it is not public.
     named: Option<Reach>,
 }
 
@@ -110,7 +111,7 @@ impl Target {
         Self::new(url).map_err(|why| wrong(&why))
     }
 
-    /// Checks an address that may be the next one.
+    /// Checks an address that may be fetched next.
     fn new(url: Url) -> Result<Self, String> {
         if !["http", "https"].contains(&url.scheme()) {
             return Err(format!("has the scheme `{}`; only http and https are fetched", url.scheme()));
@@ -128,11 +129,11 @@ impl Target {
         Ok(Self { url, named })
     }
 
-    /// The address that a redirect leads to.
+    /// Resolves and checks a redirect's target.
     fn redirected(&self, location: &str) -> Result<Self, String> {
         let url = self.url.join(location).map_err(|error| format!("is no URL: {error}"))?;
         let next = Self::new(url)?;
-        // The person or the rule that agreed to one server has not agreed to another one.
+        // Approval of one server does not cover another one.
         if next.url.origin() != self.url.origin() {
             let place = if next.named.is_some() { ", on this machine or in a private network" } else { "" };
             return Err(format!("is another server{place}; call `fetch_url` with that address"));
@@ -140,7 +141,7 @@ impl Target {
         Ok(next)
     }
 
-    /// The addresses of its host that may be talked to.
+    /// Resolves the host and returns the addresses that may be contacted.
     async fn addresses(&self) -> Result<Vec<std::net::SocketAddr>, ToolError> {
         let host = self.url.host_str().unwrap_or_default();
         if literal(&self.url).is_some() {
@@ -160,7 +161,7 @@ impl Target {
     }
 }
 
-/// Where a host leads that is an address.
+/// Returns the reach of a host that is given as an address.
 fn literal(url: &Url) -> Option<Reach> {
     let host = url.host_str()?;
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok()?;
@@ -218,17 +219,17 @@ async fn get(target: &Target) -> Result<Response, ToolError> {
     client.get(target.url.clone()).header(header::ACCEPT, accepted).send().await.map_err(failed)
 }
 
-/// The kinds of text that are read.
+/// The supported kinds of text.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Html,
     Plain,
-    /// Not said.
+    /// Content type missing.
     Unknown,
 }
 
 impl Kind {
-    /// By the value of `Content-Type`; `None` if it is no text.
+    /// Parses a `Content-Type` value; `None` if it is not text.
     fn of(content_type: &str) -> Option<Self> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = [
@@ -257,7 +258,7 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     let kind = Kind::of(&content_type);
     let mut body = Vec::new();
     let mut is_cut = false;
-    // Only what will be used is read.
+    // Only the needed part is read.
     if kind.is_some() && matches!(encoding.as_str(), "" | "identity") {
         while let Some(chunk) =
             response.chunk().await.map_err(|error| ToolError::Failed(error.to_string()))?
@@ -332,7 +333,8 @@ mod tests {
         json!({ "url": url })
     }
 
-    /// A server on loopback that gives these answers, one a connection, then closes; its address without a path.
+    /// Starts a loopback server that sends one of these responses per connection, then closes; returns its
+    /// address without a path.
     async fn serve(answers: Vec<Vec<u8>>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -341,7 +343,7 @@ mod tests {
                 let (mut socket, _) = listener.accept().await.unwrap();
                 let mut request = [0; 4_096];
                 let _ = socket.read(&mut request).await;
-                // Whoever has read enough goes away.
+                // A client that has read enough disconnects.
                 let _ = socket.write_all(&answer).await;
             }
         });
@@ -426,7 +428,7 @@ mod tests {
             let expected = format!("`{url}/` redirects to `{location}`, which {why}");
             assert_eq!(refusal(&fetch_url(), args(&url)).await, expected);
         }
-        // Nor to where the rules about addresses do not let it.
+        // Nor to an address that the permission rules deny.
         let url = serve(vec![to("/secret/a")]).await;
         let cx = cx().with_permits(|_, subject| !format!("{subject:?}").contains("/secret/"));
         let refused = fetch_url().call(args(&url), cx).await.unwrap_err().to_string();
@@ -453,7 +455,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_leads_behind_the_walls_is_refused() {
         let named = |named| Target { url: Url::parse("http://localhost:1/").unwrap(), named };
-        // As of a name of the internet whose owner points it here.
+        // As if the owner of a public name pointed it here.
         let error = named(None).addresses().await.unwrap_err();
         assert_eq!(
             error.to_string(),

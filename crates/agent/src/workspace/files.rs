@@ -1,4 +1,4 @@
-//! `list_files`: what is there.
+//! `list_files`: lists the files below a directory.
 
 use globset::{GlobBuilder, GlobSet};
 use schemars::JsonSchema;
@@ -26,7 +26,8 @@ struct ListFiles {
 
 /// The tool `list_files{path?, glob?}`: the files below a directory, one path a line, sorted.
 ///
-/// Hidden files are listed; what a `.gitignore` in the workspace excludes is not, nor are directories by themselves.
+/// Hidden files are listed; files that a `.gitignore` in the workspace excludes are not, nor are directories
+/// by themselves.
 pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
     let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<ListFiles>(
@@ -107,7 +108,7 @@ impl Glob {
             .build()
             .map_err(|error| wrong(&format!("is no glob pattern: {error}")))?;
         let by_name = !glob.glob().contains('/');
-        // A set says so if a pattern is too large; a single matcher panics.
+        // A set reports a pattern that is too large as an error; a single matcher panics.
         let matcher =
             GlobSet::builder().add(glob).build().map_err(|error| wrong(&format!("is too large: {error}")))?;
         Ok(Self { by_name, matcher })

@@ -1,8 +1,8 @@
-//! Files and folders below a root, opened so that nothing else is reached, whatever is swapped for a link meanwhile.
+//! Files and folders below a root, opened so that a concurrent swap for a link cannot lead outside.
 //!
-//! On Linux everything is opened from the open root by `openat2`, which follows no link and does not leave the root; what is in a
-//! folder is named by way of the open folder. On other systems, and where `openat2` or `/proc` is missing, a path is
-//! checked before it is used and afterwards.
+//! On Linux everything is opened relative to the open root by `openat2`, which follows no link and does not
+//! leave the root; entries of a folder are addressed through the open folder. On other systems, and where
+//! `openat2` or `/proc` is missing, a path is checked before and after its use.
 
 use std::{
     fs::{self, File},
@@ -37,18 +37,18 @@ pub(super) struct Root {
 /// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Where it was found, canonical.
+    /// The canonical path at which it was found.
     real: PathBuf,
-    /// Under which path its entries are reached.
+    /// The path through which its entries are accessed.
     by: PathBuf,
     #[cfg(target_os = "linux")]
     open: Option<OwnedFd>,
 }
 
 impl Root {
-    /// `path` is canonical.
+    /// Opens the root at the canonical `path`.
     ///
-    /// # Errors    There is a link in it by now.
+    /// # Errors    The path contains a link by now.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -57,11 +57,11 @@ impl Root {
         })
     }
 
-    /// Opens a file for reading, which may turn out to be something else.
+    /// Opens a file for reading; the caller checks that it is a regular file.
     pub(super) fn file(&self, real: &Path) -> io::Result<File> {
         #[cfg(target_os = "linux")]
         if let Some(root) = &self.open {
-            // What is no file does not have anybody wait.
+            // Opening a FIFO must not block.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
             return Ok(linux::open(root, self.below(real)?, flags)?.into());
         }
@@ -94,22 +94,22 @@ impl Root {
 }
 
 impl Folder {
-    /// Where it was found.
+    /// Returns the canonical path at which it was found.
     pub(super) fn real(&self) -> &Path {
         &self.real
     }
 
-    /// Itself, under a path that leads nowhere else as long as this is held.
+    /// Returns a path to the folder itself that stays valid while this is held open.
     pub(super) fn path(&self) -> &Path {
         &self.by
     }
 
-    /// What has a name in it.
+    /// Returns the path of an entry.
     pub(super) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.by.join(name)
     }
 
-    /// Whether what was reached by its path was in it.
+    /// Checks that an entry accessed by its path was in this folder.
     pub(super) fn check(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if self.open.is_some() {
@@ -123,12 +123,12 @@ impl Folder {
     }
 }
 
-/// There is a link where a folder was.
+/// A folder was replaced by a link.
 #[derive(Debug, thiserror::Error)]
 #[error("it was replaced while it was in use")]
 struct Swapped;
 
-/// Whether something could not be opened because there is a link where none was.
+/// Returns whether opening failed because a path component was replaced by a link.
 pub(super) fn is_swapped(error: &io::Error) -> bool {
     #[cfg(target_os = "linux")]
     if let Some(error) = Errno::from_io_error(error) {
@@ -141,10 +141,10 @@ pub(super) fn is_swapped(error: &io::Error) -> bool {
 mod linux {
     use super::*;
 
-    /// Where a process finds what it has open.
+    /// The directory that lists a process's open files.
     pub(super) const OPEN: &str = "/proc/self/fd";
 
-    /// The root, if the system has what it takes to stay below it.
+    /// Opens the root, if the system can confine lookups to it.
     pub(super) fn root(path: &Path) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;

@@ -1,7 +1,7 @@
-//! HTML as text, for a model to read.
+//! Conversion of HTML to text for a model.
 //!
-//! html5ever splits the page into tags and text, as a browser does, and no tree is made of them: what it takes grows with the
-//! length of a page and not with its depth, and it can be stopped anywhere.
+//! html5ever splits the page into tags and text as a browser does, without building a tree. The cost grows
+//! with the length of a page and not with its depth, and the conversion can be cancelled at any point.
 
 use std::cell::RefCell;
 
@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cut;
 
-/// How much is read between two looks at whether to stop.
+/// Number of bytes parsed between two checks for cancellation.
 const PART_BYTES: usize = 4 << 10;
 
-/// The text of a page: paragraphs, headings, lists, rows of tables, and where links lead. It ends where it is told to stop, and soon
-/// after it is longer than `most` bytes.
+/// Converts a page to text: paragraphs, headings, lists, table rows and link targets. Stops on cancellation
+/// and soon after the text exceeds `most` bytes.
 pub(super) fn text(page: &str, base: &Url, most: usize, stop: &CancellationToken) -> String {
     let sink = Sink { base: base.clone(), most, text: RefCell::default() };
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
@@ -50,17 +50,17 @@ struct Sink {
 #[derive(Default)]
 struct Text {
     shown: String,
-    /// How many line ends have to come before more text.
+    /// Number of line ends to insert before more text.
     breaks: usize,
-    /// Whether a space has to.
+    /// A space must precede the next text.
     space: bool,
-    /// How many elements are open whose white space counts.
+    /// Number of open elements whose white space is significant.
     preformatted: u32,
-    /// Where the open link leads, and how long the text was when it began.
+    /// The target of the open link, and the text's length where it began.
     link: Option<(String, usize)>,
-    /// What is not shown until it is closed, and how many of it are open.
+    /// The hidden element that is open, and its nesting depth.
     hidden: Option<(String, u32)>,
-    /// Whether a row of a table has had a cell.
+    /// The current table row already has a cell.
     in_row: bool,
 }
 
@@ -108,7 +108,7 @@ impl Text {
         };
         match name {
             "script" | "style" | "template" | "svg" | "iframe" | "noembed" | "noframes" | "head" => {
-                // Of a head only the title is read, which `hide` looks for.
+                // Only the title of a head is read; `hide` finds it.
                 self.hidden = (!tag.self_closing).then(|| (name.to_owned(), 1));
             }
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
@@ -159,7 +159,7 @@ impl Text {
     fn close(&mut self, name: &str) {
         match name {
             "a" => {
-                // Nobody can follow a link that has no text.
+                // A link without text is useless to the reader.
                 if let Some((target, began)) = self.link.take().filter(|(_, began)| self.shown.len() > *began)
                     && !self.shown[began..].trim_end().ends_with(&target)
                 {
@@ -175,7 +175,7 @@ impl Text {
         }
     }
 
-    /// A tag inside of what is not shown.
+    /// Handles a tag inside of hidden content.
     fn hide(&mut self, tag: &Tag) {
         let Some((name, open)) = &mut self.hidden else { return };
         let is_title = name == "head" && matches!(&*tag.name, "title" | "body");
@@ -190,7 +190,7 @@ impl Text {
         }
     }
 
-    /// Lets so many line ends come before more text.
+    /// Requests at least `breaks` line ends before the next text.
     fn stand_apart(&mut self, breaks: usize) {
         if breaks > 0 {
             self.breaks = self.breaks.max(breaks);
@@ -198,7 +198,7 @@ impl Text {
         }
     }
 
-    /// Text of the page.
+    /// Adds text of the page.
     fn add(&mut self, part: &str, most: usize) {
         if self.shown.len() > most {
             return;
@@ -216,7 +216,7 @@ impl Text {
         self.space |= self.breaks == 0 && part.ends_with(|c: char| c.is_ascii_whitespace());
     }
 
-    /// Text as it is, after what has to come before it.
+    /// Appends literal text after the pending breaks and spaces.
     fn mark(&mut self, text: &str) {
         let breaks = std::mem::take(&mut self.breaks);
         let space = std::mem::take(&mut self.space);
@@ -231,7 +231,7 @@ impl Text {
     }
 }
 
-/// How many line ends an element has before and after it.
+/// Returns the number of line ends before and after an element.
 fn breaks(name: &str) -> usize {
     match name {
         "p" | "ul" | "ol" | "dl" | "table" | "blockquote" | "figure" | "form" | "title" | "body" => 2,

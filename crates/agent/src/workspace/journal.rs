@@ -1,8 +1,8 @@
-//! Edits that are made once, although a process that stopped is followed by another one that makes them again.
+//! A journal that makes edits idempotent: a call repeated after a crash changes its file once.
 //!
-//! Before a new content takes the place of a file, a note says which call it is of, and where it stands. So whoever makes the call
-//! again knows: without a note nothing happened; with one, the new content either still stands there, and nothing happened
-//! either, or has taken its place.
+//! Before new content replaces a file, a note records the call and the path of the new content. A repeated
+//! call reads the note. Without one, nothing happened. With one, either the new content still exists beside
+//! the file and nothing happened, or it has replaced the file.
 
 use std::{
     fs::{self, File},
@@ -26,28 +26,29 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct EditJournal {
     folder: Arc<Path>,
-    /// What everybody locks who changes the files.
+    /// The lock shared by everything that changes the files.
     lock: Arc<Path>,
-    /// How large a file may become, in bytes.
+    /// Maximum size of a file in bytes.
     most: u64,
 }
 
 /// An edit that was about to be made.
 #[derive(Serialize, Deserialize)]
 struct Note {
-    /// Where the new content stood, from the folder of the lock.
+    /// The path of the new content, relative to the lock's folder.
     next: PathBuf,
-    /// What the model reads of it.
+    /// The result that the model receives.
     said: String,
 }
 
 impl EditJournal {
-    /// Keeps notes in `folder`, which is made with the first one. No file may become larger than `most`.
+    /// Stores notes in `folder`, which is created with the first one. Files are limited to `most` bytes.
     pub(crate) fn new(folder: &Path, lock: &Path, most: u64) -> Self {
         Self { folder: folder.into(), lock: lock.into(), most }
     }
 
-    /// The name of a call: of its key, and of what it is to do, for a model may give two calls one id.
+    /// Returns the name of a call, derived from its id and its arguments, because a model may give two calls
+    /// one id.
     pub(super) fn name(parts: &[&str]) -> String {
         let mut hash = blake3::Hasher::new();
         for part in parts {
@@ -56,7 +57,7 @@ impl EditJournal {
         hash.finalize().to_hex().to_string()
     }
 
-    /// Waits until nobody else changes the files, or the call is cancelled. Held until it is dropped.
+    /// Waits for the lock or the cancellation of the call. The lock is held until the file is dropped.
     pub(super) async fn lock(&self, cancel: &CancellationToken) -> Result<File, ToolError> {
         let lock = self.lock.clone();
         let locked = patiently(PATIENCE, move || locks::lock(&lock));
@@ -69,7 +70,7 @@ impl EditJournal {
         }
     }
 
-    /// What was said of a call, if it has changed its file already.
+    /// Returns the recorded result of a call that has changed its file already.
     pub(super) fn made(&self, call: &str) -> Result<Option<String>, ToolError> {
         let note = match fs::read(self.path(call)) {
             Ok(note) => note,
@@ -86,7 +87,7 @@ impl EditJournal {
         Ok(None)
     }
 
-    /// Refuses what is too large, unless it is smaller than before.
+    /// Rejects content that is too large, unless it is smaller than before.
     pub(super) fn check(&self, before: u64, after: &str) -> Result<(), ToolError> {
         let after = after.len() as u64;
         if after <= self.most || after < before {
@@ -98,12 +99,12 @@ impl EditJournal {
         )))
     }
 
-    /// Notes that a file is about to change.
+    /// Records that a file is about to change.
     pub(super) fn note(&self, call: &str, next: &Path, said: &str) -> Result<(), ToolError> {
         let below = next.strip_prefix(self.beside()).unwrap_or(next);
         let note = Note { next: below.to_owned(), said: said.to_owned() };
         let write = || {
-            // A note of what is not there says that it has taken its place.
+            // A note whose new content is gone means that it has replaced the file.
             next.parent().map_or(Ok(()), keep_names)?;
             fs::create_dir_all(&self.folder)?;
             self.folder.parent().map_or(Ok(()), keep_names)?;
@@ -120,7 +121,7 @@ impl EditJournal {
         fs::remove_file(self.path(call)).map_err(failed)
     }
 
-    /// Forgets all calls, and removes what those that were cut off left beside the lock.
+    /// Deletes all notes, and the files that interrupted calls left beside the lock.
     pub(crate) fn clear(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -135,7 +136,7 @@ impl EditJournal {
         Ok(())
     }
 
-    /// The folder of the lock.
+    /// Returns the folder of the lock.
     fn beside(&self) -> &Path {
         self.lock.parent().unwrap_or(&self.lock)
     }
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use crate::workspace::{edit::edit_file_once, store::PREFIX, testing::Place};
 
-    /// An edit that could be made twice: what it looks for is still there afterwards.
+    /// Returns an edit that could be made twice: its search text still exists afterwards.
     fn args() -> Value {
         json!({"path": "a", "old": "- tea", "new": "- tea\n- milk"})
     }
@@ -191,7 +192,7 @@ mod tests {
             fs::read_to_string(self.place.at("a")).unwrap()
         }
 
-        /// How many files there are, with the lock.
+        /// Counts the files, including the lock.
         fn names(&self) -> usize {
             fs::read_dir(self.place.at(".")).unwrap().count()
         }
@@ -219,7 +220,7 @@ mod tests {
         desk.journal.note(&call, &next, "made").unwrap();
         desk.call("k", args()).await.unwrap();
         assert_eq!((desk.read().as_str(), desk.names()), (AFTER, 2));
-        // What stopped behind the change has made it, whatever else became of the file.
+        // A process that stopped after the change has made it, whatever happened to the file since.
         fs::write(desk.place.at("a"), "something else").unwrap();
         assert!(desk.call("k", args()).await.unwrap().starts_with("edited"));
         assert_eq!(desk.read(), "something else");

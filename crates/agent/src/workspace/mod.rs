@@ -1,5 +1,5 @@
-//! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands, read pages of the web,
-//! keep a list of what is to be done, calculate, tell the time.
+//! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands,
+//! read web pages, maintain a task list, calculate, tell the time.
 //!
 //! File tools cannot leave the directory: see [`Workspace`]. Start at [`tools`].
 
@@ -60,10 +60,10 @@ pub(crate) use self::{edit::edit_file_once, journal::EditJournal};
 /// All tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `write_file`, `shell`, `fetch_url`,
 /// `todo`, `calculate`, `current_time`.
 ///
-/// `edit_file`, `write_file`, `shell` and `fetch_url` ask first; the others change nothing. Build a list of your own from the
-/// constructors of the single tools.
+/// `edit_file`, `write_file`, `shell` and `fetch_url` require approval; the others change nothing. Build your
+/// own list from the constructors of the single tools.
 /// # Units    `clock` gives UTC milliseconds since 1970.
-/// # Errors    `root` is missing, unreadable or no directory.
+/// # Errors    `root` is missing, unreadable or not a directory.
 /// # Example
 /// ```
 /// use superstep_agent::workspace;
@@ -89,22 +89,22 @@ pub fn tools(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io
     ])
 }
 
-/// How a tool of a workspace is made for another folder.
+/// Returns a function that makes the tool for another folder.
 fn made_by<T: Tool + 'static>(make: fn(&Workspace) -> T) -> impl Fn(&Path) -> io::Result<Arc<dyn Tool>> {
     move |folder| Ok(Arc::new(make(&Workspace::open_real(folder)?)))
 }
 
-/// Of tools that change nothing: what a process left undone may be done again.
+/// The behaviour of tools that change nothing: an interrupted call may be repeated.
 const REPEATABLE: Behaviour =
     Behaviour { exclusive: false, poll: false, answers: false, idempotent: true, timeout: None };
 
-/// Says "stop" to the blocking half of a call when the call is cancelled and when its future is dropped.
+/// Creates a token that stops the blocking half of a call when the call is cancelled or its future dropped.
 fn stop_signal(cx: &ToolCx) -> (CancellationToken, DropGuard) {
     let stop = cx.cancel.child_token();
     (stop.clone(), stop.drop_guard())
 }
 
-/// Runs the blocking half of a call that changes nothing; once cancelled, its result is not waited for.
+/// Runs the blocking half of a call that changes nothing; does not wait for its result after cancellation.
 async fn look<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
 where
     F: FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
@@ -121,8 +121,8 @@ where
     }
 }
 
-/// Runs the blocking half of a call that changes something: it stops by itself, and is always waited for, because
-/// "cancelled" must not be said of a change that was made.
+/// Runs the blocking half of a call that changes something. It is always awaited, even after cancellation,
+/// because "cancelled" must not be reported for a change that was made.
 async fn change<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
 where
     F: FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
@@ -131,7 +131,7 @@ where
     tokio::task::spawn_blocking(move || work(&stop)).await.unwrap_or_else(|_| Err(crashed()))
 }
 
-/// What the argument `path` of a file tool stands for, and any other text.
+/// Returns the permission subject of a tool's argument: a path for `path`, otherwise its text.
 fn path(workspace: &Workspace, argument: &str, args: &Value, whole: bool) -> Option<Subject> {
     let given = args.get(argument).and_then(Value::as_str);
     match (argument, given) {
@@ -152,7 +152,7 @@ fn check_stop(stop: &CancellationToken) -> Result<(), ToolError> {
     if stop.is_cancelled() { Err(cancelled()) } else { Ok(()) }
 }
 
-/// A reader that ends with an error once it is told to stop, so that a large file does not outlive its call.
+/// A reader that fails once the call is cancelled, so that reading a large file does not outlive its call.
 struct Stoppable<'a, R> {
     inner: R,
     stop: &'a CancellationToken,
@@ -167,7 +167,7 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-/// 1234567 as `1,234,567`.
+/// Formats 1234567 as `1,234,567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -180,7 +180,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// The longest start of `text` of at most `max` bytes that ends between two characters.
+/// Returns the longest prefix of `text` of at most `max` bytes that ends on a character boundary.
 fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

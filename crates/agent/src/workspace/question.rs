@@ -1,13 +1,13 @@
-//! What a person is asked before something is changed.
+//! The text of an approval question for a change of files.
 
 use super::cut;
 use crate::printable;
 
-/// Lines of each side that are shown.
+/// Number of lines shown of each side.
 const SIDE_LINES: usize = 20;
 const LINE_BYTES: usize = 160;
 
-/// The lines that go and the lines that come, and how much of them is not shown.
+/// Returns the removed and the added lines, and the number of lines not shown.
 pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
@@ -16,7 +16,7 @@ pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
     let mut text = Vec::new();
     for (sign, side) in [("-", &old), ("+", &new)] {
         let changed = &side[before..side.len() - after];
-        // Deleting everything leaves one empty line, which would read as a line that comes.
+        // An empty file is one empty line, which would appear as an added line.
         if changed == [""] && side.len() == 1 {
             continue;
         }
@@ -28,7 +28,7 @@ pub(super) fn changes(old: &str, new: &str) -> Vec<String> {
     text
 }
 
-/// Escapes a line, and cuts a long one.
+/// Escapes a line and truncates a long one.
 fn shown_line(line: &str) -> String {
     let start = cut(line, LINE_BYTES);
     let mut text = printable(start);

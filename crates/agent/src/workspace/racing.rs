@@ -1,4 +1,5 @@
-//! Other programs in the folder: what they swap for links, what they write at the same time, what they left when they were killed.
+//! Tests against concurrent processes in the folder: files swapped for links, concurrent writes, files left
+//! by killed processes.
 
 use std::{
     env, fs, io,
@@ -24,12 +25,12 @@ use super::{
 
 const FLIPS: usize = 300;
 
-/// How many times as long the races are: `just races` says it.
+/// Returns the factor that lengthens the races; `just races` sets it.
 fn races() -> usize {
     env::var("SUPERSTEP_RACES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// Lets other threads run, a few times, by a fixed seed.
+/// Yields to other threads a few times, from a fixed seed.
 struct Pauses(u64);
 
 impl Pauses {
@@ -41,11 +42,11 @@ impl Pauses {
     }
 }
 
-/// Has `dir` lead elsewhere and back again, and looks whether somebody was there.
+/// Makes `dir` a link to elsewhere and back again, and reports whether it was accessed in between.
 fn flip(root: &Path) {
     let mut pauses = Pauses(7);
     let (dir, parked, elsewhere) = (root.join("dir"), root.join("parked"), root.join("../elsewhere"));
-    // Between two steps nothing is there, and a tool may make a folder.
+    // Between two steps the path does not exist, and a tool may create a folder.
     let again = |step: &dyn Fn() -> io::Result<()>| {
         while step().is_err() {
             let _ = fs::remove_dir_all(&dir);
@@ -65,14 +66,14 @@ fn flip(root: &Path) {
     }
 }
 
-/// Figures of a long run.
+/// Prints figures of a long run.
 fn told(figures: &str) {
     if races() > 1 {
         eprintln!("{figures}");
     }
 }
 
-/// Says when it is dropped that something is over.
+/// Sets a flag when it is dropped.
 struct Over(Arc<AtomicBool>);
 
 impl Drop for Over {
@@ -118,7 +119,7 @@ async fn a_folder_that_becomes_a_link_again_and_again_leads_nobody_out() {
             done += 1;
             assert!(!text.contains("s3cret"), "{text}");
         }
-        // A tree may be kept or not; what is in it is from inside.
+        // A tree may be stored or not; its contents come from inside the root.
         let _ = Snapshots::keep(&snapshots, Some("t")).await;
     }
     flipping.join().expect("nobody was where the link leads");
@@ -156,7 +157,7 @@ async fn a_folder_of_a_turn_that_becomes_a_link_again_and_again_is_not_left() {
     let (mut bound, mut unbound) = (0, 0);
     while !over.load(Ordering::Acquire) {
         for (tool, args) in &tools {
-            // As it is bound for each round of a turn.
+            // Bound as for each round of a turn.
             let Ok(Some(tool)) = tool.in_folder(&root) else {
                 unbound += 1;
                 continue;
@@ -181,7 +182,7 @@ async fn edits_by_several_processes_all_count() {
         let numbers = 0..8;
         place.file("a", numbers.clone().map(|number| format!("<{number}>\n")).collect::<String>());
         let edits = numbers.clone().map(|number| {
-            // As another process has it: nothing is shared but the folder.
+            // Like another process: nothing is shared but the folder.
             let workspace = Workspace::open(place.workspace.root()).unwrap();
             let args = json!({"path": "a", "old": format!("<{number}>"), "new": format!("[{number}]")});
             async move { edit_file(&workspace).call(args, testing::cx()).await.unwrap() }

@@ -1,17 +1,18 @@
-//! Which addresses of a network a tool may talk to.
+//! Rules for the network addresses that a tool may contact.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where an address leads.
+/// The class of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// To the internet.
+    /// The internet.
     Public,
-    /// To this machine.
+    /// This machine.
     Machine,
-    /// To a network that only some machines are in.
+    /// A private network.
     Private,
-    /// To no single machine, or to one that gives out secrets of this one, such as the metadata services of clouds.
+    /// No single machine, or a service that returns secrets of this machine, such as a cloud's metadata
+    /// service.
     Nowhere,
 }
 
@@ -23,7 +24,7 @@ impl Reach {
         }
     }
 
-    /// By the registry of special addresses, RFC 6890 and those that amend it.
+    /// Classifies by the registry of special addresses, RFC 6890 and its updates.
     fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
             [127, ..] => Self::Machine,
@@ -41,7 +42,7 @@ impl Reach {
         let v4 = |high: u16, low: u16| Self::of_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 1] => Self::Machine,
-            // Addresses of IPv4 behind a translator or a tunnel lead where those lead.
+            // IPv4 addresses behind a translator or a tunnel are classified as those addresses.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low),
             [0xfc00..=0xfdff, ..] => Self::Private,
             [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Nowhere,

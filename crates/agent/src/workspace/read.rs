@@ -1,4 +1,4 @@
-//! `read_file`: some lines of a text file, with their numbers.
+//! `read_file`: reads lines of a text file with their numbers.
 
 use std::{
     fmt::Write,
@@ -34,8 +34,8 @@ struct ReadFile {
 
 /// The tool `read_file{path, offset?, limit?}`: each line as its number, a tab, its text.
 ///
-/// At most 2,000 lines and 256 KiB in one call; the answer says with which `offset` to go on. A line longer than
-/// 4 KiB is cut, and says so. Also reads what `.gitignore` hides from listing.
+/// A call returns at most 2,000 lines and 256 KiB; the result names the `offset` of the next call. A line
+/// longer than 4 KiB is truncated with a note. Files excluded from listing by `.gitignore` can be read.
 pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
     let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<ReadFile>(
@@ -73,7 +73,7 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
     Page::new(offset, limit).fill(&mut reader).map_err(failed)?.finish(&found)
 }
 
-/// If this start of a file is not that of a text: what git and grep go by.
+/// Returns whether a file with this beginning is binary, by the rule of git and grep.
 pub(super) fn is_binary(start: &[u8]) -> bool {
     start.contains(&0)
 }
@@ -82,12 +82,12 @@ pub(super) fn binary(found: &Found, len: u64) -> ToolError {
     ToolError::Failed(format!("path '{}' is a binary file of {} bytes, not text", found.shown, grouped(len)))
 }
 
-/// The lines from `offset` on, as many as fit.
+/// The lines from `offset` on that fit into one result.
 struct Page {
     offset: i64,
     limit: i64,
     text: String,
-    /// How many lines have been read, shown or not.
+    /// Number of lines read, shown or not.
     seen: i64,
     more: bool,
     crlf: bool,
@@ -116,7 +116,8 @@ impl Page {
         Ok(self)
     }
 
-    /// Takes the next line, `len` bytes of which only the start may be known; `false` if the page is full.
+    /// Adds the next line of `len` bytes, of which only the start may be known; returns `false` if the page
+    /// is full.
     fn push(&mut self, start: &[u8], len: u64) -> bool {
         let number = self.seen + 1;
         if number - self.offset == self.limit {
@@ -125,7 +126,7 @@ impl Page {
         let is_cut = len > start.len() as u64;
         let mut bytes = start;
         if is_cut {
-            // Not in the middle of a character.
+            // Not inside a character.
             if let Some(last) = bytes.utf8_chunks().last()
                 && matches!(last.invalid().len(), 1..=3)
             {
@@ -175,7 +176,8 @@ impl Page {
     }
 }
 
-/// Reads one line without its end and appends up to `keep` bytes of it; the length of the line, or `None` at the end.
+/// Reads one line without its end and appends up to `keep` bytes of it. Returns the line's length, or `None`
+/// at the end of the file.
 fn read_line(reader: &mut impl BufRead, start: &mut Vec<u8>, keep: usize) -> io::Result<Option<u64>> {
     let mut len = None;
     loop {

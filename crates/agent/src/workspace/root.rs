@@ -17,41 +17,40 @@ use super::{
 };
 use crate::{locks::same_file, thread_folders::leads_elsewhere};
 
-/// Names that are nobody's business: git's store, and the database of this program.
+/// Names that tools must not access: git's directory and this program's.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
 
-/// How the names of files begin that are about to take the place of others: nobody else's business either.
+/// Name prefixes of temporary files that are about to replace others; tools must not access these either.
 const RESERVED_STARTS: [&str; 3] = [PREFIX, NOTED_PREFIX, ".superstep-new-"];
 
-/// Where under the root the program keeps tool results that were too long for the conversation. Tools may read them.
+/// The folder under the root that stores tool results too long for the conversation. Tools may read it.
 pub const RESULTS: &str = ".superstep/results";
 
-/// As many links as Linux follows in one path.
+/// The maximum number of links in one path, as on Linux.
 const MAX_LINKS: usize = 40;
 
 /// A directory that file tools do not leave.
 ///
-/// A path is relative to it, or absolute; `..` and symbolic links are fine as long as what they lead to is below the
-/// root. `.git` and `.superstep` are out of reach at any depth, in any case of letters. Cloning is cheap, and the
-/// tools made of clones take turns in editing.
+/// A path is relative to the root or absolute; `..` and symbolic links are allowed as long as their target is
+/// below the root. `.git` and `.superstep` are inaccessible at any depth and in any letter case. Cloning is
+/// cheap, and tools made from clones serialize their edits.
 ///
-/// On Linux files and folders are opened from the open root by `openat2`, which follows no link: whatever another program swaps for a
-/// link at whatever moment, nothing outside is read or changed.
-/// # Limits
-/// On other systems, and where `openat2` or `/proc` is missing, the check is by name, then again on the opened file: a program that
-/// swaps a directory of the path for a link and back, twice, at the right moments of one call, is not seen. Hard links cannot be
-/// told from files anywhere.
+/// On Linux files and folders are opened from the open root by `openat2`, which follows no link. Swapping a
+/// path for a link at any moment does not make a tool read or change anything outside.
+/// # Limits    On other systems, and where `openat2` or `/proc` is missing, the path is checked by name and
+/// again on the opened file. A program that swaps a directory of the path for a link and back, twice, at the
+/// right moments of one call, is not detected. Hard links cannot be distinguished from files on any system.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     /// Canonical.
     root: Arc<Path>,
     open: Root,
     edits: Arc<Mutex<()>>,
-    /// The call that it is for, if it is for one.
+    /// The call that uses the workspace, if bound to one.
     call: Option<ToolCx>,
 }
 
-/// A path of the model that leads to something below the root.
+/// A path from the model, resolved to something below the root.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// Canonical.
@@ -61,9 +60,9 @@ pub(super) struct Found {
 }
 
 impl Workspace {
-    /// Takes `root`, which must exist, as the directory to stay in.
+    /// Opens `root`, which must exist, as the confining directory.
     ///
-    /// # Errors    `root` is missing, unreadable or no directory.
+    /// # Errors    `root` is missing, unreadable or not a directory.
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         if !root.is_dir() {
@@ -75,43 +74,43 @@ impl Workspace {
         Ok(Self { open: Root::open(&root)?, root: root.into(), edits: Arc::default(), call: None })
     }
 
-    /// The same, unless there is a link in the path of `root` by now.
+    /// Opens the same, unless the path of `root` contains a link by now.
     pub(super) fn open_real(root: &Path) -> io::Result<Self> {
         let opened = Self::open(root)?;
         if opened.root() == root { Ok(opened) } else { Err(leads_elsewhere()) }
     }
 
-    /// The directory, without links in its path.
+    /// Returns the directory, without links in its path.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The same for a call, by whose rules [`permit`](Self::permit) goes.
+    /// Binds the workspace to a call, whose permission rules [`permit`](Self::permit) applies.
     pub(super) fn of_call(&self, cx: &ToolCx) -> Self {
         Self { call: Some(cx.clone()), ..self.clone() }
     }
 
-    /// Refuses what the argument `path` of the call leads to, if a link leads there that did not when it was decided that the call
-    /// may run.
+    /// Rejects a resolved path if a link leads to a place that it did not lead to when the call was
+    /// permitted.
     pub(super) fn permit(&self, found: Found, whole: bool) -> Result<Found, ToolError> {
         let permits = |call: &ToolCx| call.permits("path", &self.subject_at(&found.real, whole));
         if self.call.as_ref().is_none_or(permits) { Ok(found) } else { Err(replaced(&found.shown)) }
     }
 
-    /// Resolves a path of the model to something that exists.
+    /// Resolves a path from the model to something that exists.
     ///
-    /// Whether something exists is said of paths below the root only: from outside of it, existing and missing
-    /// look alike.
+    /// Existence is revealed for paths below the root only; outside of it, existing and missing paths give
+    /// the same error.
     pub(super) fn find(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
         there(given.as_ref(), self.resolve(given.as_ref(), false)?)
     }
 
-    /// Resolves a path of the model that is not to be changed, which may be one of [`RESULTS`].
+    /// Resolves a path for reading only, which may be inside of [`RESULTS`].
     pub(super) fn find_to_read(&self, given: impl AsRef<Path>) -> Result<Found, ToolError> {
         there(given.as_ref(), self.resolve(given.as_ref(), true)?)
     }
 
-    /// Resolves a path of the model that is to be written, and says whether there is something.
+    /// Resolves a path for writing, and returns whether it exists.
     pub(super) fn place(&self, given: &Path) -> Result<(Found, bool), ToolError> {
         self.resolve(given, false)
     }
@@ -144,13 +143,13 @@ impl Workspace {
         }
     }
 
-    /// What a path of the model stands for, to rules about calls, with everything below it if that is touched as well.
+    /// Returns the permission subject of a path; `whole` includes everything below it.
     pub(super) fn subject(&self, given: &str, whole: bool) -> Subject {
         let found = self.resolve(Path::new(given), true);
         found.map_or(Subject::Unknown, |(found, _)| self.subject_at(&found.real, whole))
     }
 
-    /// The same of a resolved path.
+    /// Returns the permission subject of a resolved path.
     fn subject_at(&self, real: &Path, whole: bool) -> Subject {
         let told = || {
             let below = real.strip_prefix(&self.root).ok()?;
@@ -161,15 +160,16 @@ impl Workspace {
         told().unwrap_or(Subject::Unknown)
     }
 
-    /// Opens a regular file for reading and makes sure that it is the one that was found.
+    /// Opens a regular file for reading and verifies that it is the resolved one.
     pub(super) fn open_file(&self, found: &Found) -> Result<(File, Metadata), ToolError> {
         let shown = &found.shown;
         let failed = |error: io::Error| match is_swapped(&error) {
             true => replaced(shown),
             false => ToolError::Failed(format!("path '{shown}' cannot be read: {error}")),
         };
-        // Looked at before opening, because opening a device may do something. Where a FIFO that takes the place of the file right
-        // here still blocks a thread, it does not block the call: `look` leaves it when the call is cancelled.
+        // Checked before opening, because opening a device may have side effects. If a FIFO replaces the file
+        // at this moment, it blocks a thread but not the call: `look` abandons the thread when the call is
+        // cancelled.
         regular(&fs::symlink_metadata(&found.real).map_err(failed)?, shown)?;
         let file = self.open.file(&found.real).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -185,13 +185,13 @@ impl Workspace {
         self.open.folder(real)
     }
 
-    /// If the found path still is what it was: no link in it, and at its end the file with this metadata.
+    /// Returns whether the path is unchanged: it contains no link and ends at the file with this metadata.
     pub(super) fn still_leads_to(&self, found: &Found, metadata: &Metadata) -> bool {
         found.real.canonicalize().is_ok_and(|now| now == found.real)
             && fs::symlink_metadata(&found.real).is_ok_and(|now| same_file(&now, metadata))
     }
 
-    /// A path below the root as the model reads it.
+    /// Formats a path below the root for the model.
     pub(super) fn show(&self, real: &Path) -> String {
         let below = real.strip_prefix(&self.root).unwrap_or(real);
         let mut shown = String::new();
@@ -207,12 +207,14 @@ impl Workspace {
         shown
     }
 
-    /// One edit at a time, of all calls and of all processes that work here, so that no two undo each other.
+    /// Acquires the edit lock, shared by all calls and all processes that work here, so that no two edits
+    /// overwrite each other.
     ///
-    /// # Errors    Another process has its turn and does not end it.
+    /// # Errors    Another process holds the lock for too long.
     pub(super) fn edit_turn(&self) -> Result<EditTurn<'_>, ToolError> {
         let here = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
-        // A folder cannot be locked everywhere: there, a change by another process is still seen before it is written over.
+        // Some file systems cannot lock a folder. There, a change by another process is still detected before
+        // it is overwritten.
         let Ok(root) = File::open(&self.root) else { return Ok(EditTurn { root: None, _here: here }) };
         for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {
             match root.try_lock() {
@@ -233,13 +235,13 @@ fn pause() {
     thread::sleep(TURN);
 }
 
-/// How long another process is waited for that edits.
+/// Maximum wait for another process's edit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long is waited until it is looked again whose turn it is.
+/// Interval between two attempts to get the lock.
 const TURN: Duration = Duration::from_millis(2);
 
-/// The turn of one edit, until it is dropped.
+/// A held edit lock, released on drop.
 pub(super) struct EditTurn<'a> {
     /// The locked root.
     root: Option<File>,
@@ -247,13 +249,13 @@ pub(super) struct EditTurn<'a> {
 }
 
 impl EditTurn<'_> {
-    /// Whether no process makes another edit now that heeds the lock.
+    /// Returns whether the lock excludes all other cooperating processes.
     pub(super) fn is_alone(&self) -> bool {
         self.root.is_some()
     }
 }
 
-/// If a directory entry of this name is not to be seen.
+/// Returns whether a directory entry of this name is hidden from tools.
 pub(super) fn is_reserved(name: &[u8]) -> bool {
     let begins =
         |start: &&str| name.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start.as_bytes()));
@@ -261,15 +263,15 @@ pub(super) fn is_reserved(name: &[u8]) -> bool {
         || RESERVED_STARTS.iter().any(begins)
 }
 
-/// `text` with its control characters written out.
+/// Escapes the control characters of `text`.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
         .collect()
 }
 
-/// Whether the file system finds what is at a path by other letter cases as well; if nothing there has letters, whether systems
-/// of this kind do.
+/// Returns whether the file system at a path ignores letter case. If nothing there has letters, returns the
+/// default of the operating system.
 fn any_case(path: &Path) -> bool {
     let other_case = |path: &Path| {
         let name = path.file_name()?.to_str()?;
@@ -310,7 +312,8 @@ fn regular(metadata: &Metadata, shown: &str) -> Result<(), ToolError> {
     }
 }
 
-/// Where a path that cannot be resolved would lead: links followed as far as there are any, the rest by its letters.
+/// Returns the target of a path that cannot be resolved: existing links are followed, the rest is normalized
+/// lexically.
 fn destination(mut path: PathBuf) -> PathBuf {
     for _ in 0..MAX_LINKS {
         let Some((base, rest)) = path.ancestors().find_map(|existing| {
@@ -329,7 +332,7 @@ fn destination(mut path: PathBuf) -> PathBuf {
     normal(&path)
 }
 
-/// A path without `.` and `..`, by its letters only.
+/// Normalizes `.` and `..` of a path lexically.
 fn normal(path: &Path) -> PathBuf {
     let mut result = PathBuf::new();
     for part in path.components() {

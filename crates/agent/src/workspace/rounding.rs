@@ -1,19 +1,19 @@
-//! Puts right what fend 1.5.9 rounds wrong.
+//! Correction of a rounding bug in fend 1.5.9.
 //!
-//! When fend rounds up and the last digits it keeps are zeros, it forgets these zeros and counts up the digit before
-//! them: `1.006 to 2 dp` is 2 there, and 21/65 is 0.323076924. Of two printouts of one value that differ in length by
-//! one digit, at most one can be wrong in this way, because it would need a zero where the other needs five or more.
-//! Start at [`repair`].
+//! When fend rounds up and the last retained digits are zeros, it drops these zeros and increments the digit
+//! before them: `1.006 to 2 dp` gives 2, and 21/65 gives 0.323076924. Of two printouts of one value whose
+//! lengths differ by one digit, at most one can be wrong, because one would need a zero where the other needs
+//! five or more. Start at [`repair`].
 
-/// `printed`, with its numbers corrected by two longer printouts of the same value, the second one digit longer than
-/// the first. Without a fault, and if the three differ in more than digits, it is returned as it is.
+/// Corrects the numbers of `printed` by two longer printouts of the same value, the second one digit longer
+/// than the first. Returns `printed` unchanged if it is correct, or if the three differ in more than digits.
 pub(super) fn repair(printed: &str, long: &str, longer: &str) -> String {
     let (parts, long, longer) = (Parts::of(printed), Parts::of(long), Parts::of(longer));
     if parts.between != long.between || parts.between != longer.between {
         return printed.into();
     }
     let mut numbers = parts.numbers.iter().zip(long.numbers.iter().zip(&longer.numbers)).map(
-        // The fault makes a number larger, so the smaller one is right.
+        // The bug makes a number larger, so the smaller one is right.
         |(number, (long, longer))| number.repaired(if long.is_below(longer) { long } else { longer }),
     );
     let mut text = String::from(if printed.starts_with(APPROXIMATELY) { APPROXIMATELY } else { "" });
@@ -24,15 +24,15 @@ pub(super) fn repair(printed: &str, long: &str, longer: &str) -> String {
     text
 }
 
-/// How many decimal places the number of `printed` with the most of them has.
+/// Returns the largest number of decimal places among the numbers of `printed`.
 pub(super) fn places(printed: &str) -> usize {
     Parts::of(printed).numbers.iter().map(|number| number.fraction.len()).max().unwrap_or(0)
 }
 
-/// What fend begins a rounded result with.
+/// The prefix of a rounded result.
 pub(super) const APPROXIMATELY: &str = "approx. ";
 
-/// A result as its numbers and the text between them; there is one more of the latter.
+/// A result split into its numbers and the texts between them; there is one more text than numbers.
 struct Parts<'a> {
     numbers: Vec<Number<'a>>,
     between: Vec<&'a str>,
@@ -72,7 +72,8 @@ impl Number<'_> {
         (self.whole.len(), self.whole, zeros(self)) < (other.whole.len(), other.whole, zeros(other))
     }
 
-    /// This number, or, if it is `exact` cut off here and counted up although zeros follow there, what it should be.
+    /// Returns the corrected number if this one is `exact` truncated and incremented before dropped zeros;
+    /// otherwise itself.
     fn repaired(&self, exact: &Self) -> String {
         let shown = self.fraction.len();
         let (kept, cut_off) = exact.fraction.split_at(shown.min(exact.fraction.len()));
@@ -84,7 +85,7 @@ impl Number<'_> {
         let zeros = cut_off.len() - cut_off.trim_start_matches('0').len();
         let (whole, mut fraction) = (&kept[..exact.whole.len()], kept[exact.whole.len()..].to_owned());
         if zeros > 0 && zeros < cut_off.len() {
-            // The last of the zeros is what should have been counted up.
+            // The last of the zeros is the digit that should have been incremented.
             fraction.extend(std::iter::repeat_n('0', zeros - 1));
             fraction.push('1');
         }
@@ -92,7 +93,7 @@ impl Number<'_> {
     }
 }
 
-/// A number of decimal digits, plus one.
+/// Returns a decimal digit string plus one.
 fn counted_up(digits: &str) -> String {
     let nines = digits.len() - digits.trim_end_matches('9').len();
     let (head, last) = match digits[..digits.len() - nines].char_indices().last() {

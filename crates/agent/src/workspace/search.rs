@@ -1,4 +1,4 @@
-//! `search_files`: the lines that match a regular expression.
+//! `search_files`: finds the lines that match a regular expression.
 
 use std::io;
 
@@ -20,14 +20,14 @@ use super::{
 
 const MAX_MATCHES: usize = 200;
 const MAX_PATTERN_BYTES: usize = 1_000;
-/// What a compiled pattern may take, in bytes.
+/// Maximum size of a compiled pattern in bytes.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 const MAX_LINE_BYTES: usize = 300;
-/// What of a long line is shown; windows overlap by half.
+/// Size of the shown window of a long line; windows overlap by half.
 const WINDOW_BYTES: usize = 240;
-/// How far into a long line the match is looked for, which takes a search per window.
+/// Prefix of a long line in which the match is located; costs one search per window.
 const MAX_LOOK_BYTES: usize = 64 << 10;
-/// A file with a longer line is no text that anybody wrote.
+/// A file with a longer line is not treated as text.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
 
 #[derive(JsonSchema, Deserialize)]
@@ -41,7 +41,8 @@ struct SearchFiles {
 
 /// The tool `search_files{pattern, path?}`: matching lines as `path:line: text`, sorted, at most 200.
 ///
-/// Searches what `list_files` lists, except links, whose targets are found in their own places, and binary files.
+/// Searches the files that `list_files` lists, except binary files and links; a link's target is found at its
+/// own path.
 pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
     let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<SearchFiles>(
@@ -130,7 +131,7 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Searches one file; one that cannot be read is counted.
+    /// Searches one file; an unreadable file is counted.
     fn file(&mut self, found: &Found) -> Result<(), ToolError> {
         let Ok((file, _)) = self.workspace.open_file(found) else {
             self.failed += 1;
@@ -207,7 +208,7 @@ impl Sink for Collect<'_> {
     }
 }
 
-/// A line, or the part of a long one in which the pattern matches.
+/// Returns a line, or the window of a long line that contains the match.
 fn around(matcher: &RegexMatcher, line: &str) -> String {
     if line.len() <= MAX_LINE_BYTES {
         return line.into();
@@ -217,7 +218,8 @@ fn around(matcher: &RegexMatcher, line: &str) -> String {
         let end = line.floor_char_boundary(from + WINDOW_BYTES);
         (line.floor_char_boundary(from), end)
     };
-    // The window that matches by itself; the start of the line if only the whole line does, or one far off.
+    // The window that matches by itself; the start of the line if only the whole line matches, or the match
+    // is too far off.
     let (from, end) = (0..line.len().min(MAX_LOOK_BYTES))
         .step_by(WINDOW_BYTES / 2)
         .map(window)
@@ -270,7 +272,7 @@ mod tests {
         place.file("binary", b"\0\nneedle\n");
         let tool = search_files(&place.workspace);
         assert_eq!(call(&tool, json!({"pattern": "needle"})).await, "seen:1: needle");
-        // A file asked for by name is searched.
+        // A file that is named explicitly is searched.
         assert_eq!(call(&tool, json!({"pattern": "needle", "path": "ignored"})).await, "ignored:1: needle");
     }
 
@@ -299,7 +301,7 @@ mod tests {
         assert!(a.starts_with("a:1: …é") && a.contains("needle") && a.ends_with("x…"), "{a}");
         assert!(a.len() < MAX_LINE_BYTES, "{a}");
         assert_eq!(b, format!("b:1: needle{}…", "y".repeat(WINDOW_BYTES - "needle".len())));
-        // A match longer than what is shown.
+        // A match longer than the shown window.
         let text = call(&tool, json!({"pattern": "^needle.*y$"})).await;
         assert!(text.starts_with("b:1: needleyyy") && text.ends_with("y…"), "{text}");
     }

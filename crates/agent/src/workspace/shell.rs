@@ -1,4 +1,4 @@
-//! `shell`: runs a command, once somebody has agreed.
+//! `shell`: runs a command, after approval.
 
 use std::{ffi::OsStr, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{printable, printable_line};
 
-/// A person has to read it before it runs.
+/// The user has to read the command before approving it.
 const MAX_COMMAND_BYTES: usize = 4 << 10;
 const DEFAULT_SECONDS: u64 = 60;
 const MAX_SECONDS: u64 = 600;
-/// How long is waited for output that something still holds open after everything else was ended.
+/// Time to wait for output that a remaining process holds open after the rest was killed.
 const LINGER: Duration = Duration::from_millis(500);
 
 #[derive(JsonSchema, Deserialize)]
@@ -38,7 +38,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// Checks what can be told from the arguments alone.
+    /// Checks the arguments alone.
     fn parse(args: &Value) -> Result<Self, ToolError> {
         let wrong = |why: String| Err(ToolError::InvalidArguments(why));
         let args = Self::deserialize(args).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
@@ -64,14 +64,14 @@ impl Shell {
     }
 }
 
-/// The tool `shell{command, cwd?, timeout_seconds?}`: runs a command of the system's shell; a person is asked first.
+/// The tool `shell{command, cwd?, timeout_seconds?}`: runs a command of the system's shell, after approval.
 ///
-/// It begins in the workspace, without input and without the variables that look like secrets. Its output is told as it comes, and
-/// cut in the middle while it is read, so that no amount of it fills the memory. When the shell ends, or its time is up, or the
-/// call is cancelled or dropped, everything that it started is ended with it.
-/// # Limits
-/// It is not confined: a command can do what the user can, beyond the workspace as well, can read what this program keeps in
-/// memory, and can leave its process group to live on. Who lets it run has to read it.
+/// It starts in the workspace, without input and without environment variables that look like secrets. Its
+/// output is streamed, and truncated in the middle while it is read, which bounds the memory. When the shell
+/// ends, times out, or the call is cancelled or dropped, all processes of its group are killed.
+/// # Limits    The command is not confined. It can do everything that the user can, also outside of the
+/// workspace, can read this program's memory, and can leave its process group to live on. Read each command
+/// before approving it.
 pub fn shell(workspace: &Workspace) -> impl Tool + use<> {
     Run {
         workspace: workspace.clone(),
@@ -94,7 +94,7 @@ impl Tool for Run {
     }
 
     fn behaviour(&self) -> Behaviour {
-        // The call says itself how long it may take.
+        // The call sets its own timeout.
         let timeout = Some(Duration::from_secs(MAX_SECONDS) + 2 * LINGER);
         Behaviour { exclusive: true, timeout, ..Behaviour::default() }
     }
@@ -113,7 +113,7 @@ impl Tool for Run {
         let given = args[argument].as_str();
         match argument {
             "command" if cfg!(unix) => Some(Subject::Command(given?.to_owned())),
-            // The shells of other systems read lines otherwise.
+            // The shells of other systems parse lines differently.
             "command" => Some(Subject::Unknown),
             "cwd" => Some(self.workspace.subject(given.unwrap_or("."), false)),
             _ => None,
@@ -136,7 +136,7 @@ impl Tool for Run {
             if cx.cancel.is_cancelled() {
                 return Err(cancelled());
             }
-            // It may lead elsewhere now than when the call was decided on.
+            // The path may have changed since the call was permitted.
             if !cx.permits("cwd", &self.workspace.subject(args.cwd.as_deref().unwrap_or("."), false)) {
                 return Err(replaced(&found.shown));
             }
@@ -170,10 +170,10 @@ fn told(output: &str, status: ExitStatus) -> String {
     }
 }
 
-/// A shell and everything that it started, which is ended when this is dropped.
+/// A shell and its process group, killed on drop.
 struct Running {
     child: Child,
-    /// Its process group, as long as the shell was not waited for.
+    /// The process group, until the shell was waited for.
     #[cfg(unix)]
     group: Option<rustix::process::Pid>,
 }
@@ -199,7 +199,7 @@ impl Running {
         })
     }
 
-    /// Reads what it writes until it ends, and tells it meanwhile. `None` if its time was up before.
+    /// Streams the output until the command ends. Returns `None` on timeout.
     async fn follow(
         &mut self,
         output: &mut Ends,
@@ -238,13 +238,13 @@ impl Running {
         Ok(status)
     }
 
-    /// Ends everything that was started; once, for the number of the group may be another's later.
+    /// Kills the process group; once, because its number may be reused later.
     fn end(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.take() {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-        // Without groups, at least the shell itself. One that has ended already needs nothing.
+        // Without process groups, at least the shell itself. A shell that has already ended needs nothing.
         let _ = self.child.start_kill();
     }
 }
@@ -269,7 +269,7 @@ fn shell_command(command: &str) -> Command {
     shell
 }
 
-/// Reads what there is; at the end the pipe is gone.
+/// Reads the available bytes; removes the pipe at its end.
 async fn read<'a, R: AsyncRead + Unpin>(pipe: &mut Option<R>, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let Some(open) = pipe else { return std::future::pending().await };
     let count = open.read(buffer).await?;
@@ -279,8 +279,8 @@ async fn read<'a, R: AsyncRead + Unpin>(pipe: &mut Option<R>, buffer: &'a mut [u
     Ok(&buffer[..count])
 }
 
-/// If a variable of this name is kept from commands: its last word is `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or
-/// `CREDENTIALS`, in any case of letters.
+/// Returns whether a variable is withheld from commands: its last word is `KEY`, `TOKEN`, `SECRET`,
+/// `PASSWORD`, `PASSWD` or `CREDENTIALS`, in any letter case.
 fn is_secret(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_uppercase();
     let last = name.rsplit('_').next().unwrap_or(&name);
@@ -302,11 +302,11 @@ mod tests {
         json!({ "command": command })
     }
 
-    /// Whether there is a process of this number, told by the file that it wrote it to.
+    /// Returns whether the process whose number was written to `file` is running.
     fn lives(place: &Place, file: &str) -> bool {
         let id: i32 = fs::read_to_string(place.at(file)).unwrap().trim().parse().unwrap();
         let state = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        // One that has ended and nobody waits for is still listed.
+        // A zombie is still listed.
         !state.is_empty() && !state.contains(") Z ")
     }
 
@@ -334,7 +334,7 @@ mod tests {
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let cx = cx().with_output(move |chunk| tell.send(chunk.to_owned()).expect("somebody listens"));
         let tool = shell(&place.workspace);
-        // It ends once what it said was heard.
+        // The command ends once its output was received.
         let running = tool.call(args("printf 'é'; until [ -e heard ]; do sleep 0.01; done; echo b"), cx);
         let listening = async {
             assert_eq!(told.recv().await.as_deref(), Some("é"));
@@ -456,7 +456,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_does_not_see_the_secrets() {
-        // Cargo sets variables of its own for tests; none of them is a secret, and PATH has to stay.
+        // Cargo sets its own variables for tests; none of them is a secret, and PATH has to stay.
         let place = Place::new();
         let seen = call(&shell(&place.workspace), args("env")).await;
         assert!(seen.contains("PATH=") && seen.contains("TERM=dumb"), "{seen}");

@@ -1,4 +1,4 @@
-//! The files of a workspace as they were: kept before and after rounds of tools, compared, put back.
+//! Snapshots of the files of a workspace: taken before and after rounds of tools, compared, restored.
 //!
 //! ```text
 //! .superstep/files/THREAD/HASH        the content of a file, under its BLAKE3 hash
@@ -7,8 +7,8 @@
 //! .superstep/files/+index             what files looked like when they were read; they are read again if they look otherwise
 //! ```
 //!
-//! Nothing there is ever changed, so that a crash at any moment leaves whole files, and no repository of the user's is touched.
-//! Start at [`FileSnapshots`].
+//! Stored files never change, so that a crash at any moment leaves whole files. The user's repositories are
+//! not touched. Start at [`FileSnapshots`].
 
 mod compare;
 mod disk;
@@ -40,16 +40,17 @@ use self::{
     index::{Index, Look},
 };
 
-/// Where under the root it keeps them.
+/// The folder under the root that stores snapshots.
 const FOLDER: &str = ".superstep/files";
 
-/// More than this is not kept.
+/// Maximum number of files in a snapshot.
 const MAX_FILES: usize = 20_000;
 const MAX_BYTES: u64 = 256 << 20;
-/// Nor what makes the contents of all threads take more.
+/// Maximum size of the contents of all threads.
 const MAX_KEPT_BYTES: u64 = 2 << 30;
 
-/// The tools of a workspace and of a memory that change no files. `record_to_memory` may: a memory may be files in the folder.
+/// The tools of a workspace and of a memory that change no files. `record_to_memory` is absent: a memory may
+/// be files in the folder.
 const HARMLESS: [&str; 8] = [
     "list_files",
     "read_file",
@@ -61,12 +62,12 @@ const HARMLESS: [&str; 8] = [
     "retrieve_from_memory",
 ];
 
-/// Keeps the files of a workspace in `.superstep/files` under its root, each thread's apart.
+/// Stores snapshots of a workspace's files in `.superstep/files` under its root, separately for each thread.
 ///
-/// It sees what the tools of the workspace see: what `.gitignore` excludes, `.git` and `.superstep` are neither kept nor put
-/// back, and no link is followed. A content is stored once, for all threads. More than 20,000 files or 256 MiB are not kept, nor
-/// what makes the contents of all threads take more than 2 GiB. A file is read if its length, times, or inode differ from when
-/// it was read last.
+/// Files that `.gitignore` excludes, `.git` and `.superstep` are neither stored nor restored, and no link is
+/// followed. Each content is stored once for all threads. Snapshots are limited to 20,000 files and 256 MiB;
+/// the contents of all threads to 2 GiB. A file is read again only if its length, times or inode have
+/// changed.
 #[derive(Clone, Debug)]
 pub struct FileSnapshots {
     workspace: Workspace,
@@ -74,28 +75,30 @@ pub struct FileSnapshots {
     index: Arc<Index>,
 }
 
-/// Which paths have which content, at one moment. A promise: it is stored.
+/// The content hash of each path at one moment. A promise: it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Tree(BTreeMap<String, Entry>);
 
-/// What is at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Entry {
     /// A file whose content has this hash.
     File(String),
-    /// The same, and it may be executed.
+    /// An executable file whose content has this hash.
     Program(String),
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Link(String),
-    /// A `.gitignore` of this content that is ignored itself: neither told nor put back, but it says what else was ignored.
+    /// A `.gitignore` with this content that is ignored itself: neither reported nor restored, but its rules
+    /// apply.
     Rules(String),
-    /// Something that could not be read, with all that is below it if it is a folder: neither told nor put back.
+    /// An entry that could not be read, including everything below it if it is a folder: neither reported nor
+    /// restored.
     Unknown,
 }
 
 impl Entry {
-    /// The hash of the content, if it has one.
+    /// Returns the hash of the content, if there is one.
     fn hash(&self) -> Option<&String> {
         match self {
             Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
@@ -103,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// The same.
+    /// Returns the hash of the content by value.
     fn content(self) -> Option<String> {
         match self {
             Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
@@ -112,13 +115,13 @@ impl Entry {
     }
 }
 
-/// What is at a path.
+/// An entry as read from the disk.
 struct Seen {
     entry: Entry,
-    /// What a file has in it, if it was read.
+    /// The content of the file, if it was read.
     content: Option<Vec<u8>>,
     length: u64,
-    /// What it looked like before it was read.
+    /// The file's metadata before it was read.
     look: Option<Look>,
 }
 
@@ -135,31 +138,32 @@ impl Seen {
 }
 
 impl FileSnapshots {
-    /// Those of a workspace.
+    /// Opens the snapshots of a workspace.
     ///
-    /// # Errors    The root of the workspace is gone.
+    /// # Errors    The root of the workspace does not exist any more.
     pub fn new(workspace: &Workspace) -> io::Result<Self> {
         let folders = ThreadFolders::new(workspace.root(), Path::new(FOLDER))?;
         Ok(Self { workspace: workspace.clone(), folders, index: Arc::default() })
     }
 
-    /// Returns whether the files of a thread were kept in this folder under this name.
+    /// Returns whether this folder has the snapshot `tree` of a thread.
     pub fn has(&self, thread: &str, tree: &str) -> bool {
         self.tree(thread, tree).is_ok()
     }
 
-    /// Deletes what was kept of a thread.
+    /// Deletes all snapshots of a thread.
     ///
-    /// # Errors    What the file system says; or there is a link where its folder should be.
+    /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
         self.folders.forget(thread)?;
         disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED))
     }
 
-    /// Deletes what was kept of a thread and is in none of these trees, and says how many files that were; and what was left by
-    /// whoever was stopped while keeping, so nobody may be at it. If it is interrupted in between, doing it again does the rest.
+    /// Deletes the stored files of a thread that belong to none of these trees, and returns their number.
+    /// Also deletes the temporary files of interrupted snapshots, so no other process may be writing. A
+    /// repeated call completes an interrupted one.
     ///
-    /// # Errors    What the file system says; or one of the trees cannot be read: then nothing is done.
+    /// # Errors    An error of the file system; or one of the trees cannot be read: then nothing is deleted.
     pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
         let folder = match self.folders.check(&self.folders.below(thread)) {
             Ok(folder) => folder,
@@ -181,7 +185,7 @@ impl FileSnapshots {
                 _ => {}
             }
         }
-        // Trees before their contents, so that none is ever without one.
+        // Trees before their contents, so that no tree ever lacks its contents.
         unwanted.sort_by_key(|path| path.extension().is_none());
         for path in &unwanted {
             fs::remove_file(path).map_err(failed)?;
@@ -190,9 +194,9 @@ impl FileSnapshots {
         Ok(unwanted.len())
     }
 
-    /// Keeps for the thread `to` what was kept for `from`, whose copy it is.
+    /// Copies the snapshots of the thread `from` to its copy `to`.
     ///
-    /// # Errors    What the file system says.
+    /// # Errors    An error of the file system.
     pub fn copy(&self, from: &str, to: &str) -> io::Result<()> {
         let from = match self.folders.check(&self.folders.below(from)) {
             Ok(from) => from,
@@ -205,7 +209,7 @@ impl FileSnapshots {
             let there = to.join(entry.file_name());
             let is_kept =
                 entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_kept);
-            // None of it is ever changed, so one file is enough for both.
+            // Stored files never change, so one file serves both.
             if is_kept && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
                 fs::copy(entry.path(), there)?;
             }
@@ -213,13 +217,13 @@ impl FileSnapshots {
         Ok(())
     }
 
-    /// Keeps the files as they are; the name of their tree.
+    /// Takes a snapshot of the current files; returns its tree's name.
     fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
         let (folder, tree, written) = self.seen_now(thread, stop)?;
         self.keep_tree(&folder, &tree, written)
     }
 
-    /// The files as they are, with the contents that were not kept before.
+    /// Reads the current files and writes the contents that were not stored before.
     fn seen_now(
         &self,
         thread: &str,
@@ -294,12 +298,12 @@ impl FileSnapshots {
         }
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
-        // Without it, files are read again.
+        // Without the index, files are read again.
         let _ = self.index.keep(&all, looks, moment, |path| tree.0.contains_key(path));
         Ok((folder, tree, written))
     }
 
-    /// Keeps a tree when all of its contents are kept; its name.
+    /// Stores a tree after all of its contents; returns its name.
     fn keep_tree(&self, folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
         let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
         let name = blake3::hash(&text).to_hex().to_string();
@@ -310,20 +314,20 @@ impl FileSnapshots {
             disk::keep(folder, contents).map_err(failed)?;
             disk::share(&self.workspace.root().join(FOLDER).join(SHARED), folder, &names);
         }
-        // Also if it is there: who made it may have been stopped before its name was on the disk.
+        // Also if it exists: its writer may have stopped before the name was on the disk.
         disk::keep(folder, itself).map_err(failed)?;
         Ok(name)
     }
 
-    /// A path as trees have it; `None` if it is no text.
+    /// Returns a path in the form of trees; `None` if it is not UTF-8.
     fn path_of(&self, real: &Path) -> Option<String> {
         let below = real.strip_prefix(self.workspace.root()).ok()?;
         let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
         Some(names?.join("/"))
     }
 
-    /// The same as [`look`](Self::look), but of a file that looks as it did when it was read, without its content. The folder that it
-    /// is in stays open for those that follow.
+    /// Does the same as [`look`](Self::look), but omits the content of a file whose metadata is unchanged.
+    /// Its folder stays open for the following files.
     fn glance(
         &self,
         all: &Path,
@@ -343,12 +347,12 @@ impl FileSnapshots {
         }
     }
 
-    /// What is at a path now; `None` if it is nothing that can be kept.
+    /// Reads the current entry at a path; `None` if it cannot be stored.
     fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
         let folder = match self.workspace.folder(parent) {
             Ok(folder) => folder,
-            // Nothing is looked at where a link in the way leads.
+            // Nothing is read through a link in the path.
             Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
             Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
         };
@@ -366,7 +370,7 @@ impl FileSnapshots {
             return Ok(None);
         }
         let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
-        // It may not be opened, or is being replaced right now.
+        // It may be unreadable, or is being replaced at this moment.
         let Ok((mut file, metadata)) = self.workspace.open_file(&found) else {
             return Ok(Some(Seen::of(Entry::Unknown)));
         };
@@ -389,17 +393,17 @@ impl FileSnapshots {
         let text = self.read(thread, &format!("{name}.tree"))?;
         let wrong = |why: &dyn fmt::Display| SnapshotError(format!("tree `{name}` cannot be read: {why}"));
         let tree: Tree = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
-        // Its hash says that it is whole, and not who made it.
+        // The hash proves that it is whole, not its origin.
         match tree.0.keys().find(|path| !is_below(path)) {
             Some(path) => Err(wrong(&format!("path '{}' is none that is kept", one_line(path)))),
             None => Ok(tree),
         }
     }
 
-    /// What was kept under a name.
+    /// Reads a stored file by its name.
     fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
         let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
-        // Names come from a database, which may be someone else's.
+        // Names come from a database that may not be trusted.
         if !disk::is_kept(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
         }
@@ -439,7 +443,7 @@ impl Snapshots for FileSnapshots {
     }
 }
 
-/// Runs what reads many files beside the runtime; it stops when nobody waits for it any more.
+/// Runs a task that reads many files off the runtime; it stops when its future is dropped.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&CancellationToken) -> Result<T, SnapshotError> + Send + 'static,
 ) -> Result<T, SnapshotError> {
@@ -449,7 +453,8 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(SnapshotError("keeping the files failed".to_owned())))
 }
 
-/// Whether a path of a tree is one that [`FileSnapshots::path_of`] makes: plain, below the root and not reserved.
+/// Returns whether a path of a tree is valid: plain, below the root and not reserved, as
+/// [`FileSnapshots::path_of`] makes it.
 fn is_below(path: &str) -> bool {
     let is_kept = |part: &str| {
         let mut parts = Path::new(part).components();
@@ -460,7 +465,7 @@ fn is_below(path: &str) -> bool {
     path.split('/').all(is_kept)
 }
 
-/// Whether an error says that nothing is there, and not just that it cannot be seen.
+/// Returns whether an error means that the path does not exist, and not just that it is inaccessible.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

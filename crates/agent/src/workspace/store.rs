@@ -1,4 +1,4 @@
-//! Writing a file in one step: whoever reads it sees the old content or the new, and never a part.
+//! Atomic file writes: a reader sees the old content or the new, never a part.
 
 use std::{
     fs,
@@ -17,15 +17,15 @@ use super::{
     root::{EditTurn, Found, Workspace, replaced},
 };
 
-/// How the names of files begin that are about to take the place of others. No tool sees them; one that a killed process left goes
-/// with the next write into its folder.
+/// Name prefix of temporary files that are about to replace others. No tool sees them; one left by a killed
+/// process is removed by the next write into its folder.
 pub(super) const PREFIX: &str = ".superstep-edit-";
 
-/// The same of files that a note tells of: whoever clears the notes away removes these, and none of an edit that is being made
-/// without one.
+/// Name prefix of temporary files that a journal's note refers to. They are removed together with the notes;
+/// edits made without a journal have the other prefix.
 pub(super) const NOTED_PREFIX: &str = ".superstep-noted-";
 
-/// Puts `content` in the place of a file, if that still is the one that was read. Permissions are kept.
+/// Replaces a file by `content` if it is still the one that was read. Permissions are preserved.
 pub(super) fn replace(
     workspace: &Workspace,
     turn: &EditTurn<'_>,
@@ -39,9 +39,9 @@ pub(super) fn replace(
     next.take_place(workspace, old, stop).map_err(|(_, error)| error)
 }
 
-/// A new content that stands beside the file whose place it is to take; removed if it does not.
+/// New content in a temporary file beside the file it will replace; removed on drop.
 pub(super) struct Next<'a> {
-    // Before the folder by way of which it is removed.
+    // Dropped before the folder through which it is removed.
     file: NamedTempFile,
     folder: Folder,
     found: &'a Found,
@@ -63,12 +63,12 @@ impl<'a> Next<'a> {
         Ok(Self { file, folder, found })
     }
 
-    /// Where it stands.
+    /// Returns its path.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.real().join(self.file.path().file_name().expect("a file has a name"))
     }
 
-    /// Takes the place of the file, if that still is the one that was read; else it still stands beside it.
+    /// Renames itself over the file, if that is still the one that was read; otherwise it stays beside it.
     pub(super) fn take_place(
         self,
         workspace: &Workspace,
@@ -76,7 +76,8 @@ impl<'a> Next<'a> {
         stop: &CancellationToken,
     ) -> Result<(), (Box<Self>, ToolError)> {
         let Self { file, folder, found } = self;
-        // The last look before the rename. Between the two, a change by a program that heeds no lock would still be lost.
+        // The last check before the rename. A change between the two by a program that ignores the lock would
+        // be lost.
         let looked = check_stop(stop).and_then(|()| {
             let now = load(workspace, found)?;
             let unchanged = now.text == old.text && workspace.still_leads_to(found, &old.metadata);
@@ -94,7 +95,7 @@ impl<'a> Next<'a> {
     }
 }
 
-/// Makes a file where nothing is, and the directories that are missing on the way to it.
+/// Creates a new file and its missing parent directories.
 pub(super) fn create(
     workspace: &Workspace,
     turn: &EditTurn<'_>,
@@ -119,8 +120,8 @@ pub(super) fn create(
     }
 }
 
-/// Removes what a process left in a folder that was killed before its file took its place. Only while nobody else writes, for it
-/// might be theirs; and if that fails, nothing is lost but room.
+/// Removes temporary files of killed processes from a folder. Requires exclusive access, because another
+/// writer's file could be removed. A failure only wastes disk space.
 fn clear(turn: &EditTurn<'_>, folder: &Folder, except: Option<&NamedTempFile>) {
     let kept = except.and_then(|file| file.path().file_name());
     let Some(entries) = turn.is_alone().then(|| fs::read_dir(folder.path()).ok()).flatten() else { return };
@@ -131,7 +132,8 @@ fn clear(turn: &EditTurn<'_>, folder: &Folder, except: Option<&NamedTempFile>) {
     }
 }
 
-/// One after the other, each in the one before, so that a link which takes the place of one leads nowhere.
+/// Creates directories one by one, each inside of the one before, so that a concurrent swap for a link has no
+/// effect.
 pub(super) fn make_directories(workspace: &Workspace, directory: &Path) -> Result<Folder, ToolError> {
     let Ok(below) = directory.strip_prefix(workspace.root()) else {
         let directory = directory.display();

@@ -1,4 +1,4 @@
-//! What the tests of the tools share.
+//! Helpers shared by the tests of the tools.
 
 use std::{fs, path::PathBuf};
 
@@ -12,7 +12,7 @@ pub(super) fn cx() -> ToolCx {
     ToolCx::new("c1")
 }
 
-/// A directory with a workspace `root` in it and room for things outside beside it.
+/// A temporary directory with a workspace `root` in it and space for outside files.
 pub(super) struct Place {
     pub(super) dir: TempDir,
     pub(super) workspace: Workspace,
@@ -26,7 +26,7 @@ impl Place {
         Self { dir, workspace }
     }
 
-    /// Where `path`, relative to the root, is on the disk.
+    /// Returns the disk path of `path`, relative to the root.
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join("root").join(path)
     }
@@ -44,7 +44,7 @@ impl Place {
         std::os::unix::fs::symlink(target, self.at(path)).unwrap();
     }
 
-    /// Makes a FIFO; opening it without a writer would block for ever.
+    /// Creates a FIFO; opening it without a writer would block forever.
     #[cfg(unix)]
     pub(super) fn fifo(&self, path: &str) {
         let made = std::process::Command::new("mkfifo").arg(self.at(path)).status().unwrap();
@@ -52,17 +52,17 @@ impl Place {
     }
 }
 
-/// What the model reads.
+/// Calls a tool and returns the result that the model receives.
 pub(super) async fn call(tool: &impl Tool, args: Value) -> String {
     tool.call(args, cx()).await.unwrap().text
 }
 
-/// What the model reads when the call fails.
+/// Calls a tool and returns the error that the model receives.
 pub(super) async fn refusal(tool: &impl Tool, args: Value) -> String {
     tool.call(args, cx()).await.unwrap_err().to_string()
 }
 
-/// What becomes of a call that is cancelled before it starts.
+/// Calls a tool that is cancelled before it starts.
 pub(super) async fn cancelled(tool: &impl Tool, args: Value) -> Result<String, ToolError> {
     let cx = cx();
     cx.cancel.cancel();

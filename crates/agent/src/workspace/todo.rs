@@ -1,4 +1,4 @@
-//! `todo`: the list of what is to be done, for work of many steps.
+//! `todo`: the task list for work of many steps.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -33,10 +33,10 @@ enum Status {
     Done,
 }
 
-/// The tool `todo{items}`: notes what is to be done and how far it is; each call has the whole list.
+/// The tool `todo{items}`: records the tasks and their status; each call has the whole list.
 ///
-/// There is no list beside the conversation: the newest one is what the last call said, and its result shows it. So it lasts as
-/// long as the thread, is forked and copied with it, and no second truth can disagree.
+/// No list is stored outside of the conversation: the newest one is the last call's result. So it lasts as
+/// long as the thread, is forked and copied with it, and cannot diverge from it.
 pub fn todo() -> impl Tool {
     let spec = ToolSpec::of::<Todo>(
         "todo",

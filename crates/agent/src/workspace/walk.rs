@@ -1,4 +1,4 @@
-//! A walk through a workspace that sees what `.gitignore` leaves, in the order of the paths.
+//! A walk through a workspace that respects `.gitignore`, in the order of the paths.
 
 use std::{
     ffi::OsString,
@@ -17,13 +17,13 @@ use super::{
     root::{Found, Workspace, is_reserved},
 };
 
-/// The file whose lines say what is ignored.
+/// Name of the file with ignore patterns.
 pub(super) const GITIGNORE: &str = ".gitignore";
 
-/// Far more than anybody writes by hand.
+/// Maximum size of a `.gitignore`, far above hand-written ones.
 const MAX_GITIGNORE_BYTES: u64 = 1 << 20;
 
-/// A longer line of it is left out: reading patterns within patterns takes the stack.
+/// Longer lines are skipped: parsing nested patterns uses the stack.
 const MAX_LINE_BYTES: usize = 4 << 10;
 
 /// Something that is not a directory.
@@ -32,19 +32,19 @@ pub(super) struct Item {
     pub(super) is_link: bool,
 }
 
-/// Goes through a directory, depth first, names in order; links are seen and never followed.
+/// Walks a directory depth first, in the order of names; links are reported and never followed.
 ///
 /// The `ignore` crate's own walker is not used: it opens every ignore file it meets, also one that is a FIFO or a
 /// link out of the root, and it looks for more of them above the root.
 pub(super) struct Walk<'a> {
     workspace: &'a Workspace,
     stop: &'a CancellationToken,
-    /// The rules of the directories above the one the walk began in.
+    /// The rules of the directories above the start.
     above: Vec<Gitignore>,
     levels: Vec<Level>,
     /// The directories that could not be read.
     pub(super) unreadable: Vec<PathBuf>,
-    /// Every `.gitignore` that it followed, also those that ignore themselves.
+    /// Each `.gitignore` whose rules were applied, including those that ignore themselves.
     pub(super) followed: Vec<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ struct Entry {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk through `start`, a directory; one that is itself ignored is walked, since it was asked for by name.
+    /// Starts a walk at the directory `start`. An ignored directory is walked if named explicitly.
     pub(super) fn new(
         workspace: &'a Workspace,
         start: &Found,
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// The next file, link or other thing that is no directory.
+    /// Returns the next file, link or other entry that is not a directory.
     pub(super) fn next(&mut self) -> Result<Option<Item>, ToolError> {
         loop {
             check_stop(self.stop)?;
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
 
     fn is_ignored(&self, entry: &Entry) -> bool {
         let rules = self.above.iter().chain(self.levels.iter().filter_map(|level| level.rules.as_ref()));
-        // The rule nearest to the entry has the last word.
+        // The nearest rule decides.
         rules
             .rev()
             .map(|rules| rules.matched(&entry.real, entry.kind.is_dir()))
@@ -142,13 +142,13 @@ impl<'a> Walk<'a> {
                 entries.push(Entry { real: dir.join(&name), kind: entry.file_type()?, name });
             }
         }
-        // A link that took the place of the directory would have shown us names from elsewhere.
+        // A link that replaced the directory would have revealed names from elsewhere.
         folder.check()?;
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
 
-    /// The rules in the `.gitignore` of `dir`, if there is one and it is a regular file, as git wants it.
+    /// Returns the rules of the `.gitignore` in `dir`, if it is a regular file, as git requires.
     fn rules_of(&self, dir: &Path) -> Result<Option<Gitignore>, ToolError> {
         let real = dir.join(GITIGNORE);
         let shown = self.workspace.show(&real);
@@ -166,13 +166,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The rules of a `.gitignore` with this content, in `dir`.
+/// Parses the rules of a `.gitignore` with this content in `dir`.
 pub(super) fn rules(dir: &Path, content: &[u8]) -> Result<Gitignore, ignore::Error> {
     let mut builder = GitignoreBuilder::new(dir);
     let text = String::from_utf8_lossy(content);
     let lines = text.trim_start_matches('\u{feff}').lines();
     for line in lines.filter(|line| line.len() <= MAX_LINE_BYTES) {
-        // A line that is no pattern matches nothing, for git too.
+        // An invalid pattern matches nothing, as in git.
         let _ = builder.add_line(None, line);
     }
     builder.build()

@@ -1,4 +1,4 @@
-//! `write_file`: makes a file or replaces all of it, once somebody has agreed.
+//! `write_file`: creates a file or replaces its content, after approval.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -28,7 +28,7 @@ struct WriteFile {
 }
 
 impl WriteFile {
-    /// Checks what can be told from the arguments alone.
+    /// Checks the arguments alone.
     fn parse(args: &Value) -> Result<Self, ToolError> {
         let args = Self::deserialize(args).map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
         if args.path.is_empty() || args.path.ends_with('/') {
@@ -42,10 +42,10 @@ impl WriteFile {
     }
 }
 
-/// The tool `write_file{path, content}`: makes a file, or replaces all of one; a person is asked first.
+/// The tool `write_file{path, content}`: creates a file or replaces its content, after approval.
 ///
-/// A file is written as a whole or not at all, and a file that appears or changes in the meantime is not overwritten. What is
-/// replaced has to be a text of at most 4 MiB that can be written to; its permissions are kept.
+/// A file is written atomically, and a file that appears or changes in the meantime is not overwritten. A
+/// replaced file must be writable text of at most 4 MiB; its permissions are preserved.
 pub fn write_file(workspace: &Workspace) -> impl Tool + use<> {
     Write {
         workspace: workspace.clone(),
@@ -68,12 +68,12 @@ impl Tool for Write {
     }
 
     fn behaviour(&self) -> Behaviour {
-        // Done twice, it leaves what it leaves when done once.
+        // A repeated call has the same result as one call.
         super::REPEATABLE
     }
 
     fn approval(&self, args: &Value) -> Option<String> {
-        // Whether somebody is asked depends on the arguments alone: what is on the disk may change after the question.
+        // Approval depends on the arguments alone: the disk may change after the question.
         let WriteFile { path, content } = WriteFile::parse(args).ok()?;
         let (old, verb) = match self.workspace.place(Path::new(&path)) {
             Ok((found, true)) => {
@@ -218,7 +218,7 @@ mod tests {
                 format!("path '{path}' is outside the workspace root; use a path below it")
             );
         }
-        // A link to where nothing is stays a link, and what it leads to is made.
+        // A dangling link stays a link, and its target is created.
         assert_eq!(call(&tool, args("near", "y\n")).await, "made 'made': 1 line");
         assert!(fs::symlink_metadata(place.at("near")).unwrap().is_symlink());
         assert_eq!(fs::read_dir(place.dir.path().join("elsewhere")).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! What is different between two trees.
+//! Comparison of two trees.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::{
     workspace::{check_stop, cut, read::is_binary},
 };
 
-/// Changes that are listed.
+/// Maximum number of listed changes.
 const MAX_CHANGES: usize = 100;
-/// Bytes of all diffs together.
+/// Maximum size of all diffs together.
 const MAX_DIFF_BYTES: usize = 16 << 10;
-/// Files beyond this are not compared line by line.
+/// Maximum size of a file that is compared line by line.
 const MAX_TEXT_BYTES: usize = 256 << 10;
-/// After this long a diff, and after that long all of them, need not be the shortest any more.
+/// Time after which a diff, or all of them, need not be minimal.
 const LONG_ENOUGH: Duration = Duration::from_millis(200);
 const ALL_LONG_ENOUGH: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ impl FileSnapshots {
                 _ => FileChangeKind::Changed,
             };
             check_stop(stop).map_err(unkept)?;
-            // Nobody reads the files whose lines are not told.
+            // Files whose lines are not reported are not read.
             let diff = if room == 0 {
                 String::new()
             } else {
@@ -68,7 +68,7 @@ impl FileSnapshots {
         Ok(FileChanges { before, after, changes, more })
     }
 
-    /// The text of a file; `None` if it is none, or a long one.
+    /// Returns the text of a file; `None` if it is not text, or too long.
     fn text(&self, thread: &str, entry: Option<&Entry>) -> Result<Option<String>, SnapshotError> {
         match entry {
             None => Ok(Some(String::new())),
@@ -84,7 +84,8 @@ impl FileSnapshots {
 }
 
 impl Tree {
-    /// The paths that have something else in `later`, in order; not those of which that is not known, nor those ignored in both.
+    /// Returns the paths whose entry differs in `later`, sorted, without unknown entries and those ignored in
+    /// both.
     pub(super) fn changed<'a>(&'a self, later: &'a Self) -> Vec<&'a String> {
         let paths: BTreeSet<&String> = self.0.keys().chain(later.0.keys()).collect();
         let differs = |path: &&String| {
@@ -97,7 +98,7 @@ impl Tree {
         paths.into_iter().filter(differs).collect()
     }
 
-    /// What was at a path, ignored or not.
+    /// Returns the entry at a path, ignored or not.
     pub(super) fn at(&self, path: &str) -> Option<Entry> {
         match self.0.get(path)? {
             Entry::Rules(hash) => Some(Entry::File(hash.clone())),
@@ -105,7 +106,7 @@ impl Tree {
         }
     }
 
-    /// Whether what was at a path, or at a folder above it, could not be read.
+    /// Returns whether the entry at a path, or a folder above it, could not be read.
     fn is_unknown(&self, path: &str) -> bool {
         let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
         folders.chain([path]).any(|path| self.0.get(path) == Some(&Entry::Unknown))

@@ -1,4 +1,4 @@
-//! Contents in a folder under their hashes, written so that they are there after the machine stopped.
+//! Content-addressed files in a folder, synced to the disk before they get their names.
 
 use std::{
     collections::BTreeMap,
@@ -12,18 +12,19 @@ use tempfile::TempPath;
 
 use crate::locks::keep_names;
 
-/// So many files are made to reach the disk at once: it takes little longer than for one of them.
+/// Number of files synced in parallel: it takes little longer than syncing one.
 const AT_ONCE: usize = 8;
 
-/// How the names of files begin that are not whole yet.
+/// Name prefix of incomplete files.
 const NEXT: &str = ".tmp";
 
-/// Files that are written beside their names, which [`keep`] gives them.
+/// Temporary files, which [`keep`] renames to their names.
 pub(super) type Written = BTreeMap<String, TempPath>;
 
-/// Writes a content beside its name, unless it is there already. What is there under its name is on the disk.
+/// Writes a content to a temporary file, unless its name exists already. An existing name is already on the
+/// disk.
 pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Written) -> io::Result<()> {
-    // One of another length is what somebody damaged.
+    // A file of another length is damaged.
     let is_there = fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == content.len() as u64);
     if !is_there && !written.contains_key(name) {
         written.insert(name.to_owned(), next(folder, content)?);
@@ -31,22 +32,23 @@ pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Wri
     Ok(())
 }
 
-/// Where contents are kept for all threads, beside the folders of the threads; none of these is called so.
+/// The folder of the shared contents, beside the folders of the threads; no thread has this name.
 pub(super) const SHARED: &str = "+contents";
 
-/// Whether the folder of a thread has a content of this length, if need be by way of the one that all threads share.
+/// Returns whether the folder of a thread has a content of this length, linking it from the shared folder if
+/// needed.
 pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool {
     let is_in = |folder: &Path| fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == length);
     is_in(folder) || is_in(shared) && fs::hard_link(shared.join(name), folder.join(name)).is_ok()
 }
 
-/// Shares contents of a thread with all others. Where that cannot be, each keeps its own.
+/// Shares contents of a thread with all others. Where hard links are impossible, each thread retains its own.
 pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<Item = &'a String>) {
     for name in names {
         let (own, all) = (folder.join(name), shared.join(name));
         let lengths = [&own, &all].map(|path| fs::metadata(path).map(|there| there.len()).ok());
         if lengths[1].is_some() && lengths[0] != lengths[1] {
-            // One of another length is what somebody damaged.
+            // A file of another length is damaged.
             let _ = fs::remove_file(&all);
         }
         if !cfg!(unix)
@@ -57,7 +59,7 @@ pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<I
     }
 }
 
-/// Deletes the shared contents that no thread has.
+/// Deletes the shared contents that no thread uses.
 #[cfg(unix)]
 pub(super) fn sweep(shared: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -74,18 +76,18 @@ pub(super) fn sweep(shared: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing is shared here.
+/// Does nothing: this system shares no contents.
 #[cfg(not(unix))]
 pub(super) fn sweep(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How many bytes there are in a folder.
+/// Returns the number of bytes in a folder.
 pub(super) fn size(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| entry?.metadata().map(|there| there.len())).sum()
 }
 
-/// Puts a file in the place of whatever is there.
+/// Replaces whatever is at a path by a file.
 pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     keep(folder, [(name.to_owned(), next(folder, content)?)].into())
 }
@@ -93,11 +95,11 @@ pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<(
 fn next(folder: &Path, content: &[u8]) -> io::Result<TempPath> {
     let mut file = tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?;
     file.write_all(content)?;
-    // Open files are few.
+    // The number of open files is limited.
     Ok(file.into_temp_path())
 }
 
-/// Gives files their names when they are on the disk, and waits until the names of the folder are, too.
+/// Syncs the files to the disk, renames them to their names, and syncs the folder.
 pub(super) fn keep(folder: &Path, written: Written) -> io::Result<()> {
     let sync = |part: &[&TempPath]| {
         part.iter().try_for_each(|path| OpenOptions::new().write(true).open(path)?.sync_all())
@@ -114,17 +116,17 @@ pub(super) fn keep(folder: &Path, written: Written) -> io::Result<()> {
     keep_names(folder)
 }
 
-/// Whether a file is what somebody left who was stopped.
+/// Returns whether a file was left by an interrupted process.
 pub(super) fn is_left_over(name: &str) -> bool {
     name.starts_with(NEXT)
 }
 
-/// Whether something may be kept under this name.
+/// Returns whether a stored file may have this name.
 pub(super) fn is_kept(name: &str) -> bool {
     hash_in(name).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether a content is what its name says.
+/// Returns whether a content matches the hash in its name.
 pub(super) fn is_whole(name: &str, content: &[u8]) -> bool {
     *blake3::hash(content).to_hex() == *hash_in(name)
 }

@@ -1,4 +1,4 @@
-//! What files looked like when they were read, so that one that looks the same is not read again.
+//! Metadata of files at their last read, so that unchanged files are not read again.
 
 use std::{
     collections::BTreeMap,
@@ -11,16 +11,17 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Its name in the folder of all threads; no thread's folder is called so.
+/// Its name in the folder of all threads; no thread has this name.
 const NAME: &str = "+index";
 
-/// How the names of files begin that are to become it.
+/// Name prefix of temporary files that will replace it.
 const NEXT: &str = "+next";
 
-/// A file that changed so shortly before it was read may change again without looking otherwise: clocks of file systems are coarse.
+/// Clock granularity of file systems: a file changed this shortly before it was read may change again with
+/// equal metadata.
 const COARSE: Duration = Duration::from_secs(2);
 
-/// What files looked like, by their paths below the root. Lost or damaged, it is made again.
+/// Metadata of files by their paths below the root. If lost or damaged, it is rebuilt.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     known: Mutex<Option<BTreeMap<String, Known>>>,
@@ -33,12 +34,12 @@ struct Known {
     hash: String,
 }
 
-/// What tells that a file was changed: length, times of change of content and of anything, inode and device.
+/// The metadata that detects a change: length, modification and change time, inode and device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Look(u64, (i64, i64), (i64, i64), u64, u64);
 
 impl Look {
-    /// `None` where a system does not tell enough.
+    /// Returns `None` on systems that report too little.
     #[cfg(unix)]
     pub(super) fn of(metadata: &fs::Metadata) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
@@ -57,7 +58,7 @@ impl Look {
         None
     }
 
-    /// Whether everything was over long before a moment.
+    /// Returns whether all times are well before a moment.
     fn is_before(&self, moment: SystemTime) -> bool {
         let since_epoch =
             moment.checked_sub(COARSE).and_then(|then| then.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -67,14 +68,14 @@ impl Look {
 }
 
 impl Index {
-    /// The hash of the file at a path that looks like this.
+    /// Returns the hash of the file at a path with this metadata.
     pub(super) fn hash(&self, folder: &Path, path: &str, look: &Look) -> Option<String> {
         let mut known = self.known();
         let known = known.get_or_insert_with(|| read(folder).unwrap_or_default());
         known.get(path).filter(|known| known.look == *look).map(|known| known.hash.clone())
     }
 
-    /// Keeps what these files looked like, which were read after `moment`, and forgets those that are not `there` any more.
+    /// Records the metadata of files read after `moment`, and removes those that are not in `there`.
     pub(super) fn keep(
         &self,
         folder: &Path,
@@ -103,7 +104,7 @@ impl Index {
     }
 }
 
-/// A hash of the rest, then the rest.
+/// Reads the index: a hash of the rest, then the rest.
 fn read(folder: &Path) -> Option<BTreeMap<String, Known>> {
     let text = fs::read_to_string(folder.join(NAME)).ok()?;
     let (hash, text) = text.split_once('\n')?;
@@ -111,7 +112,7 @@ fn read(folder: &Path) -> Option<BTreeMap<String, Known>> {
 }
 
 fn write(folder: &Path, known: &BTreeMap<String, Known>) -> io::Result<()> {
-    // What somebody left who was stopped here.
+    // A temporary file of an interrupted process.
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(NEXT.as_bytes()) {
             let _ = fs::remove_file(entry.path());
@@ -124,7 +125,7 @@ fn write(folder: &Path, known: &BTreeMap<String, Known>) -> io::Result<()> {
     Ok(())
 }
 
-/// What time it is for the file system of a folder.
+/// Returns the current time by the clock of a folder's file system.
 pub(super) fn now(folder: &Path) -> io::Result<SystemTime> {
     tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?.as_file().metadata()?.modified()
 }

@@ -1,4 +1,5 @@
-//! What was put back and is not stored with the thread yet, noted beside the trees before the first file is replaced.
+//! A note of restored files that the thread has not recorded yet, written beside the trees before the first
+//! file is replaced.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
@@ -14,7 +15,7 @@ const NAME: &str = "revert.json";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note(pub(super) BTreeMap<String, Turned>);
 
-/// What was at a path, and what it becomes.
+/// The entry at a path, before and after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Turned {
     pub(super) was: Option<Entry>,
@@ -22,7 +23,7 @@ pub(super) struct Turned {
 }
 
 impl Note {
-    /// Forgets what was not done, or was undone since; what is left is as it was in `tree` afterwards.
+    /// Removes entries that were not restored or were undone since; the rest has in `tree` its later state.
     pub(super) fn apply(&mut self, tree: &mut Tree) {
         self.0.retain(|path, turned| tree.at(path) == turned.becomes);
         for (path, turned) in &self.0 {
@@ -33,7 +34,7 @@ impl Note {
         }
     }
 
-    /// Adds what is to be done. What a file was before the first of several changes counts.
+    /// Adds planned changes. Of several changes of a file, the state before the first one is retained.
     pub(super) fn add(&mut self, steps: &[Step]) {
         for step in steps {
             let was = self.0.remove(&step.path).map_or_else(|| step.now.clone(), |turned| turned.was);
@@ -41,16 +42,17 @@ impl Note {
         }
     }
 
-    /// The contents that are needed to undo it.
+    /// Returns the contents that are needed to undo the changes.
     pub(super) fn contents(self) -> impl Iterator<Item = String> {
         self.0.into_values().filter_map(|turned| turned.was).filter_map(Entry::content)
     }
 }
 
 impl FileSnapshots {
-    /// Says that what [`restore`](Self::restore) told is stored; until then, the next one tells it as well.
+    /// Marks the changes that [`restore`](Self::restore) returned as recorded; until then, the next call
+    /// returns them as well.
     ///
-    /// # Errors    What the file system says.
+    /// # Errors    An error of the file system.
     pub fn recorded(&self, thread: &str) -> io::Result<()> {
         let folder = match self.folders.check(&self.folders.below(thread)) {
             Ok(folder) => folder,
@@ -63,7 +65,7 @@ impl FileSnapshots {
         }
     }
 
-    /// What was put back and is not stored yet.
+    /// Reads the note of restored files that are not recorded yet.
     pub(super) fn note(&self, folder: &Path) -> Result<Note, SnapshotError> {
         let text = match fs::read(folder.join(NAME)) {
             Ok(text) => text,

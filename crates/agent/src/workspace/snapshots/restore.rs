@@ -1,4 +1,4 @@
-//! Putting files back.
+//! Restoring files.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -19,51 +19,53 @@ use crate::{
     },
 };
 
-/// Why files were not put back.
+/// The reason why files were not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Somebody else changed these since they were kept last. Nothing was done.
+    /// These files were changed by someone else since the last snapshot. Nothing was done.
     #[error("changed by somebody else since: {}", .0.join(", "))]
     Changed(Vec<String>),
-    /// What is here now cannot be read, so that nobody knows what would be lost. Nothing was done.
+    /// The current content cannot be read, so overwriting it could lose data. Nothing was done.
     #[error("path '{0}' cannot be read, and is not replaced unseen; nothing was done")]
     Unreadable(String),
-    /// Something that is needed was not kept, or a file cannot be written. What was done so far are whole files; to go on, do it
-    /// again.
+    /// A needed content was not stored, or a file cannot be written. The files restored so far are whole;
+    /// repeat the call to continue.
     #[error(transparent)]
     Failed(#[from] SnapshotError),
 }
 
-/// A file to be put back.
+/// A file to be restored.
 pub(super) struct Step {
     pub(super) path: String,
-    /// What was there when it was looked whether that may be done.
+    /// The entry found when the restore was planned.
     pub(super) now: Option<Entry>,
     pub(super) wanted: Option<Entry>,
     content: Vec<u8>,
 }
 
-/// What rounds did to a file.
+/// The changes of rounds to one file.
 struct Doing {
-    /// What the first of them that changed it found.
+    /// The entry before the first round that changed it.
     found: Option<Entry>,
-    /// What the last of them that changed it left.
+    /// The entry after the last round that changed it.
     left: Option<Entry>,
-    /// Whether the rules that the first one found exclude it.
+    /// The first round's ignore rules exclude it.
     was_ignored: bool,
-    /// Whether somebody else changed it in between.
+    /// Someone else changed it in between.
     is_foreign: bool,
 }
 
 impl FileSnapshots {
-    /// Takes back what these rounds did, given in the order in which they were: each file that one of them changed is put back to
-    /// what the first one that did so found, and that is told. The others are left alone, and so is what was ignored then.
+    /// Reverts these rounds, given in their order, and returns the changes. Each file that one of them
+    /// changed is restored to its state before the first of them. Other files and files ignored then are left
+    /// alone.
     ///
-    /// A file that now is neither what the last of them left nor what it is to become was changed by somebody else, and so was one
-    /// that a later round found otherwise than an earlier one left it: then nothing is done, unless `overwrite`. Each file is put
-    /// back in one step; if it is interrupted in between, doing it again does the rest, and tells all of it. Call
-    /// [`recorded`](Self::recorded) when what it told is stored.
+    /// A file counts as changed by someone else if it is neither what the last round left nor what it is to
+    /// become, or if a later round found it different from what an earlier one left. In that case nothing is
+    /// done unless `overwrite` is set. Each file is restored in one step. A repeated call completes an
+    /// interrupted one and returns all of its changes. Call [`recorded`](Self::recorded) after the changes
+    /// are stored.
     ///
     /// # Errors    [`RestoreError`].
     pub fn restore(
@@ -77,7 +79,7 @@ impl FileSnapshots {
         self.take(thread, steps)
     }
 
-    /// What there is to do, if that may be done.
+    /// Plans the restore and checks that it is allowed.
     pub(super) fn steps(
         &self,
         thread: &str,
@@ -88,7 +90,7 @@ impl FileSnapshots {
         for (path, doing) in self.doings(thread, rounds)? {
             let Doing { found, left, was_ignored, is_foreign } = doing;
             let now = self.now(&path)?;
-            // What was ignored may have been there, unseen, all along.
+            // An ignored file may have existed, unseen, all along.
             if now == found || found.is_none() && was_ignored {
                 continue;
             }
@@ -106,16 +108,16 @@ impl FileSnapshots {
             };
             steps.push(Step { path, now, wanted: found, content });
         }
-        // What is in the way goes first: a file may be where a folder was.
+        // Obstacles are removed first: a file may be where a folder was.
         steps.sort_by_key(|step| step.wanted.is_some());
         if foreign.is_empty() { Ok(steps) } else { Err(RestoreError::Changed(foreign)) }
     }
 
-    /// Does it, and tells what that changed.
+    /// Executes the plan and returns the changes.
     pub(super) fn take(&self, thread: &str, steps: Vec<Step>) -> Result<FileChanges, RestoreError> {
         let stop = CancellationToken::new();
         let (folder, mut tree, written) = self.seen_now(thread, &stop)?;
-        // What an earlier try did that nobody was told of is told with this one.
+        // Unrecorded changes of an earlier attempt are returned with this one.
         let mut note = self.note(&folder)?;
         note.apply(&mut tree);
         note.add(&steps);
@@ -124,7 +126,7 @@ impl FileSnapshots {
         for Step { path, now, wanted, content } in steps {
             let failed =
                 |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be put back: {why}"));
-            // Keeping what is there took its time.
+            // Taking a snapshot of the current state took time.
             if self.now(&path)? != now {
                 return Err(failed(&"it was changed right now; look at it, and do it again").into());
             }
@@ -134,7 +136,7 @@ impl FileSnapshots {
         Ok(self.compared(thread, before, after, &stop)?)
     }
 
-    /// What rounds did to each file that they changed.
+    /// Returns the changes of rounds to each file that they changed.
     fn doings(&self, thread: &str, rounds: &[FileChanges]) -> Result<BTreeMap<String, Doing>, SnapshotError> {
         let mut doings = BTreeMap::<String, Doing>::new();
         for round in rounds.iter().filter(|round| round.before != round.after) {
@@ -158,13 +160,13 @@ impl FileSnapshots {
         Ok(doings)
     }
 
-    /// What is at a path; `None` if nothing is, or nothing that is kept.
+    /// Returns the entry at a path; `None` if there is nothing, or nothing that can be stored.
     fn now(&self, path: &str) -> Result<Option<Entry>, SnapshotError> {
         let real = self.workspace.root().join(path);
         match real.parent().map(Path::canonicalize) {
             Some(Ok(there)) if Some(&*there) == real.parent() => {}
             Some(Err(error)) if !is_nothing(&error) => return Ok(Some(Entry::Unknown)),
-            // A link in the way leads elsewhere, where nothing is looked at.
+            // A link in the path leads elsewhere; nothing is read there.
             _ => return Ok(None),
         }
         Ok(self.look(&real)?.map(|seen| seen.entry))
@@ -176,7 +178,7 @@ impl FileSnapshots {
         let (directory, name) = (real.parent().unwrap_or(root), real.file_name().unwrap_or_default());
         let Some(entry) = wanted else {
             fs::remove_file(self.workspace.folder(directory)?.at(name))?;
-            // Folders that are empty now are gone as well; others refuse.
+            // Removes folders that are empty now; others stay.
             for above in directory.ancestors().take_while(|dir| *dir != root) {
                 let (Some(parent), Some(name)) = (above.parent(), above.file_name()) else { break };
                 let removed =
@@ -212,7 +214,7 @@ impl FileSnapshots {
         Ok(())
     }
 
-    /// The rules of every `.gitignore` of a tree, by the folders that they are about.
+    /// Returns the rules of each `.gitignore` of a tree by its folder.
     fn rules(
         &self,
         thread: &str,
@@ -230,12 +232,12 @@ impl FileSnapshots {
         Ok(rules)
     }
 
-    /// Whether a walk would not have come to a path: it, or a folder on the way to it, is ignored.
+    /// Returns whether a walk would skip a path, because it or a parent folder is ignored.
     fn is_ignored(&self, rules: &BTreeMap<PathBuf, Gitignore>, path: &str) -> bool {
         let real = self.workspace.root().join(path);
         let mut way = real.ancestors().take_while(|at| *at != self.workspace.root());
         way.any(|at| {
-            // The rule nearest to it has the last word.
+            // The nearest rule decides.
             at.ancestors()
                 .skip(1)
                 .filter_map(|folder| rules.get(folder))
@@ -246,14 +248,14 @@ impl FileSnapshots {
     }
 }
 
-/// Those of a file, but that it may be executed, or not.
+/// Returns the permissions of a file with the executable bits set or cleared.
 #[cfg(unix)]
 fn permissions(there: &fs::Metadata, is_program_then: bool) -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     let mode = there.permissions().mode() & 0o777;
     fs::Permissions::from_mode(match is_program_then {
         same if same == is_program(there) => mode,
-        // Whoever may read it may execute it.
+        // Executable for everyone who may read it.
         true => mode | (mode & 0o444) >> 2,
         false => mode & !0o111,
     })
