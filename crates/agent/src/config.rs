@@ -1,4 +1,4 @@
-//! What can be chosen about the agent.
+//! Configuration of the agent.
 //!
 //! Start at [`ReactConfig`].
 
@@ -41,10 +41,10 @@ pub use retrieve::Retrieve;
 pub use tools::{ResultOrder, ToolErrors, ToolMode};
 pub use truncate::{Keep, Truncate};
 
-/// Everything that the designs of a ReAct loop disagree on.
+/// The behaviour of the ReAct loop: every choice on which designs differ.
 ///
-/// A preset is a value of it: take one, and change what you like. It is serializable; [`ReactConfig::read`] reads one of which
-/// only some fields are given.
+/// A preset is a value of this type: take one and change fields. It is serializable; [`ReactConfig::read`]
+/// reads a partial configuration.
 ///
 /// ```
 /// # use superstep_agent::{Limit, ReactConfig, ToolMode};
@@ -54,80 +54,80 @@ pub use truncate::{Keep, Truncate};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReactConfig {
-    /// What stands before the conversation in every request; empty for nothing.
+    /// The system prompt of every request; empty for none.
     pub system_prompt: String,
-    /// How long a turn may go on.
+    /// The step limit of a turn.
     pub limit: Limit,
-    /// When a failed model request is sent again.
+    /// The retry policy of model requests.
     pub retry: ModelRetry,
-    /// What becomes of a turn whose model cannot be asked.
+    /// The outcome of a turn whose model requests keep failing.
     pub exhausted: Exhausted,
-    /// What is done about an answer that the output limit cut off.
+    /// The handling of a response truncated by the output limit.
     pub length: LengthPolicy,
-    /// What is done about an answer without text and calls.
+    /// The handling of a response without text and calls.
     pub empty: EmptyPolicy,
-    /// How the tool calls of one answer are executed.
+    /// The execution mode of one response's tool calls.
     pub tool_mode: ToolMode,
-    /// In which order their results are stored.
+    /// The order in which their results are stored.
     pub result_order: ResultOrder,
-    /// What is done about a tool that fails.
+    /// The handling of failed tools.
     pub tool_errors: ToolErrors,
-    /// Which calls may run, and about which somebody is asked; the last rule that is about a call counts.
+    /// The permission rules for calls; the last matching rule applies.
     pub permissions: Vec<PermissionRule>,
-    /// What asking about a call does to the others, and denying it to the turn.
+    /// The effect of a pending approval on other calls, and of a denial on the turn.
     pub approval: ApprovalConfig,
-    /// How long one tool call may take, in milliseconds; `None` for any time.
+    /// The time limit of one tool call in milliseconds; `None` for no limit.
     #[serde(rename = "tool_timeout_ms", with = "optional_ms")]
     pub tool_timeout: Option<Duration>,
-    /// How long a tool may take to return after it was told to stop, in milliseconds. Then it is dropped.
+    /// The time in milliseconds that a cancelled tool has to return before it is dropped.
     #[serde(rename = "cancel_grace_ms", with = "ms")]
     pub cancel_grace: Duration,
-    /// What is done about long tool results.
+    /// The truncation of long tool results.
     pub truncate: Option<Truncate>,
-    /// How many images and audio of tool results are stored and sent.
+    /// The limits for images and audio of tool results.
     #[serde(default)]
     pub media: MediaConfig,
-    /// How large requests may be, and what is done about longer conversations.
+    /// The size of requests, and the reduction of longer conversations.
     pub context: ContextConfig,
-    /// When the model is held to repeat itself, and what is done about it.
+    /// The rules that detect a model repeating itself, and their actions.
     pub loops: Vec<LoopRule>,
-    /// What a turn may cost.
+    /// The budget of a turn.
     pub budget: Budget,
-    /// How a turn gets its reply.
+    /// The form of a turn's reply.
     pub finish: Finish,
-    /// Whether a tool's name that is wrong in case or punctuation only, and arguments that are fenced or otherwise wrapped, are
-    /// taken for what they mean. An event says so.
+    /// Repairs tool names that are wrong in case or punctuation only, and arguments that are fenced or
+    /// otherwise wrapped. An event reports each repair.
     pub repair: bool,
-    /// Whether tool calls are found that a model wrote as text; see
-    /// [`ReadsTextCalls`](superstep_llm::ReadsTextCalls). For servers that do not know their model's way to write them.
+    /// Parses tool calls that a model wrote as text; see [`ReadsTextCalls`](superstep_llm::ReadsTextCalls).
+    /// Meant for servers that do not parse their model's format.
     pub text_calls: bool,
-    /// Whether the text of an answer that broke off permanently, or that was cancelled, is kept as a message that is marked as
-    /// interrupted. Its tool calls are not, unless it was cancelled.
+    /// Stores the text of a permanently failed or cancelled response as a message marked as interrupted. Its
+    /// tool calls are stored only if it was cancelled.
     pub keep_partial: bool,
-    /// Whether the same holds for an answer that was cancelled, or that ended with the time of the turn, and for no other: what
-    /// the user has read is then part of the conversation. Calls that were complete are answered as interrupted.
+    /// Does the same only for a response that was cancelled or exceeded the turn's time: the text the user
+    /// has read becomes part of the conversation. Its complete calls get results that say they were
+    /// interrupted.
     pub keep_interrupted: bool,
-    /// What the model is told with each request that offers tools, as if the user said it: `{left}` is how many steps are left,
-    /// this one included, and `{max}` how many there were. Part of requests, not of the conversation.
+    /// A user message added to each request that offers tools. `{left}` is the number of steps left,
+    /// including this one, and `{max}` the maximum. Part of requests, not of the conversation.
     pub remaining_hint: Option<String>,
-    /// What the model reads, as if the user said it, after each round of tools. Stored as part of the
-    /// conversation, as a message that is `synthetic`.
+    /// A user message added after each round of tools. Stored in the conversation as a `synthetic` message.
     pub synthetic_after_tools: Option<String>,
-    /// What the assistant says when a turn is cancelled; `None` for nothing.
+    /// The assistant's reply when a turn is cancelled; `None` for none.
     pub halt: Option<String>,
-    /// Whether the state has the parts of each answer, see [`Part`](crate::Part).
+    /// Records the parts of each response in the state; see [`Part`](crate::Part).
     pub parts: bool,
-    /// What is looked up before the first model call of a turn.
+    /// The retrieval before the first model call of a turn.
     pub retrieve: Option<Retrieve>,
-    /// How long the memory may take, and knowledge, in milliseconds.
+    /// The time limit of the memory and of each knowledge, in milliseconds.
     #[serde(rename = "memory_timeout_ms", with = "ms")]
     pub memory_timeout: Duration,
 }
 
 impl ReactConfig {
-    /// Reads a configuration of which only some fields are given: the others are those of the preset that the entry `preset`
-    /// names, or of `default`. `limit`, `retry`, `approval`, `truncate`, `media`, `context`, `budget`, `finish` and `retrieve`
-    /// may be given in part as well. `false` switches off what can be without a value.
+    /// Reads a partial configuration. Missing fields are those of the preset that the entry `preset` names,
+    /// or of `default`. `limit`, `retry`, `approval`, `truncate`, `media`, `context`, `budget`, `finish` and
+    /// `retrieve` may be partial as well. `false` disables an optional field.
     ///
     /// ```
     /// # use superstep_agent::ReactConfig;
@@ -137,8 +137,7 @@ impl ReactConfig {
     /// # Ok::<(), superstep_agent::ConfigError>(())
     /// ```
     ///
-    /// # Errors
-    /// [`ConfigError`] if there is no such preset or field, or a value does not fit.
+    /// # Errors    [`ConfigError`] if there is no such preset or field, or a value is not valid.
     pub fn read(given: Value) -> Result<Self, ConfigError> {
         let Value::Object(mut given) = given else { return Err(ConfigError::NoTable) };
         let base = match given.remove("preset") {
@@ -150,7 +149,7 @@ impl ReactConfig {
             .map_err(|problem| ConfigError::Field { place: misfit(&base, given), problem })
     }
 
-    /// How many supersteps a turn can take at the most.
+    /// Returns an upper bound of the supersteps of one turn.
     pub(crate) fn most_supersteps(&self) -> u32 {
         let repeats = match self.length {
             LengthPolicy::Continue { max, .. } => max,
@@ -160,7 +159,8 @@ impl ReactConfig {
             EmptyPolicy::Retry { max, .. } => max.saturating_add(1),
             EmptyPolicy::Accept => 0,
         };
-        // Before each answer there may be two tries of a summary, and one more after the provider found the request too long.
+        // Each response may follow two attempts of a summary, and a third one after the provider rejected the
+        // request as too long.
         let room = if self.context.layers.is_empty() { 1 } else { 8 };
         let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
         let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
@@ -168,7 +168,7 @@ impl ReactConfig {
     }
 }
 
-/// The configuration with what is given instead of its own.
+/// Overlays the given fields on the base configuration.
 fn over(base: &ReactConfig, given: Map<String, Value>) -> Result<ReactConfig, serde_json::Error> {
     let mut config = serde_json::to_value(base)?;
     let fields = config.as_object_mut().expect("a struct becomes an object");
@@ -187,8 +187,8 @@ fn over(base: &ReactConfig, given: Map<String, Value>) -> Result<ReactConfig, se
     serde_json::from_value(config)
 }
 
-/// Which of the given fields does not fit, as a path in backticks and a colon; nothing if its name alone is wrong, for the error
-/// has that. serde tells no places, so each part is tried by itself.
+/// Returns the path of the field that is not valid, in backticks with a colon; empty if the name itself is
+/// wrong, because the error names it. serde reports no paths, so each part is parsed separately.
 fn misfit(base: &ReactConfig, given: Map<String, Value>) -> String {
     let fits = |name: &str, value: Value| over(base, Map::from_iter([(name.to_owned(), value)])).is_ok();
     let Some((name, value)) = given.into_iter().find(|(name, value)| !fits(name, value.clone())) else {
@@ -214,7 +214,7 @@ fn misfit(base: &ReactConfig, given: Map<String, Value>) -> String {
     }
 }
 
-/// What serde says, without the names that only Rust has for numbers.
+/// Returns serde's message with Rust's number types replaced by words.
 fn in_words(problem: &serde_json::Error) -> String {
     let text = problem.to_string();
     match text.rsplit_once(", expected ") {
@@ -226,7 +226,7 @@ fn in_words(problem: &serde_json::Error) -> String {
     }
 }
 
-/// Sets a field. Where there is no flag, `false` stands for no value, which TOML has no word for.
+/// Sets a field. `false` stands for no value in an optional field, because TOML has no null.
 fn set(field: &mut Value, value: Value) {
     *field = match value {
         Value::Bool(false) if !field.is_boolean() => Value::Null,
@@ -234,34 +234,34 @@ fn set(field: &mut Value, value: Value) {
     };
 }
 
-/// The fields that have fields of their own. All others are replaced as a whole.
+/// The fields that are tables and merge field by field. All others are replaced as a whole.
 const TABLES: [&str; 9] =
     ["limit", "retry", "approval", "truncate", "media", "context", "budget", "finish", "retrieve"];
 
-/// A configuration that cannot be read.
+/// An error in a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is something else than fields with values.
+    /// The value is not a table.
     #[error("a configuration is a table of fields")]
     NoTable,
-    /// There is no such preset.
+    /// The preset is unknown.
     #[error("there is no preset `{name}`; there are {}", PRESETS.map(|preset| preset.name).join(", "))]
     UnknownPreset {
-        /// The name that was given.
+        /// The given name.
         name: String,
     },
-    /// A field is unknown, or its value does not fit.
+    /// A field is unknown, or its value is not valid.
     #[error("{place}{}", in_words(problem))]
     Field {
-        /// Where, as a path in backticks and a colon; empty if the problem says it.
+        /// The path in backticks and a colon; empty if the problem names it.
         place: String,
-        /// What is wrong.
+        /// The cause.
         problem: serde_json::Error,
     },
 }
 
-/// A time as whole milliseconds.
+/// Serializes a duration as whole milliseconds.
 pub(crate) mod ms {
     use std::time::Duration;
 
@@ -276,7 +276,7 @@ pub(crate) mod ms {
     }
 }
 
-/// The same, if there is one.
+/// Serializes an optional duration as whole milliseconds.
 mod optional_ms {
     use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Dreams: what was said becomes memory.
+//! Memory consolidation ("dreams"): turns of the history become long-term memory.
 //!
 //! ```text
 //! START ─▶ gather ┄┄▶ init_state ─▶ agent ┄┄▶ finalize ─▶ settle ─▶ END
@@ -7,8 +7,8 @@
 //!            END   it is not time yet
 //! ```
 //!
-//! `gather` reads the turns that no dream was about yet; the nodes of the agent bring `MEMORY.md` up to date; `settle` notes that
-//! it is done. Start at [`Dreams`].
+//! `gather` reads the new turns; the nodes of the agent update `MEMORY.md`; `settle` records the completion.
+//! Start at [`Dreams`].
 
 mod config;
 mod cursor;
@@ -47,21 +47,21 @@ pub use self::{
     state::{DreamState, DreamStateUpdate},
 };
 
-/// How the names of the threads of dreams begin.
+/// Prefix of the thread names of dreams.
 const THREADS: &str = "dream:";
 
-/// How long a reason may be that is kept, in bytes.
+/// Maximum length of a stored failure reason in bytes.
 const LONGEST_REASON: usize = 500;
 
-/// Makes memory of what was said: an agent with two tools, `read_file` and `edit_file`, edits the `MEMORY.md` of a user after
-/// what is new in the user's [`TurnHistory`].
+/// Consolidates history into memory: an agent with two tools, `read_file` and `edit_file`, edits a user's
+/// `MEMORY.md` according to the new turns in the user's [`TurnHistory`].
 ///
-/// A dream is a run of a graph of its own, on a thread of its own, with the checkpointer of the agent: one that a crash ended is
-/// gone on with, and no edit is made twice. The history counts as read only once the dream was completed; what ends otherwise
-/// leaves the turns to a later one. For one user, one dream goes on at a time, whichever process has it.
+/// A dream is a run of its own graph on its own thread with the agent's checkpointer. A dream that a crash
+/// ended is resumed, and no edit is made twice. The history counts as read only after a completed dream;
+/// otherwise the turns stay for a later one. One dream runs per user at a time, across processes.
 ///
-/// The tools reach the folder of that user's memory and nothing else: not the history, and nobody else's memory. What was said is
-/// data for the model, between marks.
+/// The tools access the folder of that user's memory only, not the history or another user's memory. The
+/// turns are data for the model, inside of delimiters.
 /// # Example
 /// ```
 /// # use std::sync::Arc;
@@ -96,51 +96,51 @@ struct Inner {
     config: DreamConfig,
 }
 
-/// Hears the events of dreams, by their names.
+/// A listener for the events of dreams, by name.
 type Listen = Arc<dyn Fn(&str, &Value) + Send + Sync>;
 
-/// What came of the wish to dream. As JSON, `dream` says which.
+/// The result of a request to dream. As JSON, `dream` names the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "dream", rename_all = "snake_case")]
 pub enum Dreamt {
-    /// It is not time yet.
+    /// No dream is due.
     NotDue {
-        /// So many turns wait, or more: no more are looked at than one dream takes.
+        /// Number of waiting turns, at most the number that one dream takes.
         waiting: usize,
     },
-    /// Another one dreams for this user.
+    /// Another process or task dreams for this user.
     Busy,
-    /// There was a dream.
+    /// A dream ran.
     Ended(Dream),
 }
 
-/// A dream that ended, or was stopped.
+/// A dream that ended or was stopped.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dream {
-    /// How it ended; `None` if it was stopped before its end. The next wish to dream goes on with it.
+    /// The outcome; `None` if it was stopped before its end. The next request to dream resumes it.
     pub outcome: Option<AgentOutcome>,
-    /// How many turns it was about.
+    /// Number of turns it covered.
     pub turns: usize,
-    /// Whether they count as read now: it was completed, and not given up after a call that failed.
+    /// The turns count as read now: the dream was completed and did not end after a failed call.
     pub settled: bool,
-    /// What the model said at the end.
+    /// The model's final reply.
     pub reply: String,
-    /// Why the model could not be asked, if it could not.
+    /// The model error, if the model could not be called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Tokens, as far as the provider told.
+    /// Tokens as reported by the provider.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
 }
 
-/// Why there was no dream, or it broke off. Its thread, if it has one, stands where that happened, and the next dream goes on
-/// there.
+/// The reason why a dream did not start or failed. Its thread, if any, stays at that point, and the next
+/// dream resumes it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DreamError {
-    /// The agent inside cannot be built.
+    /// The inner agent cannot be built.
     #[error("the agent that dreams cannot be built")]
     Agent(#[from] AgentError),
     /// The graph failed.
@@ -149,12 +149,13 @@ pub enum DreamError {
     /// The history, the cursor or the memory cannot be read or written.
     #[error("the files of `{user}` cannot be used for a dream")]
     Files {
-        /// Whose they are.
+        /// The user they belong to.
         user: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The folder of the histories is the folder of the memories, or one is in the other: then dreams could edit histories.
+    /// The folders of the histories and of the memories are equal or nested: then dreams could edit
+    /// histories.
     #[error(
         "histories and memories are kept in one folder, where dreams could edit histories; keep each in a folder of its own"
     )]
@@ -162,12 +163,12 @@ pub enum DreamError {
 }
 
 impl Dreams {
-    /// Dreams with the models, fallbacks, token counter and checkpointer of `agent`, and what its configuration says of its model:
-    /// retries, time limits, the size of the window, calls written as text. Nothing else of it counts; tools, hooks and prompts of
-    /// the agent are not for dreams.
+    /// Creates dreams with the models, fallbacks, token counter and checkpointer of `agent`, and with its
+    /// configuration of the model: retries, time limits, window size, text calls. Tools, hooks and prompts of
+    /// the agent are not used.
     ///
-    /// # Errors
-    /// [`DreamError::Agent`] if the agent cannot be built, [`DreamError::OneFolder`] if the files are not apart.
+    /// # Errors    [`DreamError::Agent`] if the agent cannot be built, [`DreamError::OneFolder`] if the
+    /// folders are not separate.
     pub fn new(
         agent: AgentBuilder,
         history: TurnHistory,
@@ -184,45 +185,44 @@ impl Dreams {
         Ok(Self { inner: Arc::new(inner), listen: None })
     }
 
-    /// Has the events of dreams told: those of the agent, `dream_begun`, `dream_ended`, and `dream_failed` if one broke off.
+    /// Sets a listener for the events of dreams: those of the agent, `dream_begun`, `dream_ended`, and
+    /// `dream_failed`.
     #[must_use]
     pub fn listener(self, listen: impl Fn(&str, &Value) + Send + Sync + 'static) -> Self {
         Self { listen: Some(Arc::new(listen)), ..self }
     }
 
-    /// The history that is read.
+    /// Returns the history that is read.
     pub fn history(&self) -> &TurnHistory {
         &self.inner.history
     }
 
-    /// The thread of a user's dreams.
+    /// Returns the thread of a user's dreams.
     pub fn thread(user: &str) -> ThreadId {
         format!("{THREADS}{}", user_name(user)).into()
     }
 
-    /// Whether a thread is one of dreams by its name. No other graph should run on it.
+    /// Returns whether a thread's name is that of a dream. No other graph should run on it.
     pub fn is_thread(thread: &ThreadId) -> bool {
         thread.as_str().starts_with(THREADS)
     }
 
-    /// The user whose dreams are on this thread; `None` if it is none of theirs.
+    /// Returns the user whose dreams are on this thread; `None` if it is not a dream's thread.
     pub fn user_of(thread: &ThreadId) -> Option<String> {
         user_of(thread.as_str().strip_prefix(THREADS)?)
     }
 
-    /// The graph of a user's dreams, as it runs. The folders of the user's history and memory are made.
+    /// Compiles the graph of a user's dreams. Creates the folders of the user's history and memory.
     ///
-    /// # Errors
-    /// [`DreamError`] if it cannot be built, or the folders cannot be made.
+    /// # Errors    [`DreamError`] if the graph cannot be built, or the folders cannot be created.
     pub fn graph(&self, user: &str) -> Result<CompiledGraph<DreamState>, DreamError> {
         Ok(self.agent(user, None)?.graph().clone())
     }
 
-    /// The graph of dreams without anything to dream of: it is drawn like [`graph`](Self::graph), and threads of dreams can be
-    /// looked at with it. Its nodes fail.
+    /// Returns the graph of dreams without history and memory: it draws like [`graph`](Self::graph) and can
+    /// inspect threads of dreams. Its nodes fail.
     ///
-    /// # Panics
-    /// Never; the graph is one that compiles.
+    /// # Panics    Never; the graph always compiles.
     pub fn to_look_at() -> CompiledGraph<DreamState> {
         let mut graph = StateGraph::new("dream");
         let nodes = ["gather", "init_state", "agent", "tools", "finalize", "settle"].map(|name| {
@@ -232,21 +232,20 @@ impl Dreams {
         graph.compile().expect("all of its edges are there")
     }
 
-    /// Dreams if it is time: of `user`'s turns, or, if they have no user, of the thread's that `user` is the name of. Of `config`
-    /// the thread and the checkpoint do not count, for dreams have a thread of their own; its clock says the time.
+    /// Dreams if a dream is due for the turns of `user`, or, for turns without a user, of the thread with
+    /// that name. The thread and checkpoint of `config` are ignored, because dreams have their own thread;
+    /// its clock gives the time.
     ///
-    /// A dream that was stopped is gone on with.
+    /// A stopped dream is resumed.
     ///
-    /// # Errors
-    /// [`DreamError`]. A model that cannot be asked is no error: [`Dream::outcome`] says so.
+    /// # Errors    [`DreamError`]. An unavailable model is not an error: [`Dream::outcome`] reports it.
     pub async fn dream_if_due(&self, user: &str, config: RunConfig) -> Result<Dreamt, DreamError> {
         self.dream(user, false, config).await
     }
 
-    /// Dreams if there is anything to dream of.
+    /// Dreams if there are any unread turns.
     ///
-    /// # Errors
-    /// Those of [`dream_if_due`](Self::dream_if_due).
+    /// # Errors    Those of [`dream_if_due`](Self::dream_if_due).
     pub async fn dream_now(&self, user: &str, config: RunConfig) -> Result<Dreamt, DreamError> {
         self.dream(user, true, config).await
     }
@@ -257,7 +256,7 @@ impl Dreams {
         if let Err(error) = &dreamt {
             let reason = reason(error);
             self.tell("dream_failed", &json!({ "user": user, "reason": reason }));
-            // Of two errors the first one counts.
+            // Of two errors the first one is returned.
             let _ = self.kept(user).and_then(|kept| kept.note_failure(clock.now_ms(), &reason));
         }
         dreamt
@@ -265,7 +264,7 @@ impl Dreams {
 
     async fn begin(&self, user: &str, asked: bool, config: RunConfig) -> Result<Dreamt, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
-        // Without a history there is nothing to make folders for.
+        // Without a history no folders are created.
         let first = self.inner.history.read(user, HistoryPlace::default(), 1, 0).await.map_err(files)?;
         if first.turns.is_empty() {
             return Ok(Dreamt::NotDue { waiting: 0 });
@@ -279,7 +278,7 @@ impl Dreams {
         }
     }
 
-    /// Dreams while nobody else does.
+    /// Dreams while holding the user's lock.
     async fn alone(
         &self,
         user: &str,
@@ -309,7 +308,7 @@ impl Dreams {
                 }
                 return self.run(agent, None, config).await;
             }
-            // What somebody else has done meanwhile is not done again, and what is another history's is not done here.
+            // Turns that were handled meanwhile are not handled again, and those of another history not here.
             config.on_unfinished = OnUnfinished::Discard;
         }
         let (most, bytes) = (settings.most_turns(), settings.most_bytes);
@@ -323,8 +322,8 @@ impl Dreams {
         self.run(agent, Some(input), config).await
     }
 
-    /// Whether a dream that stopped was about the next turns of this history, or has them noted as read already. Threads of dreams
-    /// may be in a store that other histories share.
+    /// Returns whether a stopped dream covers the next turns of this history, or turns recorded as read
+    /// already. The store of dream threads may be shared with other histories.
     async fn is_about(&self, user: &str, dream: &DreamState, read: &HistoryPlace) -> io::Result<bool> {
         if dream.to == *read {
             return Ok(true);
@@ -337,7 +336,7 @@ impl Dreams {
         Ok(DreamFiles::new(self.inner.history.folder(user)?))
     }
 
-    /// Runs the graph from an input, or from where it stands.
+    /// Runs the graph from an input, or resumes it.
     async fn run(
         &self,
         agent: &Agent<DreamState>,
@@ -365,7 +364,7 @@ impl Dreams {
         Ok(end.into())
     }
 
-    /// The agent inside, for one user.
+    /// Builds the inner agent for one user.
     fn agent(&self, user: &str, alone: Option<Arc<File>>) -> Result<Agent<DreamState>, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         let Inner { agent, base, history, memory, config } = &*self.inner;
@@ -426,7 +425,7 @@ fn wire(
     graph.add_edge(init_state, agent);
     graph.add_conditional_edges(agent, should_continue, |next| match next {
         Next::Tools => tools,
-        // Room is made without another model call.
+        // The context is reduced without another model call.
         Next::Agent | Next::Compact => agent,
         Next::Finalize => finalize,
     });
@@ -460,7 +459,7 @@ impl From<Outcome<DreamState>> for Dreamt {
     }
 }
 
-/// An error with its causes, short enough to be kept.
+/// Formats an error with its causes, truncated for storage.
 fn reason(error: &(dyn Error + 'static)) -> String {
     let mut reason = chain(error);
     reason.truncate(reason.floor_char_boundary(LONGEST_REASON));

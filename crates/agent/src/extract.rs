@@ -11,11 +11,10 @@ use superstep_llm::{Message, ToolSpec};
 use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
 
 impl<S: HasAgent> Agent<S> {
-    /// Answers a message with a value of a type, whose schema the reply of this turn has to fit; see
-    /// [`ReactConfig::finish`](crate::ReactConfig::finish) for how it is asked for.
+    /// Replies to a message with a value of a type. The reply of this turn must match the type's schema; see
+    /// [`ReactConfig::finish`](crate::ReactConfig::finish) for the output mode.
     ///
-    /// # Errors
-    /// [`ExtractError`] if the run fails, or the turn ends without such a value.
+    /// # Errors    [`ExtractError`] if the run fails, or the turn ends without such a value.
     pub async fn extract<T: DeserializeOwned + JsonSchema>(
         &self,
         text: &str,
@@ -39,16 +38,15 @@ impl<S: HasAgent> Agent<S> {
 }
 
 impl Reply {
-    /// The reply as a value of a type; `None` if it has no schema, or no reply fitted it.
+    /// Deserializes the reply; `None` if it has no schema, or no reply matched it.
     ///
-    /// # Errors
-    /// If it is no such value.
+    /// # Errors    If the value cannot be deserialized.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, serde_json::Error> {
         self.output.clone().map(serde_json::from_value).transpose()
     }
 }
 
-/// Says of each integer of up to 32 bits which values its type has: its format, which no validator reads, says it to people only.
+/// Adds the bounds of each integer type of up to 32 bits to the schema, because validators ignore the format.
 /// Larger bounds are numbers that not every provider can read.
 fn bound_integers(schema: &mut Value) {
     match schema {
@@ -67,7 +65,7 @@ fn bound_integers(schema: &mut Value) {
                 fields.entry("minimum").or_insert(least);
                 fields.entry("maximum").or_insert(most);
             }
-            // What is under the others is no schema, whatever it looks like.
+            // Other keywords do not contain schemas, whatever their value looks like.
             let schemas = fields
                 .iter_mut()
                 .filter(|(name, _)| !["const", "enum", "default", "examples"].contains(&name.as_str()));
@@ -77,28 +75,28 @@ fn bound_integers(schema: &mut Value) {
     }
 }
 
-/// Why there is no value.
+/// The reason why there is no value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// No reply fitted the schema; `structured_output_invalid`.
+    /// No reply matched the schema; `structured_output_invalid`.
     #[error("no reply fits the schema (structured_output_invalid): {problem}")]
     Invalid {
-        /// What is wrong with the last one.
+        /// The problem of the last one.
         problem: String,
-        /// The turn, with what the model said.
+        /// The turn, with the model's reply.
         reply: Reply,
     },
-    /// The reply fits the schema of the type, which does not say all that the type wants, and is no such value. The model was
-    /// not told.
+    /// The reply matches the schema, which does not express all requirements of the type, but cannot be
+    /// deserialized. The model was not informed.
     #[error("the reply fits the schema of its type and is no such value: {problem}")]
     Type {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
         /// The turn, with the value as [`Reply::output`].
         reply: Reply,
     },
-    /// The turn ended before there was one.
+    /// The turn ended before there was a reply.
     #[error("the turn ended without a value: {}", reply.final_reply)]
     NoOutput {
         /// The turn.

@@ -1,4 +1,4 @@
-//! What users said and were answered, turn by turn, as lines of JSON in a file.
+//! The history of turns: user messages and replies, as lines of JSON in a file.
 //!
 //! Start at [`TurnHistory`].
 
@@ -21,26 +21,28 @@ use crate::{
 
 pub use file::{HistoryPlace, Unread};
 
-/// Most bytes of what was said, and of the reply, in a line.
+/// Maximum number of bytes of the user's text, and of the reply, in a line.
 const MOST_OF_A_TEXT: usize = 32 << 10;
 
-/// Names that are longer are shortened, in bytes.
+/// Maximum length of a name in bytes; longer ones are truncated.
 const LONGEST_NAME: usize = 300;
 
-/// What is locked, beside the file, while somebody dreams of it.
+/// Name of the lock file of dreams, beside the history.
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
 
-/// How long to wait before somebody else is asked again to let go of the file.
+/// Interval between attempts to lock the file.
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// Keeps a line for each turn that ended, in a file `history.jsonl` for each user.
+/// Stores a line for each ended turn, in a file `history.jsonl` for each user.
 ///
-/// An agent that has one ([`AgentBuilder::history`](crate::AgentBuilder::history)) has a sixth node, `record`, behind `finalize`.
-/// A turn is in the file once, however often its node runs: a crash between the line and the checkpoint does not make it two. A
-/// line that a crash cut off is never read, and gone once the next one is written. Several processes may write.
+/// An agent with a history ([`AgentBuilder::history`](crate::AgentBuilder::history)) has a sixth node,
+/// `record`, after `finalize`. A turn is stored once, however often its node runs: a crash between the line
+/// and the checkpoint does not duplicate it. A line that a crash truncated is never read, and is removed by
+/// the next write. Several processes may write.
 ///
-/// A line has no more than the state has: what is a secret there is one here. The file is for its owner only.
-/// # Units    At most 32 KiB of what was said, and of the reply, are kept.
+/// A line contains no more than the state: values redacted there are redacted here. The file is readable by
+/// its owner only.
+/// # Units    At most 32 KiB of the user's text, and of the reply, are stored.
 /// # Example
 /// ```
 /// # use std::sync::Arc;
@@ -57,41 +59,41 @@ pub struct TurnHistory {
     folders: ThreadFolders,
 }
 
-/// A turn, as its line has it.
+/// A stored turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// Names the turn. No other line has it, but for turns without a thread that began in the same millisecond.
+    /// The turn's id. It is unique, except for turns without a thread that began in the same millisecond.
     pub id: String,
     /// The thread; empty without a checkpointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
-    /// Whose turn it was; empty for the thread's own.
+    /// The user; empty for the thread's own memory.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user_id: String,
-    /// When it ended: UTC milliseconds, by the clock of the run.
+    /// The end time in UTC milliseconds, by the clock of the run.
     pub at_ms: i64,
-    /// What the user said, and what they added while the turn ran.
+    /// The user's message, and additions while the turn ran.
     pub user: String,
-    /// What the user read.
+    /// The reply shown to the user.
     pub reply: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AgentOutcome,
-    /// The first hundred of the tools that were executed, in call order, each as often as it was.
+    /// The first hundred executed tools, in call order, with repetitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools_used: Vec<String>,
 }
 
 impl TurnHistory {
-    /// Keeps the files in `folder`, a plain path relative to `root`, with a folder in it for each user. It is made when there is
-    /// something to keep.
+    /// Stores the files in `folder`, a plain path relative to `root`, with one folder per user. Folders are
+    /// created on the first write.
     ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
 
-    /// What a user's file has behind a place: at most `max` turns, or `max_bytes` of lines if that is less, but one in any case.
-    /// Lines that are no turns are passed over. Without a file there is nothing.
+    /// Returns the turns after a position: at most `max` turns and `max_bytes` of lines, but at least one
+    /// turn. Lines that are not turns are skipped. A missing file is empty.
     ///
     /// # Errors    The file cannot be read.
     pub async fn read(
@@ -105,12 +107,14 @@ impl TurnHistory {
         blocking(move || file.read(&from, max, max_bytes)).await
     }
 
-    /// Deletes what was kept of a user, and how far it was read; nothing if there is nothing. It waits until nobody writes to it, or
-    /// dreams of it, and a dream that was stopped is not gone on with.
+    /// Deletes a user's history and its read position, if any. Waits for writers and running dreams; a
+    /// stopped dream is not resumed.
     ///
-    /// What was said is in threads as well: in those of the user, and in the one of the user's dreams, until they are deleted.
+    /// The messages are also stored in threads: in those of the user, and in the one of the user's dreams,
+    /// until these are deleted.
     ///
-    /// # Errors    What the file system says; somebody has had it for five seconds; or there is a link where the user's folder should be.
+    /// # Errors    An error of the file system; the file was locked for five seconds; or the user's folder
+    /// was replaced by a link.
     pub async fn forget(&self, user: &str) -> io::Result<()> {
         let file = self.file(user);
         patiently(PATIENCE, move || file.forget()).await
@@ -120,25 +124,25 @@ impl TurnHistory {
         HistoryFile { folders: self.folders.clone(), user: user.to_owned() }
     }
 
-    /// The folder of a user, which is made if it is not there.
+    /// Returns the folder of a user, and creates it if absent.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn folder(&self, user: &str) -> io::Result<std::path::PathBuf> {
         self.folders.make(&self.folders.of_user(user)?)
     }
 
-    /// Where the folders of the users are.
+    /// Returns the folders of the users.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn folders(&self) -> &ThreadFolders {
         &self.folders
     }
 
-    /// Where a user's file ended when this task first asked.
+    /// Returns the length of a user's file, recorded at the task's first call.
     pub(crate) async fn end(&self, user: &str, within: Duration, cx: &Cx) -> Result<u64, NodeError> {
         let file = self.file(user);
         cx.once("history", async |_| patiently(within, move || file.end()).await).await
     }
 
-    /// Adds a turn to a user's file, unless it is among the lines behind `since`.
+    /// Appends a turn to a user's file, unless a line after `since` has it.
     pub(crate) async fn add(
         &self,
         user: &str,
@@ -152,7 +156,7 @@ impl TurnHistory {
 }
 
 impl TurnRecord {
-    /// The turn that has just ended so.
+    /// Creates the record of a turn that has just ended.
     pub(crate) fn new(outcome: AgentOutcome, state: &AgentState, cx: &Cx) -> Self {
         let key = cx.key();
         let said: Vec<_> = said_in_turn(state).into_iter().map(|message| &*message.content).collect();
@@ -169,7 +173,7 @@ impl TurnRecord {
     }
 }
 
-/// What the user said in the last turn, and while it ran.
+/// Returns the user's messages of the last turn, including those sent while it ran.
 pub(crate) fn said_in_turn(state: &AgentState) -> Vec<&Message> {
     let by_user = |message: &&Message| message.role == Role::User && !message.synthetic;
     let mut said = Vec::new();
@@ -183,7 +187,7 @@ pub(crate) fn said_in_turn(state: &AgentState) -> Vec<&Message> {
     said
 }
 
-/// A text of at most so many bytes, and a word about what is missing.
+/// Truncates a text to `most` bytes and adds a note.
 fn short(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -192,7 +196,7 @@ fn short(text: &str, most: usize) -> String {
     format!("{kept}… [{} more bytes]", text.len() - kept.len())
 }
 
-/// Does something to a file that somebody else may hold, which `None` says; waits so long for it to be free.
+/// Runs a file operation that returns `None` while the file is locked; retries within a time limit.
 pub(crate) async fn patiently<T: Send + 'static>(
     within: Duration,
     work: impl Fn() -> io::Result<Option<T>> + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! What an agent can look up beside its memory.
+//! Knowledge: external sources that an agent searches beside its memory.
 //!
 //! Start at [`Knowledge`].
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::MemoryFuture;
 
-/// A collection of texts in which something can be found for a question: documents, a wiki, a vector database.
+/// A searchable collection of texts: documents, a wiki, a vector database.
 ///
-/// The node `retrieve` asks it for each new message of a user, see [`Retrieve`](crate::Retrieve). What it finds is data for the
-/// model, and delimited as such.
+/// The node `retrieve` searches it for each new user message; see [`Retrieve`](crate::Retrieve). The results
+/// are data for the model, and delimited as such.
 pub trait Knowledge: Send + Sync {
-    /// Its name, for events.
+    /// Returns its name, for events.
     fn name(&self) -> &str;
 
-    /// The passages that fit `query`, best first, `limit` at the most.
+    /// Returns the passages that match `query`, best first, at most `limit`.
     fn search<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Passage>>;
 }
 
-/// A piece of a text that was found.
+/// A found piece of a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passage {
-    /// Where it is from, in words that the model can quote: a title, a path, an address.
+    /// Its source in a form that the model can quote: a title, a path, an address.
     pub source: String,
-    /// What it says.
+    /// The text.
     pub text: String,
 }

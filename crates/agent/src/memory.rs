@@ -1,6 +1,6 @@
-//! What an agent remembers across threads.
+//! Long-term memory across threads.
 //!
-//! Start at [`LongTermMemory`]; [`StoreMemory`] and [`MemoryFiles`] are two, and `Mem0` is one more.
+//! Start at [`LongTermMemory`]; [`StoreMemory`], [`MemoryFiles`] and `Mem0` implement it.
 
 mod bullets;
 pub(crate) mod files;
@@ -27,15 +27,15 @@ pub(crate) use self::files::PATIENCE;
 pub use self::mem0::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use self::{files::MemoryFiles, stored::StoreMemory, tools::memory_tools};
 
-/// The future of what a memory does.
+/// The future of a memory operation.
 pub type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
 
-/// A memory that outlives threads, user by user.
+/// A memory that outlives threads, separate for each user.
 pub trait LongTermMemory: Send + Sync {
-    /// Stores what is worth remembering of `messages` for a user, and says what that was; nothing if nothing was.
+    /// Stores the memorable content of `messages` for a user and returns the stored entries, if any.
     ///
-    /// `key` names this one wish to remember: it is the same when a run that was stopped is resumed and asks again, and a memory
-    /// that has seen it for this user stores nothing twice.
+    /// `key` identifies this memory request: it is the same when a stopped run is resumed and requests again,
+    /// and a memory that has seen it for this user stores nothing twice.
     fn add<'a>(
         &'a self,
         messages: Vec<Message>,
@@ -43,8 +43,8 @@ pub trait LongTermMemory: Send + Sync {
         key: &'a str,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
 
-    /// What this user's memory has that fits `query`, best first, each text once and `limit` entries at the most. Never another
-    /// user's.
+    /// Returns this user's entries that match `query`, best first, each text once, at most `limit`. Never
+    /// returns another user's entries.
     fn search<'a>(
         &'a self,
         query: &'a str,
@@ -52,59 +52,62 @@ pub trait LongTermMemory: Send + Sync {
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>>;
 
-    /// What this user's memory has, `limit` entries at the most, in an order of the memory's own. Never another user's.
+    /// Returns this user's entries, at most `limit`, in an order of the implementation. Never returns another
+    /// user's entries.
     fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>>;
 
-    /// Forgets the entry with this id, if this user's memory has it, and says whether it had.
+    /// Deletes the entry with this id from this user's memory, and returns whether it existed.
     fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool>;
 }
 
-/// Something that is remembered.
+/// An entry of a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryEntry {
-    /// Its name in the memory that it is in.
+    /// Its id in its memory.
     pub id: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// How well it fits what was searched for, the more the better; `None` if the memory does not say. Compare scores of one
+    /// The relevance to the query, higher is better; `None` if unknown. Scores are comparable within one
     /// search only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }
 
-/// A memory that could not do what it was asked. Never ends a run.
+/// An error of a memory. Never ends a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MemoryError(pub String);
 
-/// The most characters of one entry of a [`StoreMemory`] or [`MemoryFiles`]. What is longer is refused.
+/// Maximum number of characters of one entry of a [`StoreMemory`] or [`MemoryFiles`]. Longer texts are
+/// rejected.
 pub const LONGEST_MEMORY: usize = 8_000;
 
-/// The memory of an agent, and which messages ask to be remembered in it.
+/// The memory of an agent, and the condition under which messages are stored in it.
 #[derive(Clone)]
 pub struct MemoryTrigger {
-    /// Where they go, and where [`Retrieve`](crate::Retrieve) looks.
+    /// The memory that stores them, and that [`Retrieve`](crate::Retrieve) searches.
     pub store: Arc<dyn LongTermMemory>,
-    /// Whether a user's text asks to be remembered.
+    /// Returns whether a user's text is a memory request.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// The wishes that this process has begun to fulfil, in turns that have not ended; the oldest first.
+    /// The memory requests that this process has started, in turns that have not ended; the oldest first.
     begun: Arc<Mutex<VecDeque<BegunWish>>>,
 }
 
-/// So many turns with a wish may run at once, or have failed, before one is handed to the memory twice, which stores it once.
+/// Maximum number of started requests. Beyond it, a request may be sent to the memory twice, which stores it
+/// once.
 const MOST_BEGUN: usize = 10_000;
 
-/// The phrases that [`MemoryTrigger::new`] looks for, in any case.
+/// The phrases that [`MemoryTrigger::new`] detects, in any case.
 pub const MEMORY_PHRASES: [&str; 6] =
     ["remember that", "please remember", "remember this", "don't forget that", "请记住", "记住"];
 
 impl MemoryTrigger {
-    /// Stores in `store` what has one of [`MEMORY_PHRASES`].
+    /// Stores messages with one of [`MEMORY_PHRASES`] in `store`.
     pub fn new(store: Arc<dyn LongTermMemory>) -> Self {
         Self::with_phrases(store, MEMORY_PHRASES)
     }
 
-    /// Stores in `store` what has one of these phrases, in any case; nothing if there are none.
+    /// Stores messages with one of these phrases in `store`, in any case; nothing if there are no phrases.
     pub fn with_phrases(
         store: Arc<dyn LongTermMemory>,
         phrases: impl IntoIterator<Item = impl Into<String>>,
@@ -116,7 +119,8 @@ impl MemoryTrigger {
         })
     }
 
-    /// Stores in `store` what this function says `true` of. It may be asked twice for a message, and gives the same answer then.
+    /// Stores messages for which this function returns `true` in `store`. It may be called twice for a
+    /// message and must return the same value.
     pub fn asking(
         store: Arc<dyn LongTermMemory>,
         asks: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -124,7 +128,7 @@ impl MemoryTrigger {
         Self { store, asks: Arc::new(asks), begun: Arc::default() }
     }
 
-    /// Notes that a user's wish is being fulfilled.
+    /// Records that a memory request was started.
     pub(crate) fn begin(&self, wish: BegunWish) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.contains(&wish) {
@@ -136,7 +140,7 @@ impl MemoryTrigger {
         begun.push_back(wish);
     }
 
-    /// Notes that the turn of a wish is over, and says whether this process had begun to fulfil it.
+    /// Records that the turn of a memory request has ended, and returns whether this process had started it.
     pub(crate) fn end(&self, wish: &BegunWish) -> bool {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let at = begun.iter().position(|other| other == wish);
@@ -144,20 +148,20 @@ impl MemoryTrigger {
     }
 }
 
-/// Whose wish it is, if anybody's, and the key under which it is added.
+/// The user of a memory request, if any, and the key under which it is added.
 pub(crate) type BegunWish = (Option<String>, String);
 
-/// Whose memory is meant: the user's, or the thread's own if nobody is named; `None` if there is neither.
+/// Returns the owner of the memory: the user, or the thread if no user is set; `None` if there is neither.
 pub(crate) fn owner(state: &AgentState, thread: Option<&ThreadId>) -> Option<String> {
     let user = Some(state.user_id.as_str()).filter(|user| !user.is_empty());
     user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
 }
 
-/// Why nothing is remembered or found for nobody.
+/// The message when there is neither a user nor a thread.
 pub(crate) const NOBODY: &str =
     "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
 
-/// What people and models said in these messages, each text short enough to be an entry.
+/// Returns the user's and the model's texts of these messages, each short enough for an entry.
 fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
     let said = messages.iter().filter(|message| matches!(message.role, Role::User | Role::Assistant));
     let texts = said.map(|message| message.content.trim()).filter(|text| !text.is_empty());

@@ -1,16 +1,16 @@
-//! How the model reads what was looked up: as data between marks, which it cannot close itself.
+//! Formatting of retrieved texts for the model: data inside of delimiters that it cannot close.
 
 use superstep_llm::Message;
 
 use crate::{Passage, Truncate, marks::defused, texts};
 
-/// The marks around what is found.
+/// The delimiters of retrieved texts.
 const MEMORY: &str = "long_term_memory";
 const KNOWLEDGE: &str = "knowledge";
 const MARKS: [&str; 2] = [MEMORY, KNOWLEDGE];
 
-/// What was found, as a message that no user wrote; `None` if nothing was. It has `most` characters at the most, beside what
-/// stands around them.
+/// Formats the results as a synthetic message; `None` if there are none. It has at most `most` characters,
+/// excluding the delimiters.
 pub(crate) fn message(memories: &[String], passages: &[Passage], most: usize) -> Option<Message> {
     let mut left = most;
     let memories = memories.iter().map(|text| item(text, &mut left)).collect::<Vec<_>>();
@@ -28,7 +28,7 @@ pub(crate) fn message(memories: &[String], passages: &[Passage], most: usize) ->
     (!parts.is_empty()).then(|| Message::synthetic(format!("{}{}", texts::RETRIEVED, parts.concat())))
 }
 
-/// A text as an item of a list, cut to what is left; nothing if that is nothing.
+/// Formats a text as a list item, truncated to the remaining space; empty if none remains.
 fn item(text: &str, left: &mut usize) -> String {
     let text = defused(text.trim(), &MARKS);
     if text.is_empty() || *left == 0 {

@@ -1,12 +1,12 @@
-//! What is done about answers that are none, or not whole.
+//! Handling of invalid or incomplete responses.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a turn whose model cannot be asked, once the attempts are exhausted.
+/// The outcome of a turn whose model requests keep failing after all retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhausted {
-    /// The reply explains it, and the turn can be resumed.
+    /// The reply explains the failure, and the turn can be resumed.
     Explain,
     /// The error's message is the reply.
     AsContent,
@@ -14,45 +14,45 @@ pub enum Exhausted {
     Fail,
 }
 
-/// What is done about an answer that the output limit cut off, and that calls no tools.
+/// The handling of a response that the output limit truncated and that calls no tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LengthPolicy {
-    /// It is taken as it is.
+    /// Accept it unchanged.
     Accept,
-    /// The model is asked to go on, and the parts become one message. An empty part ends that.
+    /// Request the continuation and join the parts to one message. An empty part ends this.
     Continue {
-        /// How often at the most in a turn.
+        /// Maximum number of continuations in a turn.
         max: u32,
-        /// What it is told, as if the user said it. Part of the request, not of the conversation.
+        /// The user message that requests the continuation. Part of the request, not of the conversation.
         prompt: String,
     },
 }
 
-/// What is done about an answer without text and without calls; white space and reasoning are no text.
+/// The handling of a response without text and calls; white space and reasoning do not count as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmptyPolicy {
-    /// It is taken as it is.
+    /// Accept it unchanged.
     Accept,
-    /// The model is asked again.
+    /// Call the model again.
     Retry {
-        /// How often at the most, in a row.
+        /// Maximum number of consecutive retries.
         max: u32,
-        /// What it is told then, as if the user said it. Part of the request, not of the conversation.
+        /// An additional user message. Part of the request, not of the conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nudge: Option<String>,
-        /// What follows the last one.
+        /// The action after the last retry.
         then: AfterEmpty,
     },
 }
 
-/// What follows when a model keeps giving empty answers.
+/// The action when a model keeps returning empty responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterEmpty {
-    /// The turn ends, with an explanation.
+    /// End the turn with an explanation.
     Stop,
-    /// The model is asked once more, without tools.
+    /// Call the model once more, without tools.
     NoToolsCall,
 }

@@ -1,60 +1,62 @@
-//! What a turn may cost.
+//! The budget of a turn.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The budget of one turn. What is `None` is not bounded.
+/// The budget of one turn. `None` means no limit.
 ///
-/// At four fifths of any of it there is an event; when it is exhausted, tools are not executed any more.
+/// An event is emitted when four fifths of any limit are used; when a limit is reached, no more tools are
+/// executed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Tokens, sent and received.
+    /// Maximum number of tokens, input and output.
     pub tokens: Option<u64>,
-    /// Tool calls that are executed.
+    /// Maximum number of executed tool calls.
     pub tool_calls: Option<u32>,
-    /// Time since the turn began, in milliseconds, waiting for approvals included. A tool or a model call that runs longer is
-    /// stopped. A call that is [reserved](Self::reserve_final) may take a quarter of it more.
+    /// Maximum time since the turn began in milliseconds, including waits for approvals. Tool and model calls
+    /// that exceed it are stopped. A [reserved](Self::reserve_final) call may take a quarter of it in
+    /// addition.
     #[serde(rename = "wall_ms", with = "super::optional_ms")]
     pub wall: Option<Duration>,
-    /// Money.
+    /// Maximum cost.
     pub cost: Option<Cost>,
-    /// Whether the model is asked once more when it is exhausted, without tools, so that there is an answer: on unless it is
-    /// switched off.
+    /// Calls the model once more without tools when the budget is used up, so that there is a reply. On by
+    /// default.
     pub reserve_final: bool,
 }
 
 impl Default for Budget {
-    /// Nothing is bounded.
+    /// Returns a budget without limits.
     fn default() -> Self {
         Self { tokens: None, tool_calls: None, wall: None, cost: None, reserve_final: true }
     }
 }
 
-/// What may be spent on tokens, in any currency. All tokens of the turn count at these prices, whichever model took them.
+/// The maximum cost of tokens in any currency. These prices apply to all tokens of the turn, whichever model
+/// used them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// The most.
+    /// The maximum.
     pub max: f64,
-    /// The price of a million tokens that are sent. Without it nothing can be counted: an agent with such a budget is
-    /// refused.
+    /// The price of a million input tokens. Without it the cost is unknown, and building the agent fails.
     #[serde(default)]
     pub per_million_input: Option<f64>,
-    /// The price of a million tokens that are received.
+    /// The price of a million output tokens.
     #[serde(default)]
     pub per_million_output: Option<f64>,
 }
 
 impl Budget {
-    /// Whether nothing is bounded.
+    /// Returns whether there are no limits.
     pub(crate) fn is_unbounded(&self) -> bool {
         let Self { tokens, tool_calls, wall, cost, .. } = self;
         tokens.is_none() && tool_calls.is_none() && wall.is_none() && cost.is_none()
     }
 
-    /// This budget, and no more than the other one allows.
+    /// Returns this budget, limited to the other one.
     pub(crate) fn within(&self, other: &Self) -> Self {
         fn least<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
@@ -76,7 +78,7 @@ impl Budget {
         }
     }
 
-    /// Whether its cost can be counted.
+    /// Returns whether the prices are known.
     pub(crate) fn has_prices(&self) -> bool {
         self.cost.is_none_or(|cost| cost.per_million_input.is_some() && cost.per_million_output.is_some())
     }

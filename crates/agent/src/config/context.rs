@@ -1,86 +1,89 @@
-//! What a request may hold of a conversation that is too long for it.
+//! Reduction of a conversation that exceeds the context budget.
 
 use serde::{Deserialize, Serialize};
 
 use super::Truncate;
 use crate::texts;
 
-/// How large requests may be, and what is done about those that are larger.
+/// The size of requests, and the reduction of larger ones.
 ///
-/// What is stored never changes: all of it is about what the model is sent. Without layers that is always everything.
+/// The stored conversation never changes: these settings affect requests only. Without layers, requests
+/// contain everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextConfig {
-    /// How many tokens the model takes at once, its answer included.
+    /// The model's context window in tokens, including its response.
     pub window: u64,
-    /// How many of them a request may have.
+    /// The token budget of a request.
     pub budget: ContextBudget,
-    /// What is done, in this order, until the request is within its budget.
+    /// The reductions applied in this order until the request is within its budget.
     pub layers: Vec<ContextLayer>,
-    /// When summaries are given up.
+    /// The condition for giving up summaries.
     pub breaker: Breaker,
-    /// Whether a request that the provider finds too long is sent once more, with less in it.
+    /// Reduces and resends a request that the provider rejected as too long, once.
     pub retry_overflow: bool,
 }
 
-/// How many tokens a request may have.
+/// The token budget of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextBudget {
-    /// This share of the window.
+    /// A share of the window.
     Ratio(f64),
-    /// As many.
+    /// A number of tokens.
     Tokens(u64),
-    /// The window without as many, which are kept for the answer.
+    /// The window minus this number of tokens, which are reserved for the response.
     Reserve(u64),
 }
 
-/// One way to make a request smaller. Each is decided once and then sticks, so that the next request begins like this one.
+/// One reduction of requests. Each decision is made once and then persists, so that later requests have the
+/// same prefix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ContextLayer {
-    /// Long tool results are cut; those that the model has not read yet come last. Done only if the request becomes smaller
-    /// by [`Breaker::min_gain`].
+    /// Truncates long tool results; those that the model has not read yet come last. Applied only if the
+    /// request shrinks by [`Breaker::min_gain`].
     MicroCompact(Truncate),
-    /// Of old tool results only their size and first line stay; the calls stay whole.
+    /// Replaces old tool results by their size and first line; the calls are unchanged.
     Prune {
-        /// Tokens of the newest tool results, which stay.
+        /// Number of tokens of the newest tool results to retain.
         protect: u64,
-        /// Fewer tokens than this are not worth it.
+        /// Minimum number of tokens to save.
         min_gain: u64,
-        /// How many turns stay as they are, the current one being the first.
+        /// Number of latest turns left unchanged, including the current one.
         #[serde(default)]
         protect_turns: u32,
-        /// Whether it is done at the beginning of each turn, even if the request is within its budget.
+        /// Also runs at the beginning of each turn, even if the request is within its budget.
         #[serde(default)]
         each_turn: bool,
     },
-    /// A model sums up what is older than the newest messages. This is the node `compact`.
+    /// Summarizes all but the newest messages with a model call. This is the node `compact`.
     Consolidate {
-        /// How many messages stay, or fewer if these are too large. A call and its results stay together.
+        /// Number of messages to retain, or fewer if these are too large. A call and its results stay
+        /// together.
         keep_recent: usize,
-        /// Which share of the budget what stays may take.
+        /// Maximum share of the budget for retained messages.
         #[serde(default = "target")]
         target: f64,
-        /// What the model is told that writes the summary.
+        /// The prompt of the model that writes the summary.
         #[serde(default = "prompt")]
         prompt: String,
     },
-    /// What is older than the newest messages is left out.
+    /// Omits all but the newest messages.
     Snip {
-        /// How many stay. A call and its results stay together.
+        /// Number of messages to retain. A call and its results stay together.
         keep_last: usize,
     },
 }
 
-/// When summaries that gain nothing are given up for the rest of a turn.
+/// The condition that disables ineffective summaries for the rest of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Breaker {
-    /// By which share of itself a request has to become smaller.
+    /// The minimum share by which a request must shrink.
     pub min_gain: f64,
-    /// After how many summaries in a row that failed or gained less. The next turn tries once more.
+    /// Number of consecutive summaries that failed or gained less. The next turn tries again.
     pub max_ineffective: u32,
 }
 
@@ -93,7 +96,7 @@ fn prompt() -> String {
 }
 
 impl Default for ContextConfig {
-    /// Everything is sent.
+    /// Returns a configuration that sends everything.
     fn default() -> Self {
         Self {
             window: 128_000,
@@ -106,14 +109,14 @@ impl Default for ContextConfig {
 }
 
 impl Default for Breaker {
-    /// A tenth, twice.
+    /// Returns a gain of a tenth and two attempts.
     fn default() -> Self {
         Self { min_gain: 0.10, max_ineffective: 2 }
     }
 }
 
 impl ContextConfig {
-    /// How many tokens a request may have.
+    /// Returns the token budget of a request.
     pub fn limit(&self) -> u64 {
         match self.budget {
             ContextBudget::Ratio(ratio) => share(self.window, ratio),
@@ -122,12 +125,12 @@ impl ContextConfig {
         }
     }
 
-    /// Whether a model is to write summaries.
+    /// Returns whether a layer writes summaries.
     pub(crate) fn consolidates(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, ContextLayer::Consolidate { .. }))
     }
 
-    /// How long tool results are cut.
+    /// Returns the truncation of long tool results, if configured.
     pub(crate) fn micro(&self) -> Option<&Truncate> {
         self.layers.iter().find_map(|layer| match layer {
             ContextLayer::MicroCompact(truncate) => Some(truncate),
@@ -137,15 +140,15 @@ impl ContextConfig {
 }
 
 impl ContextLayer {
-    /// Summaries of all but the newest `keep_recent` messages, with what is recommended otherwise.
+    /// Summarizes all but the newest `keep_recent` messages; other settings have recommended values.
     pub fn consolidate(keep_recent: usize) -> Self {
         Self::Consolidate { keep_recent, target: target(), prompt: prompt() }
     }
 }
 
-/// A share of some tokens. What is no share is none of them or all.
+/// Returns a share of some tokens, clamped to none or all.
 pub(crate) fn share(tokens: u64, share: f64) -> u64 {
-    // Tokens are far fewer than an f64 counts exactly, and the cast saturates.
+    // Token counts are far below the exact range of f64, and the cast saturates.
     (tokens as f64 * share.clamp(0.0, 1.0)) as u64
 }
 

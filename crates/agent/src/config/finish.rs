@@ -1,41 +1,41 @@
-//! How a turn gets its reply.
+//! The form of a turn's reply.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How the model says what the user gets, and what becomes of an answer that does not.
+/// The way in which the model returns the reply, and the handling of invalid replies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Finish {
-    /// What ends a turn whose reply is a text.
+    /// The end of a turn whose reply is text.
     pub by: FinishBy,
     /// The name of the finish tool.
     pub tool: String,
-    /// Whether a text without calls is taken for a call of the finish tool, where that is what is to end the turn. Otherwise
-    /// the model is told to call it, which counts as a retry.
+    /// Treats a text without calls as a call of the finish tool, where that tool ends the turn. Otherwise the
+    /// model is instructed to call it, which counts as a retry.
     pub convert_text: bool,
-    /// The JSON Schema of the reply, if it is not only a text. A turn may bring a schema of its own.
+    /// The JSON Schema of the reply, if it is not plain text. A turn may provide its own schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// How a reply is given that has a schema.
+    /// The way to return a reply that has a schema.
     pub output: OutputMode,
-    /// How often the model may try again in a turn, when its reply was not as it is to be.
+    /// Maximum number of retries in a turn after an invalid reply.
     pub retries: u32,
 }
 
-/// What ends a turn whose reply is a text.
+/// The end of a turn whose reply is text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishBy {
-    /// An answer without tool calls.
+    /// A response without tool calls.
     #[default]
     PlainText,
     /// A call of the finish tool, which has the text as its argument `response`.
     Tool,
 }
 
-/// How a reply is given that has a schema.
+/// The way to return a reply that has a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -43,9 +43,9 @@ pub enum OutputMode {
     /// By a call of the finish tool, whose arguments are the fields of the schema.
     #[default]
     Tool,
-    /// As the text of an answer, to which the provider holds the model (`response_format`).
+    /// The text of a response, constrained by the provider (`response_format`).
     Native,
-    /// As the text of an answer, as the system prompt asks for it.
+    /// The text of a response, as requested by the system prompt.
     Prompted,
 }
 

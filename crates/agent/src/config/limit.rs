@@ -1,4 +1,4 @@
-//! How long a turn may go on.
+//! The step limit of a turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,52 +6,52 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// How many there may be.
+    /// Maximum number of steps.
     pub max: u32,
-    /// What is counted.
+    /// The counted unit.
     pub unit: LimitUnit,
-    /// What happens when there are no more.
+    /// The action at the limit.
     pub at: AtLimit,
 }
 
-/// What a [`Limit`] counts.
+/// The unit of a [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitUnit {
     /// Rounds of tool calls.
     ToolRounds,
-    /// Model answers that were accepted.
+    /// Accepted model responses.
     ModelCalls,
 }
 
-/// How a turn ends at its limit.
+/// The end of a turn at its limit.
 ///
-/// If its reply is to have a schema, the model is asked once more, without tools, in the place of
-/// [`LastMessage`](Self::LastMessage) and [`Fixed`](Self::Fixed), and the last call of [`Reminder`](Self::Reminder) has none.
+/// If the reply has a schema, [`LastMessage`](Self::LastMessage) and [`Fixed`](Self::Fixed) are replaced by
+/// one more model call without tools, and the last call of [`Reminder`](Self::Reminder) has no tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum AtLimit {
-    /// At once, with the last message as the reply; after a round of tools that is a tool's result.
+    /// End at once with the last message as the reply; after a round of tools that is a tool's result.
     LastMessage,
-    /// The last model call that is allowed is told that it is the last. Tools that it calls all the same are not run.
+    /// Add this text to the last allowed model call. Tools that it calls are not run.
     Reminder(String),
-    /// At once, with this reply.
+    /// End at once with this reply.
     Fixed(String),
-    /// The model is asked once more, without tools.
+    /// Call the model once more, without tools.
     NoToolsCall {
-        /// What it is told then, as if the user said it. Part of the request, not of the conversation.
+        /// An additional user message. Part of the request, not of the conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
     },
-    /// The same, and the turn is complete if there is an answer: there was never to be more than that.
+    /// Call the model once more, without tools; a reply completes the turn, since the limit is intended.
     Reply,
-    /// The run fails.
+    /// Fail the run.
     Fail,
 }
 
 impl Limit {
-    /// How many are left.
+    /// Returns the number of steps left.
     pub(crate) fn left(&self, tool_rounds: u32, model_calls: u32) -> u32 {
         let used = match self.unit {
             LimitUnit::ToolRounds => tool_rounds,

@@ -1,55 +1,57 @@
-//! When a model is held to repeat itself.
+//! Detection of a model that repeats itself.
 
 use serde::{Deserialize, Serialize};
 
-/// A sign that the model repeats itself, and what is done about it.
+/// A sign of repetition, and the action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoopRule {
     /// The sign.
     pub when: Repeat,
-    /// What is done.
+    /// The action.
     pub then: LoopAction,
 }
 
-/// A sign that the model repeats itself. Calls are compared over all rounds of a turn, but equal calls of one answer are one
-/// try until the model has read what came of them. A call that was refused as a repetition repeats whatever it would have given.
+/// A sign that the model repeats itself. Calls are compared over all rounds of a turn. Equal calls of one
+/// response count once until the model has read their results. A call refused as a repetition counts as one,
+/// whatever its result would have been.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Repeat {
-    /// The last `n` calls went to one tool with equal arguments, whatever the order of their fields. Seen before the last of
-    /// them is executed.
+    /// The last `n` calls used one tool with equal arguments, regardless of field order. Detected before the
+    /// last of them is executed.
     Identical {
-        /// How many calls, from 2.
+        /// Number of calls, at least 2.
         n: usize,
     },
-    /// The last `n` calls went to one tool, with similar arguments and similar results: equal but for case and white space,
-    /// or with at least this share of their characters in common and the same numbers; arguments also with the same words.
-    /// What failed is similar only if the arguments are equal: another path is another try.
+    /// The last `n` calls used one tool with similar arguments and similar results. Texts are similar if they
+    /// are equal except for case and white space, or share at least this fraction of their characters and the
+    /// same numbers; arguments must also have the same words. Failed calls are similar only if their
+    /// arguments are equal, because another path is another attempt.
     Similar {
-        /// How many calls, from 2.
+        /// Number of calls, at least 2.
         n: usize,
-        /// The share, in `0.0..=1.0`.
+        /// The fraction, in `0.0..=1.0`.
         threshold: f64,
     },
-    /// The last `n` calls went to one tool with equal arguments, and since the first of them no result was a text that had not
-    /// been there before.
+    /// The last `n` calls used one tool with equal arguments, and no result since the first of them was new.
     NoProgress {
-        /// How many calls, from 2.
+        /// Number of calls, at least 2.
         n: usize,
     },
-    /// The last calls are a pattern of at most `max_period` calls, with equal arguments and results, `repeats` times.
+    /// The last calls repeat a pattern of at most `max_period` calls, with equal arguments and results,
+    /// `repeats` times.
     Period {
-        /// The longest pattern, from 2.
+        /// Length of the longest pattern, at least 2.
         max_period: usize,
-        /// How many times, from 2.
+        /// Number of repetitions, at least 2.
         repeats: usize,
     },
 }
 
 impl Repeat {
-    /// The name of the rule in events.
+    /// Returns the name of the rule in events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Identical { .. } => "identical",
@@ -60,18 +62,18 @@ impl Repeat {
     }
 }
 
-/// What is done about a model that repeats itself.
+/// The action on a model that repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LoopAction {
-    /// The model is told so in its next request.
+    /// Warn the model in its next request.
     Warn,
-    /// The call that would repeat it once more is not executed, its result says why.
+    /// Refuse the call that would repeat once more; its result gives the reason.
     Refuse,
-    /// The model is asked once more, without tools, so that there is an answer. Then the turn ends with stop reason
+    /// Call the model once more without tools, so that there is a reply. Then end the turn with stop reason
     /// `loop_detected`.
     Answer,
-    /// The turn ends at once with stop reason `loop_detected`.
+    /// End the turn at once with stop reason `loop_detected`.
     Stop,
 }

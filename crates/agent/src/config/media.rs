@@ -1,34 +1,35 @@
-//! How many images and audio of tool results are taken.
+//! Limits for images and audio of tool results.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use superstep_llm::Media;
 
-/// How many images and audio of tool results are stored and sent. The text says how many more there were.
+/// The limits for storing and sending images and audio of tool results. The text names the number of omitted
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MediaConfig {
-    /// How many of one tool result are stored: the first ones.
+    /// Maximum number stored per tool result: the first ones.
     pub per_result: usize,
-    /// How many bytes of one tool result.
+    /// Maximum number of bytes stored per tool result.
     pub result_bytes: usize,
-    /// How many a request may have. If there are more, the older half is not sent any more, so that the next requests begin like
-    /// this one.
+    /// Maximum number per request. If exceeded, the older half is no longer sent, so that later requests have
+    /// the same prefix.
     pub per_request: usize,
-    /// How many bytes a request may have of them.
+    /// Maximum number of media bytes per request.
     pub request_bytes: usize,
 }
 
 impl Default for MediaConfig {
-    /// 8 with 5 MiB in a result, 16 with 16 MiB in a request.
+    /// Returns 8 with 5 MiB per result, and 16 with 16 MiB per request.
     fn default() -> Self {
         Self { per_result: 8, result_bytes: 5 << 20, per_request: 16, request_bytes: 16 << 20 }
     }
 }
 
 impl MediaConfig {
-    /// The media of one result that are stored, and the text for the model about the others.
+    /// Returns the media of one result to store, and a text for the model about the omitted ones.
     pub(crate) fn of_result(&self, mut media: Vec<Media>) -> (Vec<Media>, Option<String>) {
         let Self { per_result, result_bytes, .. } = *self;
         let (all, mut left) = (media.len(), result_bytes);
@@ -47,7 +48,7 @@ impl MediaConfig {
         (media, (out > 0).then_some(note))
     }
 
-    /// The media of a conversation, of these sizes, that are sent: the newest ones.
+    /// Returns the range of media to send, given their sizes: the newest ones.
     pub(crate) fn of_request(&self, sizes: &[usize]) -> Range<usize> {
         let Self { per_request, request_bytes, .. } = *self;
         let (mut sent, mut bytes) = (0..0, 0usize);
@@ -56,7 +57,7 @@ impl MediaConfig {
             bytes = bytes.saturating_add(*size);
             let is_over =
                 |sent: &Range<usize>, bytes: usize| sent.len() > per_request || bytes > request_bytes;
-            // Rather many at once than one with each request.
+            // Omitting many at once is better than one with each request.
             let is_half = |sent: &Range<usize>, bytes: usize| {
                 sent.len() <= per_request.div_ceil(2) && bytes <= request_bytes / 2
             };

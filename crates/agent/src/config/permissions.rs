@@ -1,4 +1,4 @@
-//! Which calls may run.
+//! Permission rules for calls.
 
 mod addresses;
 mod commands;
@@ -14,62 +14,62 @@ use superstep_llm::Tool;
 
 use self::glob::Glob;
 
-/// What is decided about calls of a kind. Of several rules that are about a call the last one counts; without any, the tool
-/// itself says whether somebody is asked.
+/// A permission rule for a kind of call. The last matching rule applies; without a match, the tool itself
+/// decides whether to require approval.
 ///
-/// Where it is doubtful whether a rule is about a call, the stricter outcome counts: a rule that allows does not, a rule that
-/// denies does.
+/// In doubt whether a rule matches a call, the stricter outcome applies: an allowing rule does not match, a
+/// denying rule does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermissionRule {
-    /// A pattern for the tool's name: `*` stands for any characters, `?` for one, `{a,b}` for either.
+    /// A pattern for the tool's name: `*` matches any characters, `?` one, `{a,b}` either.
     pub tool: String,
-    /// Patterns for arguments by their name, all of which have to fit.
+    /// Patterns for arguments by name, all of which must match.
     ///
-    /// They are compared with what the call really touches, which the tool says ([`Tool::subject`]) or the argument's name, its
-    /// value and the pattern tell:
-    /// - a path below the tool's folder, links and `..` followed: `*` does not cross `/`, `**` does;
+    /// They are compared with the resource that the call accesses, as reported by the tool
+    /// ([`Tool::subject`]) or derived from the argument's name, its value and the pattern:
+    /// - a path below the tool's folder, with links and `..` resolved: `*` does not cross `/`, `**` does;
     /// - a URL by its scheme, host, port and path;
-    /// - a command line by its words: `git *` is about one `git` command, without `;`, `&&`, `|`, `$(..)`, backticks,
-    ///   redirections and new lines;
-    /// - text as it stands, and what is no text as JSON. Of a list every entry has to fit.
+    /// - a command line by its words: `git *` matches one `git` command, without `;`, `&&`, `|`, `$(..)`,
+    ///   backticks, redirections and new lines;
+    /// - text literally, and other values as JSON. Of a list every entry must match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
-    /// What is decided.
+    /// The decision.
     pub then: Permit,
 }
 
-/// What a [`PermissionRule`] decides.
+/// The decision of a [`PermissionRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permit {
-    /// The call runs, and nobody is asked.
+    /// The call runs without approval.
     Allow,
-    /// Somebody is asked.
+    /// The call requires approval.
     Ask,
     /// The call does not run.
     Deny,
 }
 
-/// Whether a rule is about a call; of several parts that all have to fit, the least one counts.
+/// The result of matching a rule; of several required parts, the least one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     No,
-    /// It may be, or it is about a part of it.
+    /// It matches possibly, or a part of the call.
     Maybe,
     Yes,
 }
 
 impl Fit {
-    /// Of something that consists of these.
+    /// Combines the results of all required parts.
     fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts = parts.into_iter();
-        // Of nothing, nobody can tell.
+        // An empty list decides nothing.
         let Some(first) = parts.next() else { return Self::Maybe };
         parts.fold(first, |all, part| if part == all { all } else { Self::Maybe })
     }
 
-    /// For sure if `strict`, perhaps if `loose`.
+    /// Returns certain if `strict`, possible if `loose`.
     fn of(strict: bool, loose: impl FnOnce() -> bool) -> Self {
         match strict {
             true => Self::Yes,
@@ -80,23 +80,23 @@ impl Fit {
 }
 
 impl PermissionRule {
-    /// A rule about every call of a tool.
+    /// Creates a rule for every call of a tool.
     pub fn new(tool: impl Into<String>, then: Permit) -> Self {
         Self { tool: tool.into(), arguments: BTreeMap::new(), then }
     }
 
-    /// Whether it is about a tool of this name, with some arguments at least. A pattern that is none fits nothing.
+    /// Returns whether the rule can match a tool of this name. An invalid pattern matches nothing.
     pub fn is_about(&self, tool: &str) -> bool {
         Glob::text(&self.tool).is_ok_and(|glob| glob.fits(tool))
     }
 
-    /// The first pattern that is none, and why.
+    /// Returns the first invalid pattern and the reason.
     pub(crate) fn problem(&self) -> Option<String> {
         let patterns = [&self.tool].into_iter().chain(self.arguments.values());
         patterns.map(|pattern| Glob::text(pattern)).find_map(Result::err)
     }
 
-    /// Whether it is about a call. A pattern that is none may be about anything.
+    /// Matches the rule against a call. An invalid pattern possibly matches everything.
     fn fit(&self, name: &str, tool: Option<&dyn Tool>, args: &Value) -> Fit {
         let of_tool = Glob::text(&self.tool).map_or(Fit::Maybe, |glob| Fit::of(glob.fits(name), || false));
         if of_tool == Fit::No {
@@ -110,7 +110,7 @@ impl PermissionRule {
     }
 }
 
-/// As in a configuration: `deny write_file, path = "secrets/*"`.
+/// Formats the rule as in a configuration: `deny write_file, path = "secrets/*"`.
 impl fmt::Display for PermissionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let then = match self.then {
@@ -123,8 +123,8 @@ impl fmt::Display for PermissionRule {
     }
 }
 
-/// What rules say of a call: the last one that is about it, or the strictest of those that may be. `None` if they leave it to the
-/// tool.
+/// Returns the decision of the last certain match, or the strictest of the possible ones. `None` leaves the
+/// decision to the tool.
 pub(crate) fn decided(
     rules: &[PermissionRule],
     name: &str,
@@ -145,7 +145,7 @@ pub(crate) fn decided(
     strictest(possible)
 }
 
-/// The rule because of which a call is denied, if it is.
+/// Returns the rule that denies a call, if any.
 pub(crate) fn denying<'a>(
     rules: &'a [PermissionRule],
     name: &str,
@@ -156,7 +156,7 @@ pub(crate) fn denying<'a>(
     rules.iter().rev().find(denies).filter(|_| decided(rules, name, tool, args) == Some(Permit::Deny))
 }
 
-/// A tool that is left to itself may ask, so that is stricter than to allow it.
+/// Leaving the decision to the tool may require approval, so that is stricter than to allow it.
 fn strictest(permits: Vec<Option<Permit>>) -> Option<Permit> {
     permits.into_iter().max_by_key(|permit| match permit {
         Some(Permit::Allow) => 0,

@@ -1,4 +1,4 @@
-//! The designs that the agent reproduces, as values.
+//! Presets that reproduce the designs of other agents.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::texts;
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// Makes it.
+    /// Creates its configuration.
     pub config: fn() -> ReactConfig,
 }
 
@@ -57,7 +57,7 @@ pub const PRESETS: [Preset; 6] = [
 ];
 
 impl Default for ReactConfig {
-    /// The preset `default`.
+    /// Returns the preset `default`.
     fn default() -> Self {
         Self {
             limit: Limit {
@@ -111,13 +111,13 @@ impl Default for ReactConfig {
 }
 
 impl ReactConfig {
-    /// The preset of this name; see [`PRESETS`].
+    /// Returns the preset of this name; see [`PRESETS`].
     pub fn preset(name: &str) -> Option<Self> {
         PRESETS.iter().find(|preset| preset.name == name).map(|preset| (preset.config)())
     }
 
-    /// The preset `graph`: the design whose graph this is. Tools run one after the other, results stay whole, two
-    /// similar calls in a row end the turn.
+    /// Returns the preset `graph`, the design that the graph follows: tools run sequentially, results are not
+    /// truncated, two similar consecutive calls end the turn.
     pub fn graph(max_steps: u32) -> Self {
         Self {
             limit: Limit {
@@ -130,7 +130,7 @@ impl ReactConfig {
         }
     }
 
-    /// The preset `cococat`.
+    /// Returns the preset `cococat`.
     pub fn cococat() -> Self {
         Self {
             limit: Limit { max: 20, unit: LimitUnit::ToolRounds, at: AtLimit::LastMessage },
@@ -146,7 +146,7 @@ impl ReactConfig {
             empty: EmptyPolicy::Retry { max: 3, nudge: None, then: AfterEmpty::Stop },
             tool_mode: ToolMode::Parallel { max: 5 },
             truncate: Some(Truncate::chars(2_000, "[truncated {omitted} chars]")),
-            // Its third layer is that results are cut before they are stored.
+            // Its third layer is the truncation of results before they are stored.
             context: ContextConfig {
                 window: 131_072,
                 layers: vec![ContextLayer::consolidate(10), ContextLayer::Snip { keep_last: 4 }],
@@ -156,7 +156,7 @@ impl ReactConfig {
         }
     }
 
-    /// The preset `opencode`.
+    /// Returns the preset `opencode`.
     pub fn opencode() -> Self {
         Self {
             limit: Limit {
@@ -200,7 +200,7 @@ impl ReactConfig {
         }
     }
 
-    /// The preset `harness`.
+    /// Returns the preset `harness`.
     pub fn harness() -> Self {
         Self {
             limit: Limit {
@@ -215,7 +215,7 @@ impl ReactConfig {
         }
     }
 
-    /// The preset `agentscope`.
+    /// Returns the preset `agentscope`.
     pub fn agentscope() -> Self {
         Self {
             limit: Limit {
@@ -232,7 +232,7 @@ impl ReactConfig {
         }
     }
 
-    /// What presets that do not say otherwise have in common.
+    /// Returns the settings common to presets that do not state otherwise.
     fn bare() -> Self {
         Self {
             system_prompt: String::new(),

@@ -5,9 +5,9 @@ use superstep_llm::ModelRetry;
 use super::{AtLimit, ContextLayer, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ReactConfig, ToolMode};
 
 impl ReactConfig {
-    /// The same design for a single round: the model is asked once and may call tools, which run at the same time; then it is
-    /// asked once more, without tools, for the answer. At most two requests are sent, so nothing is retried, asked for
-    /// again or summed up; a [fallback](crate::AgentBuilder::fallback) is asked beside them.
+    /// Limits this design to a single round: one model call, its tools in parallel, and one more call without
+    /// tools for the reply. At most two requests are sent, so nothing is retried, requested again or
+    /// summarized; a [fallback](crate::AgentBuilder::fallback) is called in addition.
     ///
     /// ```
     /// # use superstep_agent::ReactConfig;

@@ -1,38 +1,39 @@
-//! How tools are executed.
+//! Execution of tools.
 
 use serde::{Deserialize, Serialize};
 
-/// How the tool calls of one answer are executed.
+/// The execution mode of one response's tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ToolMode {
-    /// One after the other, in call order: while one waits to be approved, so do the later ones.
+    /// One after the other, in call order. A call that waits for approval blocks the later ones.
     Sequential,
-    /// At the same time, up to a number of them. A tool that is [exclusive](superstep_llm::Behaviour::exclusive) runs after all
-    /// calls before it and before all calls behind it.
+    /// In parallel, up to a maximum. A tool that is [exclusive](superstep_llm::Behaviour::exclusive) runs
+    /// after all calls before it and before all calls behind it.
     Parallel {
-        /// How many at most; 0 counts as 1.
+        /// Maximum number; 0 counts as 1.
         max: usize,
     },
 }
 
-/// What is done about a tool that fails, panics or takes too long.
+/// The handling of a tool that fails, panics or times out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolErrors {
-    /// The model reads why, and goes on.
+    /// Return the error to the model and continue.
     #[default]
     FeedBack,
-    /// The turn ends with stop reason `tool_error`. Calls that run beside it are waited for, later ones are not executed.
+    /// End the turn with stop reason `tool_error`. Concurrent calls are awaited, later ones are not executed.
     Fail,
 }
 
-/// In which order the results of one answer's calls are stored. Their events come as the tools return.
+/// The order in which the results of one response's calls are stored. Their events are emitted as the tools
+/// return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultOrder {
     /// In the order of the calls.
     Call,
-    /// In the order in which the tools return, which two runs need not share. For designs that want it so.
+    /// In the order in which the tools return, which may differ between runs. For designs that require it.
     Completion,
 }

@@ -1,13 +1,13 @@
-//! How long tool results may be.
+//! Truncation of tool results.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Cuts long tool results.
+/// Truncates long tool results.
 ///
-/// A text that is longer than any of the bounds is cut so that what stays is within all of them; the marker is not counted.
-/// Text is never cut within a character.
+/// A text that exceeds any limit is truncated to satisfy all of them, excluding the marker. Truncation never
+/// splits a character.
 ///
 /// ```
 /// # use superstep_agent::{Keep, Truncate};
@@ -18,39 +18,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Truncate {
-    /// How many characters (Unicode scalar values) may stay.
+    /// Maximum number of characters (Unicode scalar values).
     pub max_chars: Option<usize>,
-    /// How many bytes.
+    /// Maximum number of bytes.
     pub max_bytes: Option<usize>,
-    /// How many lines.
+    /// Maximum number of lines.
     pub max_lines: Option<usize>,
-    /// Which part stays.
+    /// The part that is retained.
     pub keep: Keep,
-    /// What stands where something was cut. `{omitted}` is how much that was, `{total}` how much there was before and
-    /// `{limit}` how much may stay, all in `{unit}`: `chars`, `bytes` or `lines`, whichever bound cut the most.
+    /// The text that replaces the omitted part. `{omitted}` is the omitted amount, `{total}` the original
+    /// amount and `{limit}` the limit, all in `{unit}`: `chars`, `bytes` or `lines`, whichever limit omits
+    /// the most.
     pub marker: String,
-    /// What stands there if the whole text was stored, with `{path}` for where. Without it nothing is stored, nor if the
-    /// agent has no [`Spill`](crate::Spill).
+    /// The marker used if the whole text was stored, with `{path}` as its path. Without it, or if the agent
+    /// has no [`Spill`](crate::Spill), nothing is stored.
     pub spill: Option<String>,
 }
 
-/// Which part of a long text stays.
+/// The part of a long text that is retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// Its beginning.
     #[default]
     Head,
-    /// Its beginning and its end, half of each.
+    /// Half of the limit from the beginning and half from the end.
     HeadTail,
 }
 
-/// Where a text is cut, and what is to be said of it.
+/// The position of a truncation and the facts for its marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// The bytes that are left out.
+    /// The range of omitted bytes.
     omitted: Range<usize>,
-    /// What is counted.
+    /// The unit of the reported amounts.
     unit: Unit,
     limit: usize,
 }
@@ -63,12 +64,12 @@ enum Unit {
 }
 
 impl Truncate {
-    /// Keeps the first so many characters.
+    /// Retains the first `max` characters.
     pub fn chars(max: usize, marker: impl Into<String>) -> Self {
         Self { max_chars: Some(max), marker: marker.into(), ..Self::default() }
     }
 
-    /// The text, cut if it is longer than it may be. Nothing is stored.
+    /// Returns the text, truncated if it exceeds a limit. Nothing is stored.
     pub fn apply(&self, text: String) -> String {
         match self.cut(&text) {
             Some(cut) => cut.apply(&text, &self.marker),
@@ -76,7 +77,7 @@ impl Truncate {
         }
     }
 
-    /// Where the text is to be cut; `None` if it is short enough.
+    /// Returns the truncation of a text; `None` if it is short enough.
     pub(crate) fn cut(&self, text: &str) -> Option<Cut> {
         let bounds =
             [(Unit::Chars, self.max_chars), (Unit::Bytes, self.max_bytes), (Unit::Lines, self.max_lines)];
@@ -86,7 +87,7 @@ impl Truncate {
         });
         let all: Vec<Cut> = cuts.collect();
         let most = all.iter().max_by_key(|cut| cut.omitted.len())?;
-        // What every bound leaves out is left out.
+        // The union of all omitted ranges is omitted.
         let start = all.iter().map(|cut| cut.omitted.start).min()?;
         let end = all.iter().map(|cut| cut.omitted.end).max()?;
         Some(Cut { omitted: start..end, ..*most })
@@ -94,13 +95,13 @@ impl Truncate {
 }
 
 impl Cut {
-    /// The text with the marker, a template of [`Truncate`], in place of what is left out.
+    /// Returns the text with the marker, a template of [`Truncate`], in place of the omitted part.
     pub(crate) fn apply(&self, text: &str, marker: &str) -> String {
         let (head, tail) = (&text[..self.omitted.start], &text[self.omitted.end..]);
         let unit = self.unit;
         let total = unit.count(text);
         let omitted = match unit {
-            // A line of which a part stays is not left out.
+            // A partially retained line is not counted as omitted.
             Unit::Lines => total.saturating_sub(unit.count(head) + unit.count(tail)),
             Unit::Chars | Unit::Bytes => unit.count(&text[self.omitted.clone()]),
         };
@@ -130,7 +131,7 @@ impl Unit {
         }
     }
 
-    /// The bytes to leave out of a text of `total`, so that `limit` stays.
+    /// Returns the bytes to omit from a text of `total` units, so that `limit` units stay.
     fn omitted(self, text: &str, total: usize, limit: usize, keep: Keep) -> Range<usize> {
         let tail = match keep {
             Keep::Head => 0,
@@ -140,14 +141,14 @@ impl Unit {
         let end = match (tail, self) {
             (0, _) => text.len(),
             (_, Self::Bytes) => text.ceil_char_boundary(total - tail),
-            // The end of a line belongs to what is left out, and the marker ends one.
+            // A line's end is omitted with it, and the marker ends with one.
             (_, Self::Lines) => self.place(text, total - tail) + 1,
             (_, Self::Chars) => self.place(text, total - tail),
         };
         start..end.max(start)
     }
 
-    /// Where the first `n` of a text end, which has more.
+    /// Returns the byte offset after the first `n` units; the text has more.
     fn place(self, text: &str, n: usize) -> usize {
         match self {
             Self::Chars => text.char_indices().nth(n).map_or(text.len(), |(at, _)| at),
@@ -186,7 +187,7 @@ mod tests {
     fn each_unit_keeps_the_head_or_both_ends() {
         let chars = Truncate { max_chars: Some(3), ..Truncate::default() };
         assert_eq!(both(chars, "aéxöb"), ("aéx[2/5/3 chars]".into(), "aé[2/5/3 chars]b".into()));
-        // A character that does not fit as a whole is left out: é has two bytes, 😀 four.
+        // A character that does not fit completely is omitted: é has two bytes, 😀 four.
         let bytes = Truncate { max_bytes: Some(4), ..Truncate::default() };
         assert_eq!(both(bytes.clone(), "aé😀b"), ("aé[5/8/4 bytes]".into(), "a[6/8/4 bytes]b".into()));
         assert_eq!(both(bytes, "aé1"), ("aé1".into(), "aé1".into()));

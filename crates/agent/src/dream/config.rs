@@ -1,4 +1,4 @@
-//! What can be chosen about dreams.
+//! Configuration of dreams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 use super::cursor::DreamCursor;
 
-/// When an agent dreams, and how much.
+/// The conditions and limits of a dream.
 ///
 /// ```
 /// # use superstep_agent::DreamConfig;
@@ -22,26 +22,26 @@ use super::cursor::DreamCursor;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DreamConfig {
-    /// A dream is due when so many turns wait for it, or more than it can take.
+    /// Number of waiting turns that make a dream due; more than one dream takes does so as well.
     pub turns: usize,
-    /// A dream is due when the oldest turn that waits for it ended longer ago than this, in milliseconds. A dream that failed is
-    /// not tried again before as much time is over.
+    /// Age in milliseconds of the oldest waiting turn that makes a dream due. It is also the minimum delay
+    /// after a failed dream.
     #[serde(rename = "after_ms", with = "crate::config::ms")]
     pub after: Duration,
-    /// Most turns of one dream. The others wait for the next one.
+    /// Maximum number of turns of one dream. The others wait for the next one.
     pub most_turns: usize,
-    /// Most bytes of their lines, but for a single line that is longer.
+    /// Maximum size of their lines in bytes, except for a single longer line.
     pub most_bytes: u64,
-    /// Rounds of tool calls.
+    /// Maximum number of tool rounds.
     pub steps: u32,
-    /// What one dream may cost.
+    /// The budget of one dream.
     pub budget: Budget,
-    /// What the model is told to do. `MEMORY.md` is the file that it changes.
+    /// The system prompt. `MEMORY.md` is the edited file.
     pub prompt: String,
 }
 
 impl Default for DreamConfig {
-    /// Three turns, or more than half an hour; 50 turns and 64 KiB at the most, in 20 rounds and 200,000 tokens.
+    /// Returns three turns, or half an hour; at most 50 turns and 64 KiB, in 20 rounds and 200,000 tokens.
     fn default() -> Self {
         Self {
             turns: 3,
@@ -55,33 +55,33 @@ impl Default for DreamConfig {
     }
 }
 
-/// Why a dream is due.
+/// The reason why a dream is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Due {
     /// Enough turns wait.
     Turns,
-    /// One waits for long enough.
+    /// A turn has waited long enough.
     Time,
-    /// Somebody asked for it.
+    /// Requested by the caller.
     Asked,
 }
 
 impl DreamConfig {
-    /// Whether a dream is due, with this behind what was read.
+    /// Returns the reason why a dream is due, given the unread turns.
     pub(super) fn due(&self, unread: &Unread, cursor: &DreamCursor, now_ms: i64) -> Option<Due> {
         let oldest = unread.turns.first()?;
         if self.rests(cursor, now_ms) {
             return None;
         }
-        // What is more than one dream takes is enough.
+        // More turns than one dream takes suffice.
         if unread.turns.len() >= self.turns || unread.more {
             return Some(Due::Turns);
         }
         self.is_over(oldest.at_ms, now_ms).then_some(Due::Time)
     }
 
-    /// Whether the last dream failed, and not long enough ago.
+    /// Returns whether the last dream failed too recently.
     pub(super) fn rests(&self, cursor: &DreamCursor, now_ms: i64) -> bool {
         cursor.last.as_ref().is_some_and(|last| last.is_to_rest() && !self.is_over(last.at_ms, now_ms))
     }
@@ -90,12 +90,12 @@ impl DreamConfig {
         u128::try_from(now_ms.saturating_sub(since_ms)).is_ok_and(|passed| passed > self.after.as_millis())
     }
 
-    /// How many turns are read, which are enough to tell whether a dream is due.
+    /// Returns the number of turns to read, which suffices to decide whether a dream is due.
     pub(super) fn most_turns(&self) -> usize {
         self.most_turns.max(1)
     }
 
-    /// The configuration of the agent inside: what is about its model is `base`'s, everything else its own.
+    /// Returns the configuration of the inner agent: `base`'s model settings, and its own for the rest.
     pub(super) fn agent(&self, base: &ReactConfig) -> ReactConfig {
         let own = ReactConfig::default();
         let keeps = |layer: &ContextLayer| !matches!(layer, ContextLayer::Consolidate { .. });
@@ -103,7 +103,7 @@ impl DreamConfig {
         ReactConfig {
             system_prompt: self.prompt.clone(),
             limit: Limit { max: self.steps, unit: LimitUnit::ToolRounds, at: AtLimit::LastMessage },
-            // Of edits of one file, each finds what the one before left.
+            // Of several edits of one file, each sees the result of the one before.
             tool_mode: ToolMode::Sequential,
             permissions: vec![allow("read_file"), allow("edit_file")],
             budget: self.budget.clone(),
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(due(&[5], None, 30 * MINUTE + 6), Some(Due::Time));
         assert_eq!(due(&[5, 7], None, 8), None);
         assert_eq!(due(&[5, 7, 7], None, 8), Some(Due::Turns));
-        // The oldest one counts, also for a clock that was put back.
+        // The oldest one counts, also if the clock was set back.
         assert_eq!(due(&[5, 29 * MINUTE], None, 30 * MINUTE + 6), Some(Due::Time));
         assert_eq!(due(&[i64::MAX], None, i64::MIN), None);
         assert_eq!(due(&[i64::MIN], None, i64::MAX), Some(Due::Time));

@@ -1,4 +1,4 @@
-//! How far dreams have come, as a file beside the history.
+//! The progress of dreams, as a file beside the history.
 
 use std::{
     fs::{self, File},
@@ -15,16 +15,16 @@ use crate::{
     locks::{keep_names, lock},
 };
 
-/// In the folder of the history: the cursor, and the notes of edits.
+/// Names in the history's folder: the cursor, and the notes of edits.
 const NAME: &str = "dream.json";
 const EDITS: &str = "edits";
 
-/// How far a user's history has become memory.
+/// The position up to which a user's history was consolidated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DreamCursor {
-    /// The turns before this place have.
+    /// The turns before this position were consolidated.
     pub read: HistoryPlace,
-    /// How the last dream ended; `None` if there was none.
+    /// The last dream; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastDream>,
 }
@@ -32,20 +32,20 @@ pub struct DreamCursor {
 /// A dream that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastDream {
-    /// When: UTC milliseconds, by the clock of its run.
+    /// The end time in UTC milliseconds, by the clock of its run.
     pub at_ms: i64,
-    /// How: the name of its outcome, or `failed: ` and why it broke off.
+    /// The name of its outcome, or `failed: ` and the reason.
     pub end: String,
 }
 
 impl LastDream {
-    /// Whether it is better not to try again at once.
+    /// Returns whether the next dream should wait.
     pub(super) fn is_to_rest(&self) -> bool {
         !matches!(self.end.as_str(), "completed" | "cancelled")
     }
 }
 
-/// What is kept of one user's dreams, in a folder that is there.
+/// The files of one user's dreams, in an existing folder.
 #[derive(Clone, Debug)]
 pub(super) struct DreamFiles {
     folder: PathBuf,
@@ -56,12 +56,12 @@ impl DreamFiles {
         Self { folder }
     }
 
-    /// Where edits are noted.
+    /// Returns the folder of the edit journal.
     pub(super) fn edits(&self) -> PathBuf {
         self.folder.join(EDITS)
     }
 
-    /// Makes the caller the only one who dreams for this user, until the file is dropped; `None` if another one does.
+    /// Acquires the exclusive right to dream for this user until the file is dropped; `None` if it is taken.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
         lock(&self.folder.join(DREAM_LOCK))
     }
@@ -75,14 +75,14 @@ impl DreamFiles {
         }
     }
 
-    /// Notes that a dream broke off, unless another one goes on.
+    /// Records the failure of a dream, unless another one is running.
     pub(super) fn note_failure(&self, at_ms: i64, reason: &str) -> io::Result<()> {
         let Some(_alone) = self.lock()? else { return Ok(()) };
         let last = LastDream { at_ms, end: format!("failed: {reason}") };
         self.set(&DreamCursor { last: Some(last), ..self.cursor()? })
     }
 
-    /// Puts another cursor in its place, as a whole.
+    /// Replaces the cursor atomically.
     pub(super) fn set(&self, cursor: &DreamCursor) -> io::Result<()> {
         let mut file = NamedTempFile::new_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(cursor)?)?;

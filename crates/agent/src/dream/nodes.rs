@@ -1,4 +1,4 @@
-//! The nodes before and behind the agent: what a dream is about, and what becomes of it.
+//! The nodes before and after the agent: input and completion of a dream.
 
 use std::{fs::File, future::Future, sync::Arc};
 
@@ -18,13 +18,13 @@ use crate::{
     workspace::EditJournal,
 };
 
-/// How a dream ended whose model said that it was done after a call that failed.
+/// The end of a dream whose model finished after a failed call.
 const LAST_CALL_FAILED: &str = "last_call_failed";
 
-/// How a dream ended whose model said that it was done and had edited nothing.
+/// The end of a dream whose model finished without an edit.
 const NOTHING_CHANGED: &str = "nothing_changed";
 
-/// What the nodes work with, for one user.
+/// The dependencies of the nodes, for one user.
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) user: String,
@@ -33,16 +33,16 @@ pub(super) struct Desk {
     pub(super) memory: MemoryFiles,
     pub(super) journal: EditJournal,
     pub(super) config: DreamConfig,
-    /// What makes it the only one; held by all that goes on with the files, also if nobody waits for that any more.
+    /// The lock; shared with every task that works with the files, which may outlive its caller.
     pub(super) alone: Option<Arc<File>>,
 }
 
-/// Where a dream goes from `gather`.
+/// The route after `gather`.
 #[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gathered {
-    /// There is something to dream of.
+    /// There are turns to consolidate.
     Dream,
-    /// It is not time yet.
+    /// No dream is due.
     Nothing,
 }
 
@@ -50,20 +50,20 @@ pub(super) fn gathered(state: &DreamState) -> Gathered {
     if state.due.is_some() { Gathered::Dream } else { Gathered::Nothing }
 }
 
-/// What a dream is about, as it was found.
+/// The recorded input of a dream.
 #[derive(Serialize, Deserialize)]
 struct Found {
     from: HistoryPlace,
     to: HistoryPlace,
     due: Option<Due>,
-    /// The ids of the turns; none if it is not time.
+    /// The ids of the turns; empty if no dream is due.
     turns: Vec<String>,
-    /// The turns as the model reads them.
+    /// The turns as formatted for the model.
     told: String,
 }
 
-/// Reads the turns behind the cursor, and says whether it is time to dream of them. If so, the agent's conversation is what
-/// was said in them, and the memory is there.
+/// Reads the turns after the cursor and decides whether a dream is due. If so, sets them as the agent's
+/// conversation and creates the memory if absent.
 pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
     let Found { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
     let update = DreamState::update().due(due).settled(false).from(from);
@@ -82,7 +82,8 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
     Ok(update.entries(turns).to(to).agent(agent))
 }
 
-/// Does something with files that a replay is not to do again; what fails is not recorded, for then the node fails as well.
+/// Runs a file operation that a replay must not repeat. A failure is not recorded, because then the node
+/// fails as well.
 async fn effect<T: Serialize + DeserializeOwned>(
     cx: &Cx,
     name: &str,
@@ -129,14 +130,14 @@ async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeErro
     Ok(Found { from, to, due, turns, told })
 }
 
-/// Moves the cursor behind the turns of a dream that was completed, and notes how any other one ended.
+/// Moves the cursor after the turns of a completed dream, and records the end of any other one.
 ///
-/// A dream that edited nothing leaves its turns to the next one, which may have a better model or more to go by. Only if that
-/// edits nothing either do they count as read, for otherwise they would be read again for ever.
+/// A dream without edits leaves its turns to the next one, which may have a better model or more input. If
+/// that edits nothing either, the turns count as read; otherwise they would be read again forever.
 pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
     let outcome = state.agent.outcome;
     let results = &state.agent.tool_result_history;
-    // A model that gives up has remembered nothing, however it says that it is done.
+    // A model that gives up has stored nothing, whatever its outcome.
     let gave_up = results.iter().next_back().is_some_and(|result| result.starts_with("Error"));
     let calls = state.agent.tool_call_history.iter().zip(results.iter());
     let mut edits = calls.filter(|(call, result)| call.name == "edit_file" && !result.starts_with("Error"));
@@ -161,7 +162,7 @@ pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
         }
         cursor.last = Some(LastDream { at_ms, end: end(again).to_owned() });
         files.set(&cursor)?;
-        // Another one may have been here, with another store of threads.
+        // Another dream with another store of threads may have run meanwhile.
         Ok(is_completed && cursor.read == to)
     });
     let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;

@@ -1,4 +1,4 @@
-//! One user's file: lines that are written as a whole, or not at all.
+//! One user's file: lines are written completely or not at all.
 
 use std::{
     fs::{self, File},
@@ -17,28 +17,30 @@ use crate::{
 /// Its name in the folder of its user.
 const NAME: &str = "history.jsonl";
 
-/// The longest line, its end included, in bytes: texts of control characters take six times their length.
+/// Maximum length of a line including its end, in bytes: control characters are escaped to six times their
+/// length.
 const LONGEST_LINE: u64 = 512 << 10;
 
-/// How far a file was read: its lines up to here.
+/// A read position in a file: the lines before it were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPlace {
-    /// Where the next line begins, in bytes.
+    /// The byte offset of the next line.
     pub offset: u64,
-    /// The id of the last turn before that, by which the place is found again if somebody changed the file; empty for none.
+    /// The id of the last turn before the position, which locates it after an external change; empty for
+    /// none.
     pub last: String,
 }
 
-/// Turns behind a place.
+/// Turns after a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
     /// The turns, oldest first.
     pub turns: Vec<TurnRecord>,
-    /// Where they begin, which is another place than was asked for if the file was changed.
+    /// Their start, which differs from the requested position if the file was changed.
     pub from: HistoryPlace,
-    /// Where they end.
+    /// Their end.
     pub to: HistoryPlace,
-    /// Whether there is more behind them.
+    /// More turns follow.
     pub more: bool,
 }
 
@@ -48,19 +50,20 @@ pub(super) struct HistoryFile {
     pub(super) user: String,
 }
 
-/// A file that nobody else writes now. What somebody else left behind unfinished is gone.
+/// A locked file whose incomplete last line was removed.
 struct Mended {
     file: File,
     end: u64,
 }
 
 impl HistoryFile {
-    /// Where the next line will begin; `None` while another process has the file.
+    /// Returns the end of the file; `None` while another process holds it.
     pub(super) fn end(&self) -> io::Result<Option<u64>> {
         Ok(self.mended()?.map(|mended| mended.end))
     }
 
-    /// Adds a line, unless one with its id was written behind `since`; `None` while another process has the file.
+    /// Appends a line, unless one with its id exists after `since`; `None` while another process holds the
+    /// file.
     pub(super) fn append(&self, turn: &TurnRecord, since: u64) -> io::Result<Option<()>> {
         let Some(Mended { mut file, end }) = self.mended()? else { return Ok(None) };
         file.seek(SeekFrom::Start(since.min(end)))?;
@@ -74,7 +77,7 @@ impl HistoryFile {
         line.push(b'\n');
         let written = file.write_all(&line).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // If that fails as well, whoever writes next does it.
+            // If that fails as well, the next writer repairs it.
             let _ = file.set_len(end);
             return Err(error);
         }
@@ -111,7 +114,7 @@ impl HistoryFile {
         Ok(unread)
     }
 
-    /// Deletes the folder with all that is in it; `None` while somebody writes to the file, or dreams of it.
+    /// Deletes the folder with all its contents; `None` while it is locked by a writer or a dream.
     pub(super) fn forget(&self) -> io::Result<Option<()>> {
         let below = self.folders.of_user(&self.user)?;
         let folder = match self.folders.check(&below) {
@@ -130,7 +133,7 @@ impl HistoryFile {
         let mut file = match locked(&path, private().read(true).append(true)) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(None),
-            // Somebody forgot the user right now.
+            // The user was deleted concurrently.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -139,7 +142,8 @@ impl HistoryFile {
     }
 }
 
-/// Takes away what is behind the last whole line, or ends that line if it is a turn. Returns the new end.
+/// Removes the bytes after the last complete line, or terminates them if they are a turn. Returns the new
+/// end.
 fn mend(file: &mut File) -> io::Result<u64> {
     let end = file.metadata()?.len();
     let start = end.saturating_sub(LONGEST_LINE);
@@ -148,7 +152,7 @@ fn mend(file: &mut File) -> io::Result<u64> {
     file.take(LONGEST_LINE).read_to_end(&mut tail)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let torn = &tail[whole..];
-    // What is longer than any line that is written here is somebody else's.
+    // Longer data than any line written here belongs to another program.
     let is_foreign = whole == 0 && start > 0;
     if torn.is_empty() {
         return Ok(end);
@@ -162,8 +166,8 @@ fn mend(file: &mut File) -> io::Result<u64> {
     Ok(whole)
 }
 
-/// The place as it is in this file. If the line before it is another one by now, it is looked for; a file that does not have it
-/// is another file, and begins at its beginning.
+/// Locates a position in this file. If the line before it differs, its turn is searched; if the file does not
+/// have it, it is another file and is read from the beginning.
 fn find(file: &File, place: &HistoryPlace) -> io::Result<HistoryPlace> {
     if place.offset == 0 || is_behind(file, place)? {
         return Ok(place.clone());
@@ -177,7 +181,7 @@ fn find(file: &File, place: &HistoryPlace) -> io::Result<HistoryPlace> {
     Ok(HistoryPlace::default())
 }
 
-/// Whether the last turn before the place is the one that it says. Lines that are none may stand between.
+/// Returns whether the last turn before the position has the expected id. Other lines may stand between.
 fn is_behind(mut file: &File, place: &HistoryPlace) -> io::Result<bool> {
     if file.metadata()?.len() < place.offset {
         return Ok(false);
@@ -194,7 +198,7 @@ fn is_behind(mut file: &File, place: &HistoryPlace) -> io::Result<bool> {
     Ok(last.map(|turn| turn.id).unwrap_or_default() == place.last)
 }
 
-/// Whole lines.
+/// An iterator over complete lines.
 struct Lines<'a> {
     file: BufReader<&'a File>,
     offset: u64,
@@ -202,9 +206,9 @@ struct Lines<'a> {
 }
 
 struct Line {
-    /// `None` if it is none.
+    /// The turn; `None` if the line is not a turn.
     turn: Option<TurnRecord>,
-    /// Where the next line begins.
+    /// The offset of the next line.
     end: u64,
 }
 
@@ -213,7 +217,7 @@ impl<'a> Lines<'a> {
         Self { file: BufReader::new(file), offset, begun: false }
     }
 
-    /// The next one; `None` if there is no other, or it has no end yet.
+    /// Returns the next line; `None` if there is none, or it is incomplete.
     fn next(&mut self) -> io::Result<Option<Line>> {
         if !self.begun {
             self.file.seek(SeekFrom::Start(self.offset))?;
@@ -233,7 +237,7 @@ impl<'a> Lines<'a> {
             if rest == 0 || !ends_a_line(self.file.get_ref(), end)? {
                 return Ok(None);
             }
-            // The look moved the file.
+            // The check moved the file's position.
             self.file.seek(SeekFrom::Start(end))?;
         }
         self.offset = end;
@@ -241,7 +245,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether a line ends at this offset.
+/// Returns whether a line ends at this offset.
 fn ends_a_line(mut file: &File, end: u64) -> io::Result<bool> {
     let mut last = [0];
     file.seek(SeekFrom::Start(end - 1))?;
@@ -249,7 +253,7 @@ fn ends_a_line(mut file: &File, end: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// A link is no file, wherever it leads.
+/// Checks that a path is a regular file; a link is not.
 fn is_file(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path)?.is_file() {
         true => Ok(()),
@@ -355,7 +359,7 @@ mod tests {
             assert_eq!(place.read(&HistoryPlace::default()).0, ["a", "c"], "{cut}");
             assert_eq!(place.text(), format!("{whole}{}", whole.replace("\"a\"", "\"c\"")), "{cut}");
         }
-        // All of it but its end: that is a turn.
+        // Complete except for its end: it counts as a turn.
         place.write(format!("{whole}{half}"));
         assert_eq!(place.read(&HistoryPlace::default()).0, ["a"]);
         place.append("c");
@@ -371,7 +375,7 @@ mod tests {
         place.write(format!("{{}}\nwhat?\n\n{a}{long}\n{}", a.replace("\"a\"", "\"b\"")));
         let (ids, unread) = place.read(&HistoryPlace::default());
         assert_eq!((ids, unread.to.offset), (vec!["a".into(), "b".into()], place.text().len() as u64));
-        // One without an end, too long to be of this program, is left to whoever writes it.
+        // An unterminated line too long for this program is left to its writer.
         place.write(format!("{a}{long}"));
         assert_eq!(place.read(&HistoryPlace::default()).0, ["a"]);
         place.append("c");

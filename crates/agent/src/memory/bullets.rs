@@ -12,16 +12,16 @@
 
 use std::ops::Range;
 
-/// What a file begins with that has no entry yet.
+/// The content of a file without entries.
 pub(super) const EMPTY: &str = "# Memory\n";
 
-/// A file, split into entries and what is between them.
+/// A file, split into entries and the text between them.
 pub(super) struct Bullets<'a> {
-    /// With their line ends.
+    /// The lines with their line ends.
     lines: Vec<&'a str>,
 }
 
-/// An entry, and its lines in the file.
+/// An entry, and its range of lines in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bullet {
     pub(super) text: String,
@@ -33,10 +33,11 @@ impl<'a> Bullets<'a> {
         Self { lines: file.split_inclusive('\n').collect() }
     }
 
-    /// The entries, in their order: bullets with the indented lines below them, and paragraphs. Headings are none.
+    /// Returns the entries in order: bullets with the indented lines below them, and paragraphs. Headings are
+    /// not entries.
     pub(super) fn entries(&self) -> Vec<Bullet> {
         let mut entries: Vec<Bullet> = Vec::new();
-        // Whether the next line may belong to the last entry.
+        // The next line may belong to the last entry.
         let mut is_open = false;
         for (at, line) in self.lines.iter().enumerate() {
             let line = line.trim_end();
@@ -61,7 +62,7 @@ impl<'a> Bullets<'a> {
         entries
     }
 
-    /// The file with one more entry, whose text is [`plain`].
+    /// Returns the file with one more entry, whose text is [`plain`].
     pub(super) fn with(&self, text: &str) -> String {
         let mut file = self.lines.concat();
         if file.trim().is_empty() {
@@ -80,7 +81,7 @@ impl<'a> Bullets<'a> {
         file
     }
 
-    /// The file without some of its entries.
+    /// Returns the file without some of its entries.
     pub(super) fn without(&self, entries: &[Bullet]) -> String {
         let is_left = |at: usize| !entries.iter().any(|entry| entry.lines.contains(&at));
         let left = self.lines.iter().enumerate().filter(|(at, _)| is_left(*at));
@@ -88,7 +89,7 @@ impl<'a> Bullets<'a> {
     }
 }
 
-/// A text as a bullet can have it: without empty lines and control characters, which change nothing of what it says.
+/// Normalizes a text for a bullet: removes empty lines and control characters.
 pub(super) fn plain(text: &str) -> String {
     let lines = text.lines().map(|line| {
         line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
@@ -97,7 +98,7 @@ pub(super) fn plain(text: &str) -> String {
     lines.join("\n")
 }
 
-/// What a bullet says in its first line.
+/// Returns the text of a bullet's first line.
 fn item(line: &str) -> Option<&str> {
     ["-", "*", "+"].into_iter().find_map(|mark| {
         let rest = line.strip_prefix(mark)?;

@@ -1,4 +1,4 @@
-//! A memory in files that people can read and edit.
+//! A memory in files that users can read and edit.
 
 use std::{
     fs::{self, File},
@@ -21,18 +21,18 @@ use crate::{
     thread_folders::{ThreadFolders, hash_of},
 };
 
-/// The name of the file, of the lock beside it, and of what is to take its place.
+/// Names of the file, of the lock beside it, and of the temporary file that replaces it.
 const FILE: &str = "MEMORY.md";
 const LOCK: &str = "MEMORY.md.lock";
 const NEXT: &str = ".MEMORY.md.next";
 
-/// The longest file, in bytes.
+/// Maximum size of a file in bytes.
 pub(crate) const MOST: u64 = 1 << 20;
 
-/// How long another program may hold a file.
+/// Maximum wait for another program's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Remembers in files: a `MEMORY.md` for each user, in a folder of its own.
+/// Stores memories in files: one `MEMORY.md` per user, each in its own folder.
 ///
 /// ```text
 /// # Memory
@@ -41,44 +41,42 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// - my cat is called Ada
 /// ```
 ///
-/// Each message is a bullet, word for word but for empty lines. A text that is there already is not added again, so that adding
-/// twice keeps one. Whatever else is in the file stays as it is: people may edit it, and paragraphs of theirs are entries as well.
-/// The id of an entry is made of its text. A file has 1 MiB at the most; there is no more to remember then until something is
-/// forgotten.
+/// Each message is a bullet, verbatim except for empty lines. An existing text is not added again, so adding
+/// twice stores one entry. Other content of the file is unchanged: users may edit it, and their paragraphs
+/// are entries as well. An entry's id is derived from its text. A file is limited to 1 MiB; when it is full,
+/// nothing is added until an entry is deleted.
 ///
-/// A file is replaced as a whole or not at all, and by one program at a time: beside it is a lock. A change that somebody makes
-/// without the lock is not overwritten, unless it comes in the very moment of the replacement.
-/// # Limits
-/// No part of the path may be a symbolic link. That is checked before the file is opened; a program that swaps a folder for a link
-/// at this very moment has another `MEMORY.md` read or replaced.
+/// A file is replaced atomically and by one program at a time, using a lock file beside it. A change made
+/// without the lock is not overwritten, unless it happens at the moment of the replacement.
+/// # Limits    No part of the path may be a symbolic link. This is checked before the file is opened; a
+/// program that swaps a folder for a link at this moment can redirect the access to another `MEMORY.md`.
 #[derive(Clone, Debug)]
 pub struct MemoryFiles {
     folders: ThreadFolders,
 }
 
 impl MemoryFiles {
-    /// Keeps them in `folder`, relative to `root`. The folder is made when there is something to remember.
+    /// Stores the files in `folder`, relative to `root`. The folder is created on the first write.
     ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
 
-    /// Where the `MEMORY.md` of a user is, or is going to be; its folder is made.
+    /// Returns the path of a user's `MEMORY.md`, and creates its folder.
     ///
-    /// # Errors
-    /// What the file system says; or there is a link in the path, or the name is too long.
+    /// # Errors    An error of the file system; or there is a link in the path, or the name is too long.
     pub fn file_of(&self, user_id: &str) -> io::Result<PathBuf> {
         Ok(self.folders.make(&self.folders.of_user(user_id)?)?.join(FILE))
     }
 
-    /// What whoever changes a user's file locks, once its folder is there.
+    /// Returns the path of the lock for a user's file, in an existing folder.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn lock_of(&self, user_id: &str) -> io::Result<PathBuf> {
         Ok(self.file_of(user_id)?.with_file_name(LOCK))
     }
 
-    /// Makes a user's file if there is none, or nothing in it; `None` if another program has it.
+    /// Creates a user's file if it is missing or empty; `None` if another program holds it.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn begin(&self, user_id: &str) -> io::Result<Option<()>> {
         self.change(user_id, |before| {
@@ -86,13 +84,13 @@ impl MemoryFiles {
         })
     }
 
-    /// Where the folders of the users are.
+    /// Returns the folders of the users.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn folders(&self) -> &ThreadFolders {
         &self.folders
     }
 
-    /// The file of a user; empty if there is none.
+    /// Reads a user's file; empty if there is none.
     fn read(&self, user_id: &str) -> io::Result<String> {
         match self.folders.check(&self.folders.of_user(user_id)?) {
             Ok(folder) => read(&folder.join(FILE)),
@@ -101,7 +99,7 @@ impl MemoryFiles {
         }
     }
 
-    /// Puts another file in the place of a user's, if `change` makes one of it; `None` if another program changes it now.
+    /// Replaces a user's file if `change` returns new content; `None` if another program holds it.
     fn change<T>(
         &self,
         user_id: &str,
@@ -120,7 +118,7 @@ impl MemoryFiles {
         }
         let next = path.with_file_name(NEXT);
         write(&next, &after, &path)?;
-        // Editors know nothing of the lock.
+        // Editors ignore the lock.
         if read(&path)? != before {
             return Ok(None);
         }
@@ -154,7 +152,7 @@ impl MemoryFiles {
         let counts: Vec<_> = counts.collect();
         let scores = bm25(&counts, &having(&counts, terms.len()), scope);
         let mut found: Vec<_> = entries.into_iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
-        // What was remembered first is first among equals.
+        // Of equal scores, the earlier entry comes first.
         found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         found.truncate(limit);
         Ok(found.into_iter().map(|(found, score)| entry(found.text, Some(score))).collect())
@@ -166,7 +164,7 @@ impl MemoryFiles {
         }
         self.change(user_id, |before| {
             let bullets = Bullets::of(before);
-            // People and models may have written it more than once.
+            // Users and models may have written it more than once.
             let mut found = bullets.entries();
             found.retain(|entry| hash_of(&entry.text) == id);
             let after = (!found.is_empty()).then(|| bullets.without(&found));
@@ -174,7 +172,7 @@ impl MemoryFiles {
         })
     }
 
-    /// Does something with a user's file where it keeps nobody waiting, as soon as no other program has it.
+    /// Runs an operation on a user's file on a blocking thread, as soon as no other program holds it.
     fn work<'a, T: Send + 'static>(
         &self,
         user_id: &str,
@@ -228,7 +226,7 @@ impl LongTermMemory for MemoryFiles {
     }
 }
 
-/// The entries of a file, each text once.
+/// Returns the entries of a file, each text once.
 fn entries(file: &str) -> Vec<Bullet> {
     let mut seen = std::collections::BTreeSet::new();
     let mut entries = Bullets::of(file).entries();
@@ -240,7 +238,7 @@ fn entry(text: String, score: Option<f64>) -> MemoryEntry {
     MemoryEntry { id: hash_of(&text), text, score }
 }
 
-/// A file; empty if there is none.
+/// Reads a file; empty if there is none.
 fn read(path: &Path) -> io::Result<String> {
     let there = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
@@ -257,9 +255,9 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other(format!("`{FILE}` is no UTF-8 text")))
 }
 
-/// Writes a new file, to take the place of another one and with its permissions, as a whole.
+/// Writes a complete new file with the permissions of the file that it will replace.
 fn write(next: &Path, text: &str, of: &Path) -> io::Result<()> {
-    // That of a program that was killed.
+    // Left by a killed program.
     match fs::remove_file(next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -370,7 +368,7 @@ mod tests {
     async fn many_programs_lose_nothing() {
         let (dir, files) = files();
         let programs = (0..8).map(|nth| {
-            // Each has a lock of its own, as another program has.
+            // Each has its own lock, like another program.
             let files = MemoryFiles::new(dir.path(), "memory").unwrap();
             tokio::spawn(async move {
                 for at in 0..10 {
@@ -385,7 +383,7 @@ mod tests {
         assert_eq!(entries(&files.read("u").unwrap()).len(), 80);
         let folder = files.file_of("u").unwrap();
         let left = fs::read_dir(folder.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
-        // Of two that make folders at the same time, each may hide the one that it made.
+        // Of two processes that create folders at the same time, each may hide its own.
         let left: std::collections::BTreeSet<_> = left.filter(|name| name != ".gitignore").collect();
         assert_eq!(left, [FILE, LOCK].map(Into::into).into());
     }

@@ -1,4 +1,4 @@
-//! A memory that is kept by a Mem0 server.
+//! A memory backed by a Mem0 server.
 //!
 //! Start at [`Mem0`].
 
@@ -24,28 +24,28 @@ use self::{
 };
 use crate::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
-/// Most bytes of messages that are sent to be remembered.
+/// Maximum number of message bytes sent to be stored.
 const MOST_SENT: usize = 256 << 10;
-/// Most bytes of an answer that are read: a thousand entries.
+/// Maximum number of bytes read of a response: a thousand entries.
 const MOST_READ: usize = 4 << 20;
-/// Most bytes of a refusal that are read.
+/// Maximum number of bytes read of an error response.
 const MOST_OF_REFUSAL: usize = 16 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A [`LongTermMemory`] on a Mem0 server, the hosted platform or one of your own; see [`Mem0Config`].
+/// A [`LongTermMemory`] on a Mem0 server, hosted or self-hosted; see [`Mem0Config`].
 ///
-/// Mem0 has a model of its own that makes short sentences of what it is given, several of one message or none at all
-/// ([`Mem0Config::infer`]); [`add`](LongTermMemory::add) gives these. It does not know when it is asked twice for the same,
-/// so each memory's metadata has the key that it was added under, and before anything is added it is looked up whether there is a
-/// memory with that key. Two programs that add under the same key in the same moment are still two.
+/// Mem0's own model makes short sentences of each message, several or none ([`Mem0Config::infer`]);
+/// [`add`](LongTermMemory::add) returns these. Mem0 does not deduplicate. Each memory's metadata therefore
+/// has its key, and `add` searches for that key first. Two programs that add under the same key at the same
+/// moment still store two.
 ///
-/// Every request is sent once: whoever waits for an answer has a few seconds at most, and a message that was refused is told as
-/// `memory_failed`.
-/// # Users
-/// A user id is sent as it is, except for what Mem0 would read as something else: spaces, which it cuts off, `*`, which is
-/// everybody, control characters and `%` are sent as `%20`, `%2A` and so on. A memory of another user in an answer is an error.
-/// # Errors
-/// What the server said, shortened, and never the key. That its own model failed is an error, too, as far as it says so.
+/// Every request is sent once, because callers wait for a few seconds at most; a rejected message is reported
+/// as `memory_failed`.
+/// # Users    A user id is sent unchanged, except for characters that Mem0 would interpret: spaces, which it
+/// trims, `*`, which means everybody, control characters and `%` are sent as `%20`, `%2A` and so on. A memory
+/// of another user in a response is an error.
+/// # Errors    The server's message, truncated and without the key. A failure of its own model is an error,
+/// too, if the server reports it.
 #[derive(Clone)]
 pub struct Mem0 {
     config: Mem0Config,
@@ -54,9 +54,9 @@ pub struct Mem0 {
 }
 
 impl Mem0 {
-    /// Checks `config` and makes the client; connects to nothing.
+    /// Checks `config` and creates the client without connecting.
     ///
-    /// # Errors    [`Mem0ConfigError`] for an address, a key or a threshold that cannot work.
+    /// # Errors    [`Mem0ConfigError`] for an invalid address, key or threshold.
     pub fn new(config: Mem0Config) -> Result<Self, Mem0ConfigError> {
         let base = base_url(&config.base_url).map_err(|problem| Mem0ConfigError::BaseUrl { problem })?;
         config.check()?;
@@ -88,7 +88,7 @@ impl Mem0 {
         Ok(entries)
     }
 
-    /// What became of messages that the server promised to look at.
+    /// Waits for the result of messages that the server processes asynchronously.
     async fn settled(&self, event: &str, patience: Instant) -> Result<Vec<MemoryEntry>, String> {
         let unknown =
             |why: String| format!("it took the messages, but it is unknown what became of them: {why}");
@@ -126,7 +126,7 @@ impl Mem0 {
         for page in 1..=limit.div_ceil(MOST_ON_PAGE) {
             let answer = self.send(self.config.form.list(&user_id, page, limit)).await?;
             entries.extend(answer::found(&answer, &user_id)?);
-            // A server of one's own gives all at once, and says nothing of a next page.
+            // A self-hosted server returns all entries at once, without a next page.
             if entries.len() >= limit || answer["next"].is_null() {
                 break;
             }
@@ -135,7 +135,7 @@ impl Mem0 {
         Ok(entries)
     }
 
-    /// Mem0 forgets whatever it is told to, so it is looked up first whose memory it is.
+    /// Deletes a memory after checking its owner, because Mem0 does not check it.
     async fn lose(&self, id: &str, user_id: &str) -> Result<bool, String> {
         let (user_id, form) = (name(user_id), self.config.form);
         if !is_id(id) {
@@ -171,7 +171,7 @@ impl Mem0 {
         serde_json::from_str(&said).map_err(|_| format!("its answer is no JSON: {}", excerpt(&said)))
     }
 
-    /// The same about one memory; `None` if there is none. Who has deleted something may say nothing.
+    /// Sends a request about one memory; `None` if it does not exist. A deletion may have an empty response.
     async fn send_to_one(&self, call: Call) -> Result<Option<Value>, String> {
         let (status, said) = self.exchange(call).await?;
         match status {
@@ -184,7 +184,7 @@ impl Mem0 {
         }
     }
 
-    /// Sends a request once. What the answer says is without the key already, before anything is cut off in the middle of it.
+    /// Sends a request once. The key is removed from the response before it is truncated.
     async fn exchange(&self, call: Call) -> Result<(StatusCode, String), String> {
         check_timers().map_err(|error| error.to_string())?;
         let patience = after(self.config.timeout);
@@ -198,7 +198,7 @@ impl Mem0 {
         if status.is_success() {
             timeout_at(patience, read(response, MOST_READ, &mut body)).await.map_err(|_| late())??;
         } else {
-            // A body that breaks off, stalls or never ends has said enough.
+            // A body that breaks off, stalls or never ends is an error response already.
             let _ = timeout_at(patience, read(response, MOST_OF_REFUSAL, &mut body)).await;
         }
         Ok((status, self.config.api_key.hide_in(String::from_utf8_lossy(&body).into_owned())))
@@ -208,7 +208,7 @@ impl Mem0 {
         doing.await.map_err(|problem| self.error(problem))
     }
 
-    /// The error of a request, with whom it was sent to and without the key.
+    /// Returns the error of a request, with the server's address and without the key.
     fn error(&self, problem: String) -> MemoryError {
         let base = self.base.as_str().trim_end_matches('/');
         MemoryError(self.config.api_key.hide_in(format!("the Mem0 server `{base}`: {problem}")))
@@ -249,13 +249,13 @@ impl fmt::Debug for Mem0 {
     }
 }
 
-/// The end of some time from now on, which may be longer than there is.
+/// Returns a deadline, saturating for very long times.
 fn after(time: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     Instant::now() + time.min(YEAR)
 }
 
-/// What people and models said, as Mem0 reads it, and the first text of it.
+/// Converts the user's and the model's messages to Mem0's format, and returns the first text.
 fn readable(messages: &[Message]) -> Result<(Vec<Value>, Option<String>), String> {
     let readable: Vec<_> = messages
         .iter()
@@ -286,7 +286,7 @@ fn refusal(status: StatusCode, said: &str) -> String {
     format!("it answered {}{separator}{said}{hint}", status.as_u16())
 }
 
-/// Reads a body, or its beginning and what is wrong with the rest.
+/// Reads a body, or its beginning and the problem with the rest.
 async fn read(mut response: Response, most: usize, body: &mut Vec<u8>) -> Result<(), String> {
     while let Some(chunk) = response
         .chunk()

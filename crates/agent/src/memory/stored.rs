@@ -14,14 +14,16 @@ use super::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, said};
 /// The first label of the namespaces of users.
 const ROOT: &str = "memory";
 
-/// The field of an item that has the text of an entry. A promise, as is the namespace of a user.
+/// The field of an item that contains the text of an entry. A promise, as is the namespace of a user.
 const TEXT: &str = "text";
 
-/// Remembers in a [`Store`], user by user: with `SqliteStore` in a database, whose search by words is FTS5's.
+/// Stores memories in a [`Store`], separate for each user. `SqliteStore` stores them in a database and
+/// searches words with FTS5.
 ///
-/// Each message is an entry, word for word, under the key with which it was first added, so that adding it twice keeps one, also
-/// under another key; only two programs that add a text in the same moment keep two. The entries of a user are in the namespace `memory.USER`, with `%` and two hex digits for each byte of the name that is a `.` or
-/// a `%`.
+/// Each message is an entry, verbatim, under the key with which it was first added. Adding it twice, also
+/// under another key, stores one entry; only two programs that add a text at the same moment store two. The
+/// entries of a user are in the namespace `memory.USER`, where each `.` or `%` of the name is replaced by `%`
+/// and two hex digits.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -42,25 +44,25 @@ const TEXT: &str = "text";
 pub struct StoreMemory {
     store: Arc<dyn Store>,
     root: Namespace,
-    /// From which score on entries fit that are searched for by their meaning; `None` for a search by words.
+    /// Minimum score of a semantic search; `None` for a search by words.
     meant: Option<f64>,
 }
 
 impl StoreMemory {
-    /// A memory whose entries are found by their words.
+    /// Creates a memory that is searched by words.
     pub fn new(store: impl IntoShared<dyn Store>) -> Self {
         let root = Namespace::new([ROOT]).expect("the label is not empty, has no dot and is not reserved");
         Self { store: store.into_shared(), root, meant: None }
     }
 
-    /// The same memory, with the users' namespaces below this one instead of `memory`.
+    /// Places the users' namespaces below this one instead of `memory`.
     #[must_use]
     pub fn below(self, root: Namespace) -> Self {
         Self { root, ..self }
     }
 
-    /// The same memory, whose entries are found by their meaning, which the store has to have an
-    /// [`Embed`](superstep_graph::store::Embed) for: those whose score, from -1 to 1, is at least this one.
+    /// Searches entries by meaning, for which the store needs an [`Embed`](superstep_graph::store::Embed);
+    /// returns those whose score, from -1 to 1, is at least `at_least`.
     #[must_use]
     pub fn by_meaning(self, at_least: f64) -> Self {
         Self { meant: Some(at_least), ..self }
@@ -72,7 +74,7 @@ impl StoreMemory {
 
     async fn found(&self, search: Search) -> Result<Vec<MemoryEntry>, MemoryError> {
         let found = self.store.search(search).await.map_err(|error| failed(&error))?;
-        // What others put there is no entry.
+        // Items of other programs are not entries.
         Ok(found.into_iter().filter_map(entry).collect())
     }
 }
@@ -95,7 +97,7 @@ impl LongTermMemory for StoreMemory {
             }
             let mut seen = BTreeSet::new();
             entries.retain(|entry| seen.insert(entry.text.clone()));
-            // One that is there already as well, whose time begins again.
+            // Existing entries too: their time to live restarts.
             let put = |entry: &MemoryEntry| Operation::Put {
                 namespace: namespace.clone(),
                 key: entry.id.clone(),
@@ -154,7 +156,7 @@ impl fmt::Debug for StoreMemory {
     }
 }
 
-/// A user's name as a label: different for different names, without a dot, and not empty.
+/// Encodes a user's name as a label: unique, without a dot, and not empty.
 fn label(user_id: &str) -> String {
     match user_id {
         "" => "%".to_owned(),
@@ -162,7 +164,7 @@ fn label(user_id: &str) -> String {
     }
 }
 
-/// The key of the nth text that was added at once.
+/// Returns the key of the nth text added at once.
 fn nth_key(key: &str, nth: usize) -> String {
     if nth == 1 { key.to_owned() } else { format!("{key}#{nth}") }
 }

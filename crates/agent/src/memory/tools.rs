@@ -1,4 +1,4 @@
-//! A memory that the model looks after itself.
+//! Tools with which the model manages a memory.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,10 +10,10 @@ use superstep_llm::{Behaviour, Message, Tool, ToolCx, ToolError, ToolSpec, tool_
 use super::{LongTermMemory, MemoryEntry, MemoryError, NOBODY, owner};
 use crate::AgentState;
 
-/// How many things a call may record, and how many keywords it may look for.
+/// Maximum number of facts or keywords of a call.
 const MOST: usize = 20;
 
-/// How many memories a keyword finds.
+/// Number of memories found per keyword.
 const FOUND: usize = 5;
 
 #[derive(JsonSchema, Deserialize)]
@@ -34,11 +34,11 @@ struct Retrieve {
     keywords: Vec<String>,
 }
 
-/// The tools `record_to_memory{thinking, content}` and `retrieve_from_memory{keywords}`, with which a model decides itself what
-/// is remembered and when it is looked up.
+/// The tools `record_to_memory{thinking, content}` and `retrieve_from_memory{keywords}`, with which a model
+/// decides itself when to store and retrieve memories.
 ///
-/// They work on the memory of the state's `user_id`, or of the thread if nobody is named, and never on another one. What is
-/// recorded is added under the call's idempotency key.
+/// They use the memory of the state's `user_id`, or of the thread if there is none, and never another one.
+/// Facts are added under the call's idempotency key.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -88,12 +88,12 @@ pub fn memory_tools(memory: Arc<dyn LongTermMemory>) -> [Arc<dyn Tool>; 2] {
             })
         }
     });
-    // Both of them only look, or do what was done already.
+    // Both either only read or are idempotent.
     let repeatable = Behaviour { idempotent: true, ..Behaviour::default() };
     [Arc::new(record.with_behaviour(repeatable)), Arc::new(retrieve.with_behaviour(repeatable))]
 }
 
-/// Whose memory it is.
+/// Returns the owner of the memory.
 fn whose(cx: &ToolCx) -> Result<String, ToolError> {
     let thread = cx.given::<ThreadId>().ok();
     owner(cx.given::<AgentState>()?, thread).ok_or_else(|| ToolError::failed(NOBODY))

@@ -1,4 +1,4 @@
-//! Whether an address of the web fits a pattern: `SCHEME://HOST[:PORT][/PATH]`.
+//! Matching of web addresses against a pattern: `SCHEME://HOST[:PORT][/PATH]`.
 
 use url::Url;
 
@@ -7,13 +7,14 @@ use super::{
     glob::{fits_names, fits_text, is_open},
 };
 
-/// Longer ones are not compared, in bytes.
+/// Maximum length of a compared address in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// Whether a pattern is about an address.
+/// Matches a pattern against an address.
 ///
-/// `*` alone is about every one, and `https://*` about every one with that scheme. Elsewhere `*` stands for one label of a host, or
-/// one part of a path; at the end of a path, for all that follows. Without a port the usual one is meant.
+/// `*` alone matches every address, and `https://*` every one with that scheme. Elsewhere `*` matches one
+/// label of a host, or one segment of a path; at the end of a path, the whole rest. A missing port means the
+/// default port.
 pub(super) fn fit(pattern: &str, address: &str) -> Fit {
     let Some(url) = (address.len() <= LONGEST).then(|| Url::parse(address).ok()).flatten() else {
         return Fit::Maybe;
@@ -23,7 +24,7 @@ pub(super) fn fit(pattern: &str, address: &str) -> Fit {
         return if is_named { Fit::Maybe } else { Fit::Yes };
     }
     let Some(pattern) = Pattern::parse(pattern) else {
-        // Nobody can tell which part is meant.
+        // The segment is ambiguous.
         return Fit::of(false, || {
             fits_text(&pattern.to_lowercase(), &address.to_lowercase()) || fits_text(pattern, url.as_str())
         });
@@ -34,11 +35,11 @@ pub(super) fn fit(pattern: &str, address: &str) -> Fit {
 
 struct Pattern<'a> {
     scheme: String,
-    /// In its usual form, if it stands for one host only.
+    /// The normalized host, if the pattern matches one host only.
     host: String,
     port: Option<&'a str>,
     path: Option<&'a str>,
-    /// Whether it is for every host and port.
+    /// The pattern matches every host and port.
     anywhere: bool,
 }
 
@@ -58,7 +59,7 @@ impl<'a> Pattern<'a> {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (place, None),
         };
-        // A host in the form in which addresses have it.
+        // A host in its normalized form.
         let host = match is_open(host) && !host.starts_with('[') {
             true if host.is_ascii() => host.to_ascii_lowercase(),
             true => return None,
@@ -83,7 +84,7 @@ impl<'a> Pattern<'a> {
             return Fit::Yes;
         }
         let host = plain_host(url.host_str().unwrap_or_default());
-        // A `*` stays within a label, as it stays within a name of a path.
+        // A `*` stays within a label, as it stays within a path segment.
         let by_label = |text: &str| text.replace('.', "/");
         let of_host = match is_open(&self.host) && !self.host.starts_with('[') {
             true => {
@@ -94,7 +95,7 @@ impl<'a> Pattern<'a> {
         let port = url.port_or_known_default();
         let of_port = match self.port {
             Some(wanted) => Fit::of(port.is_some_and(|port| fits_text(wanted, &port.to_string())), || false),
-            // Another one may be meant by who writes down a host only.
+            // A pattern that names only a host may mean another port.
             None => Fit::of(url.port().is_none(), || true),
         };
         of_host.min(of_port)
@@ -102,7 +103,7 @@ impl<'a> Pattern<'a> {
 
     fn of_path(&self, url: &Url) -> Fit {
         let Some(pattern) = self.path else {
-            // Nothing said of paths: everything, if nothing is said of the host either.
+            // No path given: matches every path if no host is given either.
             let is_bare = url.path() == "/" && url.query().is_none();
             return Fit::of(self.anywhere || is_bare, || true);
         };
@@ -117,12 +118,13 @@ impl<'a> Pattern<'a> {
                         (Some(query), Some((of_path, of_query))) => {
                             fits_names(of_path, path) && fits_names(of_query, query)
                         }
-                        // A query does not complete a path; it belongs to the rest that a last `*` stands for.
+                        // A query is not part of a path segment; it belongs to the rest that a last `*`
+                        // matches.
                         (Some(_), None) => pattern.ends_with('*') && fits_names(pattern, path),
                     }
             }
         };
-        // Servers take these for the same, or for a part of what is meant.
+        // Servers treat these as equal, or as a part of the intended address.
         let alike = |text: &str| {
             let mut text = decoded(text).replace('\\', "/").to_lowercase();
             while text.contains("//") {
@@ -139,18 +141,18 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Without the dot that a host may end with.
+/// Removes the trailing dot of a host.
 fn plain_host(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Whether every server takes a path as it stands.
+/// Returns whether every server interprets a path literally.
 fn is_settled(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     !["%2f", "%5c", "%2e", "%25", "\\", "/../", "//"].iter().any(|doubtful| lower.contains(doubtful))
 }
 
-/// The path with its escapes as what they stand for.
+/// Decodes percent escapes.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);

@@ -1,34 +1,35 @@
-//! Whether a command line of a shell fits a pattern.
+//! Matching of shell command lines against a pattern.
 //!
-//! Two readings: a strict one, for what may be allowed, which refuses whatever it does not understand; and a loose one, for what may
-//! be forbidden, which looks for the pattern in every part.
+//! The strict reading, for allowing rules, rejects everything that it does not understand. The loose reading,
+//! for denying rules, searches for the pattern in every part.
 
 use super::{
     Fit,
     glob::{Glob, fits_text},
 };
 
-/// Longer ones are not read, in bytes.
+/// Maximum length of a parsed command line in bytes.
 const LONGEST: usize = 4 << 10;
 
-/// Words that a shell does not take for the name of a program.
+/// Words that a shell does not interpret as a program name.
 const RESERVED: [&str; 19] = [
     "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for", "in",
     "function", "select", "time", "!", "[[", "coproc",
 ];
 
-/// Programs that run text that may come from anywhere.
+/// Programs that execute text of unknown origin.
 const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
 
-/// Programs that run what their arguments name.
+/// Programs that execute their arguments.
 const RUNNERS: [&str; 16] = [
     "builtin", "busybox", "command", "doas", "env", "exec", "find", "nice", "nohup", "parallel", "setsid",
     "sudo", "time", "timeout", "watch", "xargs",
 ];
 
-/// Whether a pattern is about a command line.
+/// Matches a pattern against a command line.
 ///
-/// In the pattern `*` stands for characters of one word without `/`; as a word of its own for words, at the end also for none.
+/// In the pattern `*` matches characters of one word without `/`; as a separate word it matches words, at the
+/// end also none.
 pub(super) fn fit(pattern: &str, command: &str) -> Fit {
     let (pattern, command) = (pattern.trim(), command.trim());
     if command.len() > LONGEST {
@@ -37,18 +38,18 @@ pub(super) fn fit(pattern: &str, command: &str) -> Fit {
     Fit::of(pattern == command || allows(pattern, command), || mentions(pattern, command))
 }
 
-/// One of the parts of a command line.
+/// A token of a command line.
 #[derive(Debug, PartialEq)]
 enum Token {
     Word(Word),
-    /// Something between words that means something to the shell.
+    /// An operator between words.
     Sign(String),
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Word {
     text: String,
-    /// Whether the shell puts something in its place, such as a variable or the names of files.
+    /// The shell expands something in it, such as a variable or file names.
     is_filled: bool,
     is_begun: bool,
 }
@@ -80,7 +81,7 @@ fn allows(pattern: &str, command: &str) -> bool {
     lines(pattern).iter().zip(lines(command)).all(|(pattern, line)| words_fit(pattern, &line))
 }
 
-/// Whether the words of one simple command are what a pattern says.
+/// Returns whether the words of one simple command match a pattern.
 fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
     let assigned = words.iter().take_while(|word| is_assignment(&word.text)).count();
     let is_special = |at: usize, word: &Word| {
@@ -97,7 +98,7 @@ fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
         !is_special(at, word) && !word.is_filled && !leads_up && glob.fits(&word.text)
     };
     let is_any = |pattern: &Word| matches!(&*pattern.text, "*" | "**");
-    // How many words the parts of the pattern so far may stand for.
+    // The numbers of words that the pattern so far can match.
     let mut reached = vec![false; words.len() + 1];
     reached[0] = true;
     for (part, wanted) in pattern.iter().enumerate() {
@@ -131,8 +132,8 @@ fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// The parts of a command line; `None` if the shell may do something else with it than they say. Signs of a pattern keep their
-/// meaning within quotes.
+/// Splits a command line into tokens; `None` if the shell may interpret it differently. Wildcards of a
+/// pattern also apply within quotes.
 fn read(text: &str, is_pattern: bool) -> Option<Vec<Token>> {
     let (mut tokens, mut word) = (Vec::new(), Word::default());
     let mut chars = text.chars().peekable();
@@ -189,7 +190,7 @@ fn read(text: &str, is_pattern: bool) -> Option<Vec<Token>> {
     quote.is_none().then_some(tokens)
 }
 
-/// Reads what follows a `$`: a plain variable, or something that is not understood.
+/// Parses the text after a `$`: a plain variable, or `None`.
 fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Word) -> Option<()> {
     let in_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
     word.text.push('$');
@@ -212,7 +213,8 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
     (length > 0).then_some(())
 }
 
-/// Whether a command line may run something that the pattern is about, in any of its parts, also in quotes and behind other words.
+/// Returns whether any part of a command line may run something that the pattern matches, also in quotes and
+/// behind other words.
 fn mentions(pattern: &str, command: &str) -> bool {
     if has_braces(command) {
         return true;
@@ -224,7 +226,7 @@ fn mentions(pattern: &str, command: &str) -> bool {
             text.chars().map(|c| if is_sign(c) { format!(" {c} ") } else { c.to_string() }).collect();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    // Braces and backslashes of a pattern are its own.
+    // Braces and backslashes of a pattern are pattern syntax.
     let wanted = pattern.replace(['"', '\''], "").split_whitespace().collect::<Vec<_>>().join(" ");
     if fits_text(&wanted, command) {
         return true;
@@ -242,7 +244,7 @@ fn mentions(pattern: &str, command: &str) -> bool {
     command.split(is_sign).any(|part| part_mentions(&wanted, part))
 }
 
-/// Whether a shell may make several words of one, as `bash` does of `{rm,-rf,x}`.
+/// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`.
 fn has_braces(command: &str) -> bool {
     let makes = |text: &str| text.contains('{') && (text.contains(',') || text.contains(".."));
     match read(command, false) {
@@ -256,7 +258,7 @@ fn has_braces(command: &str) -> bool {
 fn part_mentions(wanted: &Glob, part: &str) -> bool {
     let words: Vec<&str> = part.split_whitespace().skip_while(|word| is_assignment(word)).collect();
     let Some(program) = words.first().map(|word| base(word)) else { return false };
-    // Who knows what these run.
+    // The commands that these run are unknown.
     let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
     let is_shell = |word: &str| word != "." && SHELLS.contains(&&*base(word));
     let runs_anything =
@@ -272,7 +274,7 @@ fn part_mentions(wanted: &Glob, part: &str) -> bool {
     })
 }
 
-/// The name of a program without its folder, in small letters.
+/// Returns the lower-case name of a program without its folder.
 fn base(word: &str) -> String {
     word.rsplit('/').next().unwrap_or(word).to_lowercase()
 }

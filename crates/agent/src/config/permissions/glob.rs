@@ -1,24 +1,24 @@
-//! Patterns of rules.
+//! Patterns of permission rules.
 
 use globset::{GlobBuilder, GlobSet};
 
-/// Far more than anybody writes by hand, in bytes.
+/// Maximum length of a pattern in bytes.
 const LONGEST: usize = 4_096;
 
-/// A pattern: `*` stands for any characters, `?` for one, `[ab]` and `{ab,cd}` for either.
+/// A pattern: `*` matches any characters, `?` one, `[ab]` and `{ab,cd}` either.
 pub(super) struct Glob(GlobSet);
 
 impl Glob {
-    /// One whose `*` stands for any text.
+    /// Compiles a pattern whose `*` matches any text.
     ///
-    /// # Errors    It is none, or too large.
+    /// # Errors    The pattern is not valid, or too large.
     pub(super) fn text(pattern: &str) -> Result<Self, String> {
         Self::new(pattern, false)
     }
 
-    /// One whose `*` does not cross `/`, while `**` does.
+    /// Compiles a pattern whose `*` does not cross `/`, while `**` does.
     ///
-    /// # Errors    It is none, or too large.
+    /// # Errors    The pattern is not valid, or too large.
     pub(super) fn names(pattern: &str) -> Result<Self, String> {
         Self::new(pattern, true)
     }
@@ -33,7 +33,7 @@ impl Glob {
             .empty_alternates(true)
             .build()
             .map_err(|error| error.to_string())?;
-        // A set says so if a pattern is too large; a single matcher panics.
+        // A set reports a pattern that is too large as an error; a single matcher panics.
         let set = GlobSet::builder().add(glob).build();
         set.map(Self).map_err(|_| "the pattern is too large".to_owned())
     }
@@ -43,22 +43,22 @@ impl Glob {
     }
 }
 
-/// Whether a pattern fits; one that is none does not.
+/// Returns whether a pattern matches; an invalid one does not.
 pub(super) fn fits_text(pattern: &str, text: &str) -> bool {
     Glob::text(pattern).is_ok_and(|glob| glob.fits(text))
 }
 
-/// The same, with a `*` that does not cross `/`.
+/// Does the same with a `*` that does not cross `/`.
 pub(super) fn fits_names(pattern: &str, text: &str) -> bool {
     Glob::names(pattern).is_ok_and(|glob| glob.fits(text))
 }
 
-/// Whether it has signs that stand for something else.
+/// Returns whether a pattern contains wildcards.
 pub(super) fn is_open(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[', ']', '{', '}', '\\'])
 }
 
-/// The parts of a pattern between `/`. One within braces or brackets is no end of a part.
+/// Splits a pattern at `/`, except within braces or brackets.
 pub(super) fn parts(pattern: &str) -> Vec<&str> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     let (mut depth, mut in_class, mut escaped) = (0_usize, false, false);

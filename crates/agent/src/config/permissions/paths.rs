@@ -1,26 +1,26 @@
-//! Whether a path fits a pattern.
+//! Matching of paths against a pattern.
 
 use super::{
     Fit,
     glob::{Glob, fits_names, parts},
 };
 
-/// Longer ones are not compared, in bytes; no system takes them.
+/// Maximum length of a compared path in bytes; no system accepts longer ones.
 const LONGEST: usize = 4_096;
 
 /// A path that the tool resolved.
 pub(super) struct Real<'a> {
-    /// The folder that the tool works in, absolute.
+    /// The absolute path of the tool's folder.
     pub(super) root: &'a str,
     /// The names below it.
     pub(super) below: &'a str,
-    /// Whether everything below it is touched as well.
+    /// The call also accesses everything below the path.
     pub(super) whole: bool,
-    /// Whether its file system may take other letter cases for the same.
+    /// The file system may ignore letter case.
     pub(super) any_case: bool,
 }
 
-/// Whether a pattern is about a path. What is below something that it is about may be meant as well.
+/// Matches a pattern against a path. A path below a matching one is a possible match.
 pub(super) fn fit(pattern: &str, path: &Real<'_>) -> Fit {
     let whole_path;
     let (pattern, path_text) = if pattern.starts_with('/') {
@@ -40,7 +40,7 @@ pub(super) fn fit(pattern: &str, path: &Real<'_>) -> Fit {
     })
 }
 
-/// The same of a path as it was written, for a tool whose folder is not known, and whether it follows links is neither.
+/// Matches a path as written, for a tool whose folder and treatment of links are unknown.
 pub(super) fn fit_written(pattern: &str, written: &str) -> Fit {
     if written.len() > LONGEST {
         return Fit::Maybe;
@@ -74,19 +74,19 @@ pub(super) fn fit_written(pattern: &str, written: &str) -> Fit {
     let has_signs = written.contains(['\\', '%', '$']) || written.starts_with('~') || written.contains("://");
     let pattern = tidied.to_lowercase();
     let real: Vec<String> = real.iter().map(|name| name.to_lowercase()).collect();
-    // An absolute path leads below a folder whose name nobody here knows.
+    // An absolute path leads below a folder whose name is unknown here.
     let starts = if is_absolute && !same_beginning { 0..=real.len() } else { 0..=0 };
     let touched = starts.into_iter().any(|start| touches(&pattern, &real[start..].join("/"), true));
     Fit::of(false, || has_signs || touched)
 }
 
-/// The pattern without `.`, empty names and a `/` at its ends; nothing if it leads upwards.
+/// Removes `.`, empty names and outer `/` from a pattern; `None` if it leads upwards.
 fn tidy(pattern: &str) -> Option<String> {
     let names: Vec<&str> = parts(pattern).into_iter().filter(|name| !matches!(*name, "" | ".")).collect();
     (!names.contains(&"..")).then(|| names.join("/"))
 }
 
-/// Whether it is about the path, and about everything below it if that is touched as well.
+/// Returns whether the pattern matches the path, and everything below it if `whole`.
 fn covers(pattern: &str, path: &str, whole: bool) -> bool {
     if path.is_empty() {
         return matches!(pattern, "" | "**");
@@ -95,7 +95,7 @@ fn covers(pattern: &str, path: &str, whole: bool) -> bool {
     fits_names(pattern, path) || whole && below()
 }
 
-/// Whether it is about the path, about a folder on the way to it, or about something below it if that is touched.
+/// Returns whether the pattern matches the path, a folder above it, or, if `whole`, something below it.
 fn touches(pattern: &str, path: &str, whole: bool) -> bool {
     let on_the_way = path.match_indices('/').map(|(end, _)| &path[..end]).chain([path]);
     let Ok(glob) = Glob::names(pattern) else { return true };
@@ -116,6 +116,6 @@ fn may_be_below(pattern: &str, path: &str) -> bool {
             Some(_) => return false,
         }
     }
-    // It is about a folder above the path.
+    // It matches a folder above the path.
     true
 }

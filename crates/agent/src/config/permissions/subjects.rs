@@ -1,4 +1,4 @@
-//! What an argument of a call stands for, and whether a pattern is about that.
+//! Matching of a call's arguments against a pattern.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +11,7 @@ use super::{
     paths::{self, Real},
 };
 
-/// How an argument of a tool is compared that does not say what it stands for.
+/// The way to compare an argument whose tool does not report its subject.
 #[derive(Clone, Copy)]
 enum Kind {
     Path,
@@ -20,13 +20,13 @@ enum Kind {
     Text,
 }
 
-/// Names of arguments that stand for files, by their beginnings or ends.
+/// Prefixes or suffixes of argument names that denote files.
 const PATHS: [&str; 10] =
     ["path", "paths", "file", "files", "filename", "dir", "directory", "folder", "source", "destination"];
 const ADDRESSES: [&str; 5] = ["url", "urls", "uri", "uris", "href"];
 const COMMANDS: [&str; 3] = ["command", "cmd", "script"];
 
-/// Whether a pattern is about an argument of a call.
+/// Matches a pattern against an argument of a call.
 pub(super) fn fit(pattern: &str, argument: &str, tool: Option<&dyn Tool>, args: &Value) -> Fit {
     let told = tool.map(|tool| catch_unwind(AssertUnwindSafe(|| tool.subject(argument, args))));
     match told {
@@ -48,14 +48,14 @@ fn of_subject(pattern: &str, subject: &Subject) -> Fit {
     }
 }
 
-/// By the name of the argument and by the pattern, for a tool that does not say.
+/// Guesses the kind from the argument's name and the pattern, for a tool that does not report it.
 fn guessed(pattern: &str, argument: &str, tool: Option<&dyn Tool>, args: &Value) -> Fit {
     let schema = tool.map(|tool| &tool.spec().parameters["properties"][argument]);
     let kind = Kind::of(pattern, argument, schema);
     match &args[argument] {
         Value::Null => match schema.map(|schema| (schema, &schema["default"])) {
             None | Some((Value::Null, _)) => Fit::No,
-            // Nobody knows what the tool takes in the place of a path.
+            // The tool's default path is unknown.
             Some((_, Value::Null)) if matches!(kind, Kind::Text) => Fit::No,
             Some((_, Value::Null)) => Fit::Maybe,
             Some((_, default)) => of_value(pattern, kind, default),
@@ -96,7 +96,7 @@ fn of_value(pattern: &str, kind: Kind, value: &Value) -> Fit {
         (_, Value::Array(entries)) => Fit::of_all(entries.iter().map(|entry| of_value(pattern, kind, entry))),
         (_, Value::Object(fields)) => {
             let parts = Fit::of_all(fields.values().map(|field| of_value(pattern, kind, field)));
-            // Which field a pattern is about, nobody can tell.
+            // The field that the pattern applies to is ambiguous.
             match parts {
                 Fit::No => Fit::of(false, || fits_text(pattern, &as_json())),
                 Fit::Maybe | Fit::Yes => Fit::Maybe,

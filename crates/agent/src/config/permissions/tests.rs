@@ -3,7 +3,7 @@ use superstep_llm::{FnTool, Subject, ToolCx, ToolSpec, tool_fn};
 
 use super::*;
 
-/// For each pattern, what it is about for sure, what perhaps, and what not.
+/// For each pattern: certain matches, possible matches, and no matches.
 type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
 
 fn check(fit: impl Fn(&str, &str) -> Fit, cases: &[Case<'_>]) {
@@ -38,7 +38,7 @@ fn a_path_fits_by_its_names() {
             ("docs/../src/*", &[], &["docs/a", "src/a", "x"], &[]),
         ],
     );
-    // Where letter cases do not matter, they may be meant.
+    // If letter case is ignored, they may match.
     assert_eq!(real("Docs/*", "docs/a", false, true), Fit::Maybe);
 }
 
@@ -365,7 +365,7 @@ fn what_is_doubtful_is_forbidden_and_not_allowed() {
         ("to", "a*", json!({"to": "bob"}), false, false),
         ("to", "a/*", json!({"to": "a/../b"}), false, false),
         ("to", "https://example.org/*", json!({"to": "https://example.org.evil.com/"}), false, false),
-        // What the call leaves out: no text is none, and nobody knows where no path leads.
+        // A missing argument: missing text does not match, and the target of a missing path is unknown.
         ("to", "a*", json!({}), false, false),
         ("path", "secrets/*", json!({}), false, true),
         ("folder", "secrets", json!({}), true, true),
@@ -439,7 +439,7 @@ fn the_rule_that_denies_is_named_as_it_is_written() {
         denying.map(ToString::to_string)
     };
     assert_eq!(named("secrets/a").as_deref(), Some("deny write_file, path = \"secrets/*\""));
-    // Also where it is doubtful.
+    // Also in doubt.
     assert_eq!(named("./secrets/../secrets/a").as_deref(), Some("deny write_file, path = \"secrets/*\""));
     assert_eq!((named("docs/a"), named("secrets/open")), (None, None));
 }

@@ -1,4 +1,4 @@
-//! What a Mem0 server says, in the shapes of both forms and of their earlier versions.
+//! Parsing of Mem0 responses, in the formats of both forms and their earlier versions.
 
 use serde_json::Value;
 use superstep_llm::excerpt;
@@ -6,14 +6,14 @@ use superstep_llm::excerpt;
 use super::wire::{KEY, is_id};
 use crate::MemoryEntry;
 
-/// What became of messages at once.
+/// The immediate result of adding messages.
 pub(super) struct Added {
     pub(super) entries: Vec<MemoryEntry>,
-    /// The events in which messages are looked at later.
+    /// The events in which messages are processed later.
     pub(super) events: Vec<String>,
 }
 
-/// What became of an event.
+/// The state of an event.
 pub(super) enum Event {
     Running,
     Stored(Vec<MemoryEntry>),
@@ -34,18 +34,18 @@ pub(super) fn found(answer: &Value, user_id: &str) -> Result<Vec<MemoryEntry>, S
     results(answer)?.iter().map(read).collect()
 }
 
-/// The same for those that were added under a key. What has another key, or none, was found by a server that does not know how to
-/// look for it.
+/// Reads the memories added under a key. Memories with another key, or none, come from a server that does not
+/// support this filter.
 pub(super) fn found_under(key: &str, answer: &Value, user_id: &str) -> Result<Vec<MemoryEntry>, String> {
     let has_key = |result: &&Value| result["metadata"][KEY] == *key;
     let under_key: Vec<Value> = results(answer)?.iter().filter(has_key).cloned().collect();
     found(&Value::Array(under_key), user_id)
 }
 
-/// Reads the answer to messages that are to be remembered.
+/// Reads the response to added messages.
 pub(super) fn added(answer: &Value) -> Result<Added, String> {
     let mut added = Added { entries: Vec::new(), events: Vec::new() };
-    // The event stands alone, or among the results.
+    // The event is at the top level, or among the results.
     let alone = std::slice::from_ref(answer);
     let results = if answer["event_id"].is_string() { alone } else { results(answer)? };
     for result in results {
@@ -61,14 +61,14 @@ pub(super) fn added(answer: &Value) -> Result<Added, String> {
     Ok(added)
 }
 
-/// Reads what is known of an event.
+/// Reads the state of an event.
 pub(super) fn event(answer: &Value) -> Result<Event, String> {
     if let Some(why) = failed(answer) {
         return Ok(Event::Failed(why));
     }
     match answer["status"].as_str() {
         Some("PENDING" | "RUNNING") => Ok(Event::Running),
-        // Mem0 does not say what the results of an event are: those that are memories are read.
+        // Mem0 does not document the results of an event: those that are memories are read.
         Some("SUCCEEDED") => {
             let results = answer["results"].as_array().map_or(&[] as &[_], Vec::as_slice);
             Ok(Event::Stored(results.iter().filter(|result| !is_gone(result)).filter_map(entry).collect()))
@@ -77,7 +77,7 @@ pub(super) fn event(answer: &Value) -> Result<Event, String> {
     }
 }
 
-/// The list that an answer is, or has.
+/// Returns the list that a response is or contains.
 fn results(answer: &Value) -> Result<&[Value], String> {
     let results = answer.as_array().or_else(|| answer["results"].as_array());
     results.map(Vec::as_slice).ok_or_else(|| nonsense(answer))
@@ -89,7 +89,7 @@ fn entry(result: &Value) -> Option<MemoryEntry> {
     Some(MemoryEntry { id: id.to_owned(), text: text.to_owned(), score: result["score"].as_f64() })
 }
 
-/// Whether nothing is remembered by it: messages may also make Mem0 forget.
+/// Returns whether the result is a deletion: messages may also make Mem0 delete memories.
 fn is_gone(result: &Value) -> bool {
     matches!(result["event"].as_str(), Some("DELETE" | "NONE"))
 }

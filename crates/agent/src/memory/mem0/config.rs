@@ -1,4 +1,4 @@
-//! Which Mem0 server is asked, and how.
+//! Configuration of the Mem0 server.
 
 use std::time::Duration;
 
@@ -6,56 +6,56 @@ use reqwest::header::HeaderValue;
 use serde::{Deserialize, Serialize};
 use superstep_llm::ApiKey;
 
-/// The two kinds of Mem0 servers, which differ in their addresses and in how they are shown a key.
+/// The two kinds of Mem0 servers, which differ in their addresses and in their authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mem0Form {
-    /// The platform of Mem0's makers, by version 3 of its API. It looks at messages after it has answered.
+    /// The hosted platform, version 3 of its API. It processes messages asynchronously.
     Hosted,
     /// The server of the open-source project, from version 2 on.
     SelfHosted,
 }
 
-/// Which Mem0 server is asked, and how. Build it with [`Mem0Config::hosted`] or [`Mem0Config::self_hosted`] and change what
-/// differs.
+/// The configuration of a Mem0 server. Build it with [`Mem0Config::hosted`] or [`Mem0Config::self_hosted`]
+/// and change fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mem0Config {
-    /// What kind of server it is.
+    /// The kind of server.
     pub form: Mem0Form,
     /// Its address.
     pub base_url: String,
-    /// The key. The hosted form needs one; a server of your own may do without.
+    /// The key. Required by the hosted form; optional for a self-hosted server.
     pub api_key: ApiKey,
-    /// Most entries that a search asks for, however many its caller wants.
+    /// Maximum number of entries of a search, whatever its caller requests.
     pub top_k: usize,
-    /// How well an entry has to fit a search to be found, from 0 for all to 1.
+    /// Minimum score of a found entry, from 0 for all to 1.
     pub threshold: f64,
-    /// Whether Mem0's model makes memories of the messages; else they are stored as they are.
+    /// Lets Mem0's model derive memories from the messages; otherwise they are stored unchanged.
     pub infer: bool,
-    /// How long one answer may take, from the connection to its last byte.
+    /// Time limit of one response, from the connection to its last byte.
     pub timeout: Duration,
-    /// How long the hosted form may take until it has looked at the messages. [`ReactConfig::memory_timeout`] ends the wait
-    /// before that, if it is shorter.
+    /// Time limit for the hosted form's asynchronous processing. A shorter [`ReactConfig::memory_timeout`]
+    /// ends the wait earlier.
     ///
     /// [`ReactConfig::memory_timeout`]: crate::ReactConfig::memory_timeout
     pub settle: Duration,
-    /// How often it is asked until then.
+    /// The polling interval until then.
     pub poll: Duration,
 }
 
 impl Mem0Config {
-    /// The hosted platform, at `https://api.mem0.ai`.
+    /// Returns the configuration of the hosted platform at `https://api.mem0.ai`.
     pub fn hosted(api_key: ApiKey) -> Self {
         Self::new(Mem0Form::Hosted, "https://api.mem0.ai".into(), api_key)
     }
 
-    /// A server of your own, such as `http://localhost:8888`.
+    /// Returns the configuration of a self-hosted server, such as `http://localhost:8888`.
     pub fn self_hosted(base_url: impl Into<String>, api_key: ApiKey) -> Self {
         Self::new(Mem0Form::SelfHosted, base_url.into(), api_key)
     }
 
-    /// Mem0's own defaults: 20 entries, from a score of 0.1 on, and memories made by its model.
+    /// Uses Mem0's own defaults: 20 entries, a minimum score of 0.1, and memories derived by its model.
     fn new(form: Mem0Form, base_url: String, api_key: ApiKey) -> Self {
         Self {
             form,
@@ -84,26 +84,26 @@ impl Mem0Config {
     }
 }
 
-/// Why a [`Mem0Config`] cannot be used.
+/// An error in a [`Mem0Config`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mem0ConfigError {
-    /// The base URL is none.
+    /// The base URL is not valid.
     #[error("the base URL of Mem0 {problem}; write it like `http://localhost:8888`")]
     BaseUrl {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The key cannot stand in a header.
+    /// The key is not a valid header value.
     #[error("the Mem0 key has characters that cannot stand in a header; copy it again, without line breaks")]
     ApiKey,
     /// There is no key.
     #[error("the hosted form of Mem0 needs a key; make one in its dashboard")]
     NoApiKey,
-    /// The threshold is no score.
+    /// The threshold is not a valid score.
     #[error("the threshold {threshold} of Mem0 is no score; choose one from 0 to 1")]
     Threshold {
-        /// Which it is.
+        /// The given value.
         threshold: f64,
     },
     /// The HTTP client cannot be made.

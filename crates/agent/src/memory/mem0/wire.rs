@@ -1,17 +1,17 @@
-//! What a Mem0 server is asked, in the words of both forms.
+//! Requests to a Mem0 server, in the formats of both forms.
 
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
 use super::Mem0Form;
 
-/// Under which name a memory's metadata has the key of the wish to remember it.
+/// The metadata field with the key of the memory request.
 pub(super) const KEY: &str = "superstep_key";
-/// Most entries that are asked for in one request; Mem0 gives no more.
+/// Maximum number of entries of one request; Mem0 returns no more.
 pub(super) const MOST_FOUND: usize = 1000;
-/// The same for one page of a list.
+/// Maximum number of entries of one page of a list.
 pub(super) const MOST_ON_PAGE: usize = 200;
-/// Most bytes of a question; embedding models read no more.
+/// Maximum number of bytes of a query; embedding models read no more.
 const LONGEST_QUERY: usize = 8 << 10;
 
 /// One request.
@@ -32,7 +32,7 @@ impl Call {
         Self::new(Method::POST, path, Some(body))
     }
 
-    /// Where it goes, at a server with this address.
+    /// Returns its URL at a server with this address.
     pub(super) fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
         url.path_segments_mut().expect("an http address has a path").pop_if_empty().extend(&self.path);
@@ -44,7 +44,7 @@ impl Call {
 }
 
 impl Mem0Form {
-    /// Remember these messages.
+    /// Adds these messages.
     pub(super) fn add(self, messages: &[Value], user_id: &str, key: &str, infer: bool) -> Call {
         let body = json!({
             "messages": messages, "user_id": user_id, "metadata": { KEY: key }, "infer": infer,
@@ -55,12 +55,13 @@ impl Mem0Form {
         }
     }
 
-    /// What became of messages; the hosted form only has events.
+    /// Polls the state of an event; the hosted form only.
     pub(super) fn event(event: &str) -> Call {
         Call::new(Method::GET, ["v1", "event", event, ""], None)
     }
 
-    /// What was remembered under a key. A server of one's own cannot list it, but finds it with a search for anything.
+    /// Lists the memories added under a key. A self-hosted server cannot list by key, so it searches for any
+    /// text with a filter.
     pub(super) fn under_key(self, anything: &str, user_id: &str, key: &str) -> Call {
         match self {
             Self::Hosted => {
@@ -74,7 +75,7 @@ impl Mem0Form {
         }
     }
 
-    /// What a user's memory has that fits `query`.
+    /// Searches a user's memory for `query`.
     pub(super) fn search(self, query: &str, user_id: &str, limit: usize, threshold: f64) -> Call {
         self.find(query, json!({ "user_id": user_id }), limit, threshold)
     }
@@ -88,7 +89,7 @@ impl Mem0Form {
         }
     }
 
-    /// What a user's memory has. Only the hosted form has pages, counted from 1.
+    /// Lists a user's memory. Only the hosted form has pages, counted from 1.
     pub(super) fn list(self, user_id: &str, page: usize, limit: usize) -> Call {
         match self {
             Self::Hosted => Self::hosted_page(json!({ "user_id": user_id }), page, limit.min(MOST_ON_PAGE)),
@@ -104,12 +105,12 @@ impl Mem0Form {
         Call { query, ..Call::post(["v3", "memories", ""], json!({ "filters": filters })) }
     }
 
-    /// One memory.
+    /// Gets one memory.
     pub(super) fn get(self, id: &str) -> Call {
         self.one(Method::GET, id)
     }
 
-    /// Forget one memory.
+    /// Deletes one memory.
     pub(super) fn delete(self, id: &str) -> Call {
         self.one(Method::DELETE, id)
     }
@@ -122,7 +123,8 @@ impl Mem0Form {
     }
 }
 
-/// A user id or key that Mem0 takes for nothing but itself; different ones stay different, and none is empty.
+/// Escapes a user id or key so that Mem0 does not interpret it; different names stay different, and none is
+/// empty.
 pub(super) fn name(name: &str) -> String {
     if name.is_empty() {
         return "%".to_owned();
@@ -138,8 +140,8 @@ pub(super) fn name(name: &str) -> String {
     wire
 }
 
-/// Whether a memory or an event may have this id, which becomes part of an address: one that is empty or has dots would lead to
-/// another.
+/// Returns whether a memory or an event may have this id, which becomes part of a URL: an empty one or dots
+/// would lead elsewhere.
 pub(super) fn is_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=128).contains(&id.len()) && id.bytes().all(is_plain)

@@ -19,14 +19,14 @@ impl Watched {
         self.files.keep_now("t", &CancellationToken::new()).unwrap()
     }
 
-    /// Puts back what changed from the tree `to` to the tree `from`.
+    /// Restores what changed from the tree `to` to the tree `from`.
     fn restore(&self, from: &str, to: &str, overwrite: bool) -> Result<FileChanges, RestoreError> {
         let changes = self.files.restore("t", &[round(to, from)], overwrite)?;
         self.files.recorded("t").unwrap();
         Ok(changes)
     }
 
-    /// What changed, as `kind path` lines.
+    /// Returns the changes as `kind path` lines.
     fn changes(&self, before: &str, after: &str) -> Vec<String> {
         told(&self.compared(before, after))
     }
@@ -40,7 +40,7 @@ impl Watched {
         fs::read_to_string(self.place.at(path)).ok()
     }
 
-    /// Every path of the tree with its content, for comparing folders.
+    /// Lists each path of the tree with its content, to compare folders.
     fn all(&self) -> Vec<String> {
         let mut paths: Vec<_> = self.files.tree("t", &self.keep()).unwrap().0.into_iter().collect();
         paths.sort_by(|a, b| a.0.cmp(&b.0));
@@ -78,7 +78,7 @@ fn equal_files_have_equal_names_and_a_readable_form() {
         fs::read_to_string(folder.join(format!("{first}.tree"))).unwrap(),
         format!(r#"{{"a":{{"file":"{hash}"}},"sub/b":{{"file":"{hash}"}}}}"#)
     );
-    // Two trees and two contents: what is equal is kept once.
+    // Two trees and two contents: equal contents are stored once.
     assert_eq!(fs::read_dir(folder).unwrap().count(), 4);
     assert_eq!(fs::read_to_string(at.place.at(".superstep/.gitignore")).unwrap(), "*\n");
 }
@@ -122,7 +122,7 @@ fn many_changes_are_told_in_part() {
     let diffs: usize = changes.changes.iter().map(|change| change.diff.len()).sum();
     assert!((10_000..=16 << 10).contains(&diffs), "{diffs}");
 
-    // What is not told is not even read.
+    // A file whose content is not reported is not even read.
     let before = at.keep();
     at.place.file("000", "a long line of text\n".repeat(10_000));
     at.place.file("001", "short\n");
@@ -201,7 +201,7 @@ fn files_are_put_back_as_they_were() {
     assert_eq!(fs::metadata(at.place.at("script")).unwrap().permissions().mode() & 0o111, 0o111);
     fs::remove_file(at.place.at("mine")).unwrap();
     assert_eq!(at.all(), whole);
-    // And forth again.
+    // And back again.
     at.restore(&before, &after, false).unwrap();
     assert_eq!(at.read("was_file/now_folder"), Some("n".into()));
     assert_eq!(at.keep(), after);
@@ -225,7 +225,7 @@ fn what_somebody_else_changed_is_not_overwritten_unasked() {
     assert_eq!((at.read("a"), at.read("b")), (Some("1".into()), Some("1".into())));
 }
 
-/// What may be done with permissions; whoever runs as root may read everything, and nothing is unknown then.
+/// Sets permissions; root may read everything, so nothing is unknown then.
 #[cfg(unix)]
 fn permit(path: PathBuf, mode: u32) {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
@@ -301,7 +301,8 @@ fn what_was_ignored_before_is_not_deleted() {
 
 #[test]
 fn what_was_ignored_in_a_way_that_is_hard_to_see_is_not_deleted() {
-    // With a mark of its encoding; by a file that ignores itself; below a folder that is ignored, and wanted again in vain.
+    // With a byte order mark; excluded by a file that ignores itself; below an ignored folder, and
+    // re-included in vain.
     for (rules, file) in [
         ("\u{feff}secret\n", "secret"),
         ("*\n", "secret"),
@@ -404,7 +405,7 @@ fn what_is_kept_has_its_name_only_when_it_is_on_the_disk() {
         kept.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     let before = names();
-    // As one sees it that is stopped before it waited for the disk.
+    // The state after a stop before the sync to the disk.
     let (folder, tree, written) = at.files.seen_now("t", &CancellationToken::new()).unwrap();
     let new: Vec<_> = names().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(matches!(&new[..], [name] if !disk::is_kept(name)), "{new:?}");
@@ -430,7 +431,7 @@ fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
         assert_eq!(error, format!("`{hash}`, which was kept on this thread, is damaged"));
         assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("new".into(), "2".into()));
     }
-    // As a machine leaves it that stops before it has written everything.
+    // The state after a machine stopped before it had written everything.
     fs::write(&kept, "").unwrap();
     at.place.file("c", "old");
     at.keep();
@@ -453,7 +454,7 @@ fn a_restore_that_was_stopped_can_be_done_again() {
         at.place.file(name, "2");
     }
     let after = at.keep();
-    // A folder in the way of `b` stops it between the first and the last file.
+    // A folder at the path of `b` stops it between the first and the last file.
     fs::remove_file(at.place.at("b")).unwrap();
     at.place.file("b/in_the_way", "");
     let error = at.restore(&after, &before, true).unwrap_err();
@@ -461,7 +462,8 @@ fn a_restore_that_was_stopped_can_be_done_again() {
     assert_eq!((at.read("a"), at.read("c")), (Some("1".into()), Some("2".into())), "each is whole");
     fs::remove_dir_all(at.place.at("b")).unwrap();
     at.place.file("b", "2");
-    // What the first try did is told as well, until somebody says that it is stored, and the contents are there meanwhile.
+    // The changes of the first attempt are returned as well until they are recorded, and their contents stay
+    // stored.
     let note = r#"{"a":{"was":{"file":"TWO"},"becomes":{"file":"ONE"}}"#;
     let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
     let noted = fs::read_to_string(at.place.at(".superstep/files/t/revert.json")).unwrap();
@@ -576,19 +578,19 @@ fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
     }
     let wanted: BTreeSet<String> = trees[1..].iter().cloned().collect();
     let prune = || watched.files.prune("t", &wanted).unwrap();
-    // As somebody leaves it who is killed while keeping.
+    // The state after a process was killed while storing.
     let left_over = at(".superstep/files/t").join(".tmpA1b2C3");
     fs::write(&left_over, "par").unwrap();
     watched.files.copy("t", "u").unwrap();
     assert!(!at(".superstep/files/u/.tmpA1b2C3").exists());
-    // The first tree, and a content that is in no other one.
+    // The first tree, and a content that no other tree has.
     assert_eq!([prune(), prune()], [2, 0]);
     assert!(!left_over.exists());
     watched.restore(&trees[2], &trees[1], false).unwrap();
     assert_eq!((watched.read("a").unwrap(), watched.read("same").unwrap()), ("2".into(), "same".into()));
     assert!(watched.restore(&trees[1], &trees[0], false).is_err(), "it is gone");
 
-    // A tree that is not there says that something is wrong: then nothing is deleted.
+    // A missing tree indicates a problem: then nothing is deleted.
     let error = watched.files.prune("t", &[trees[0].clone()].into()).unwrap_err();
     assert!(error.to_string().contains("was not kept on this thread"), "{error}");
     watched.restore(&trees[1], &trees[2], false).unwrap();
@@ -627,22 +629,23 @@ fn a_file_that_looks_as_it_did_is_not_read_again() {
     let (all, path) = (at.place.at(".superstep/files"), at.place.at("a"));
     let look = || Look::of(&fs::metadata(&path).unwrap()).unwrap();
     let later = || fs::metadata(&path).unwrap().modified().unwrap() + std::time::Duration::from_secs(60);
-    // A file that has just been changed is read again, for it may change once more at the same time.
+    // A file that has just been changed is read again, because it may change once more within the clock's
+    // granularity.
     assert_eq!(at.files.index.hash(&all, "a", &look()), None);
-    // Told that it holds what `b` has, it is believed, as long as it looks the same.
+    // An entry that claims the content of `b` is trusted as long as the metadata is equal.
     at.files.index.keep(&all, vec![("a".into(), look(), hash("two"))], later(), |_| true).unwrap();
     let wrong = at.files.tree("t", &at.keep()).unwrap();
     assert_eq!(wrong.0["a"], Entry::File(hash("two")));
-    // Another process knows it as well.
+    // Another process uses it as well.
     let other = FileSnapshots::new(&at.place.workspace).unwrap();
     assert_eq!(other.index.hash(&all, "a", &look()), Some(hash("two")));
-    // Of the same length, and with the old time.
+    // Same length and the old time.
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     fs::write(&path, "One").unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     let right = at.files.tree("t", &at.keep()).unwrap();
     assert_eq!(right.0["a"], Entry::File(hash("One")));
-    // What is damaged is not believed, and a content that nobody keeps any more is read again.
+    // A damaged index is not trusted, and a content that is no longer stored is read again.
     at.files.index.keep(&all, vec![("a".into(), look(), hash("gone"))], later(), |_| true).unwrap();
     assert_eq!(at.files.tree("t", &at.keep()).unwrap(), right);
     fs::write(all.join("+index"), "{}").unwrap();
