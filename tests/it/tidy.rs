@@ -10,6 +10,8 @@ use std::{
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde::Deserialize;
 
+mod words;
+
 /// Which crates of ours each crate may depend on: the table of `docs/architecture.md`.
 const ROOMS: [(&str, &[&str]); 12] = [
     ("superstep-engine", &[]),

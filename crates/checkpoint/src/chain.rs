@@ -10,7 +10,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // A transparent or formatted-in cause would stand there twice.
+        // Avoids duplicates of a transparent cause or of one that is formatted into the message.
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);

@@ -1,4 +1,4 @@
-//! Where a thread is kept.
+//! The storage of threads.
 //!
 //! Start at [`Checkpointer`].
 
@@ -14,30 +14,32 @@ use crate::{
     record::{TaskKey, TaskRecord},
 };
 
-/// Keeps threads: durable lines of checkpoints, each with one writer.
+/// A storage backend of threads: durable lines of checkpoints, each with one writer.
 ///
-/// A checkpoint is a state and a control record. What is stored of the state is what changed: the updates of its
-/// superstep, and now and then, when [`Commit::snapshot`] has one, the full value of every channel. Loading a checkpoint
-/// takes the nearest snapshot before it and the updates since.
+/// A checkpoint is a state and a control record. The state is stored as changes: the updates of its
+/// superstep, and occasionally, if [`Commit::snapshot`] has one, the full value of every channel. Loading a
+/// checkpoint reads the nearest snapshot before it and the updates since.
 ///
 /// # Contract
 /// - [`commit`](Self::commit) is atomic, and succeeds only if `expected` is still the head of the thread.
-/// - Ids count up by one in the order of commits on a thread, from 1, and are never used again, so branches cannot meet.
-/// - What is stored cannot change afterwards, except that [`record`](Self::record) replaces the record of the same task
-///   as long as its checkpoint is the head, and that [`prune`](Self::prune) may give a checkpoint a snapshot and other metadata.
-/// - A future that is dropped before it is ready may or may not have had its effect.
-/// - A thread of a subgraph ([`ThreadId::child`]) is kept like any other, but belongs to its root: it has no writer of its
-///   own, is not listed, and is deleted with any thread above it, in one transaction.
-/// - [`superstep_testing`](https://docs.rs/superstep-testing) has the suite that every implementation passes.
+/// - Ids count up by one in the order of commits on a thread, from 1, and are never reused, so that branches
+///   have different ids.
+/// - Stored data is immutable, with two exceptions: [`record`](Self::record) replaces the record of the same
+///   task while its checkpoint is the head, and [`prune`](Self::prune) may add a snapshot to a checkpoint and
+///   change its metadata.
+/// - A future that is dropped before it is ready may or may not have taken effect.
+/// - A thread of a subgraph ([`ThreadId::child`]) is stored like any other, but belongs to its root: it has
+///   no writer of its own, is not listed, and is deleted with any thread above it, in one transaction.
+/// - [`superstep_testing`](https://docs.rs/superstep-testing) has the conformance suite for implementations.
 pub trait Checkpointer: Send + Sync + 'static {
-    /// Makes the caller the thread's one writer until the [`Lease`] is dropped or its process ends. Does not wait for
-    /// another writer, and makes no thread.
+    /// Makes the caller the only writer of the thread until the [`Lease`] is dropped or its process ends.
+    /// Does not wait for another writer, and does not create the thread.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if someone else is.
+    /// [`CheckpointError::Busy`] if the thread has another writer.
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>>;
 
-    /// The checkpoint `at`, or the head. `None` if there is no such thread or checkpoint.
+    /// Loads the checkpoint `at`, or the head. `None` if the thread or checkpoint does not exist.
     fn load(
         &self,
         thread: &ThreadId,
@@ -50,21 +52,22 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// What is to tell a thread that is about to begin from those that had its name before, for
-    /// `Cx::key`. Asked once, before the first commit of a thread, with which it is stored.
+    /// Returns a nonce that distinguishes a new thread from deleted threads of the same name; see `Cx::key`.
+    /// Called once, before the first commit of a thread, and stored with that commit.
     ///
-    /// `None` if no thread of this name was ever forgotten. Drawn by chance if nothing else is written here, so that it holds
-    /// whatever became of the store.
+    /// `None` if no thread of this name was ever deleted. The default implementation draws a random number,
+    /// which stays unique even if the store is lost.
     fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
         let _ = thread;
         Box::pin(async { drawn().map(Some) })
     }
 
-    /// Adds a checkpoint and makes it the head.
+    /// Appends a checkpoint and makes it the head.
     ///
     /// # Errors
-    /// [`CheckpointError::Conflict`] if `expected` is not the head. [`CheckpointError::Storage`] if the parent does not
-    /// exist, or a task is applied as recorded and has no finished record under the parent. Nothing is stored then.
+    /// [`CheckpointError::Conflict`] if `expected` is not the head. [`CheckpointError::Storage`] if the
+    /// parent does not exist, or a task is applied as recorded and has no finished record under the parent.
+    /// The store is then unchanged.
     fn commit(
         &self,
         thread: &ThreadId,
@@ -72,11 +75,11 @@ pub trait Checkpointer: Send + Sync + 'static {
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>>;
 
-    /// Adds several checkpoints one behind the other, or none of them.
+    /// Appends several consecutive checkpoints, atomically.
     ///
     /// # Shape
-    /// The first follows any checkpoint, as with [`commit`](Self::commit). Later ones may also follow those before them,
-    /// whose ids count on from `expected`. An empty list does nothing.
+    /// The first follows any checkpoint, as with [`commit`](Self::commit). Later ones may also follow earlier
+    /// ones of the list, whose ids continue from `expected`. An empty list has no effect.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
@@ -87,16 +90,16 @@ pub trait Checkpointer: Send + Sync + 'static {
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// Waits until everything that was stored so far survives a power failure too, and not only the end of the process. Does
-    /// nothing by default, which is right for storage that does so at once, or never.
+    /// Waits until all data stored so far survives a power failure, not only the end of the process. The
+    /// default does nothing, which is right for storage that syncs each write, or none.
     ///
     /// # Errors
-    /// [`CheckpointError::Storage`] if it cannot be written to the disk.
+    /// [`CheckpointError::Storage`] if the data cannot be written to the disk.
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The thread's checkpoints, newest first. Empty if there is no such thread.
+    /// Returns the thread's checkpoints, newest first. Empty if the thread does not exist.
     fn history(
         &self,
         thread: &ThreadId,
@@ -116,31 +119,35 @@ pub trait Checkpointer: Send + Sync + 'static {
         })
     }
 
-    /// The threads of subgraphs under a thread, however deep, by name. Empty if there is none.
+    /// Returns the threads of subgraphs under a thread, at any depth, by name.
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>>;
 
-    /// Forgets a thread and with it the threads of its subgraphs, so that one of the same name begins at 1 again. Nothing
-    /// happens if there is none.
+    /// Deletes a thread and the threads of its subgraphs, so that the ids of a new thread of the same name
+    /// start at 1. No effect if the thread does not exist.
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// Makes `to` a thread that is like `from`, with its subgraphs, checkpoint by checkpoint and record by record, under
-    /// the same ids. From then on they know nothing of each other.
+    /// Copies the thread `from` to `to`, with its subgraphs, checkpoints and records, under the same ids. The
+    /// copies are then independent.
     ///
     /// # Errors
-    /// [`CheckpointError::NoThread`] if there is no `from`, [`CheckpointError::ThreadExists`] if there is a `to`.
+    /// [`CheckpointError::NoThread`] if `from` does not exist, [`CheckpointError::ThreadExists`] if `to`
+    /// exists.
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// Forgets the checkpoints of a thread that are not to be kept, in one transaction, and returns how many those were.
-    /// The threads of subgraphs that their tasks called go along; those that kept ones called stay, and so do those of
-    /// [`Prune::callers`], and those that are there for all ([`ThreadId::caller_under`]).
+    /// Deletes the checkpoints of a thread that are not retained, in one transaction, and returns their
+    /// number.
     ///
-    /// What is kept is loaded as before, with what is known of its tasks. Only the way to its state is another one where
-    /// [`Prune::snapshots`] gave it a snapshot, its metadata where [`Prune::metadata`] has some for it, and
-    /// [`CheckpointMeta::parent_pruned`] says so where its parent is gone.
+    /// Threads of subgraphs that deleted tasks called are deleted too. Threads that retained tasks or
+    /// [`Prune::callers`] called remain, and so do those that all tasks share ([`ThreadId::caller_under`]).
+    ///
+    /// A retained checkpoint loads as before, with the records of its tasks. Only its path changes if
+    /// [`Prune::snapshots`] has a snapshot for it, and its metadata if [`Prune::metadata`] has some.
+    /// [`CheckpointMeta::parent_pruned`] is set if its parent was deleted.
     ///
     /// # Errors
-    /// [`CheckpointError::Conflict`] if `head` is not the head of the thread. [`CheckpointError::Storage`] if a
-    /// checkpoint to be kept does not exist, or would have neither its parent nor a snapshot. Nothing is forgotten then.
+    /// [`CheckpointError::Conflict`] if `head` is not the head of the thread. [`CheckpointError::Storage`] if
+    /// a checkpoint to retain does not exist, or would have neither its parent nor a snapshot. The store is
+    /// then unchanged.
     fn prune(
         &self,
         thread: &ThreadId,
@@ -149,7 +156,7 @@ pub trait Checkpointer: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<usize, CheckpointError>>;
 }
 
-/// A number that nobody drew before.
+/// Draws a unique random number.
 fn drawn() -> Result<String, CheckpointError> {
     let drawn = SysRng.try_next_u64().map_err(|cause| CheckpointError::Storage {
         what: "this machine has no random number for a new thread; try again".to_owned(),
@@ -158,7 +165,7 @@ fn drawn() -> Result<String, CheckpointError> {
     Ok(format!("{drawn:016x}"))
 }
 
-/// The right to write a thread. Given back when dropped.
+/// The exclusive right to write a thread. Released when dropped.
 pub struct Lease(#[expect(dead_code, reason = "held for its Drop")] Box<dyn Any + Send + Sync>);
 
 impl Lease {

@@ -1,8 +1,8 @@
-//! Time, which comes from outside.
+//! The source of the current time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells a run what time it is.
+/// A source of the current time for a run.
 pub trait Clock: Send + Sync + 'static {
     /// UTC milliseconds since 1970.
     fn now_ms(&self) -> i64;

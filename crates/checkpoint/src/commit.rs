@@ -23,7 +23,7 @@ pub enum Source {
     Input,
     /// A superstep ended.
     Loop,
-    /// Someone updated the state from outside.
+    /// An external update of the state.
     Update,
     /// A run went on from an older checkpoint.
     Fork,
@@ -41,27 +41,27 @@ impl Source {
     }
 }
 
-/// What is known of a checkpoint without loading its state.
+/// The metadata of a checkpoint, readable without its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointMeta {
     /// Its id.
     pub id: CheckpointId,
     /// The checkpoint it follows; `None` for the first.
     pub parent: Option<CheckpointId>,
-    /// Whether that one was pruned.
+    /// `true` if the parent was pruned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub parent_pruned: bool,
     /// Why it exists.
     pub source: Source,
     /// Its superstep, and what runs next.
     pub control: Control,
-    /// When it was made: UTC milliseconds, by the clock of the run.
+    /// The time of creation: UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
-    /// What whoever gave the input wanted remembered. Empty on checkpoints of supersteps.
+    /// The caller's metadata of the input. Empty on checkpoints of supersteps.
     pub metadata: Map<String, Value>,
 }
 
-/// The entries in the metadata of a checkpoint that are the driver's own, which nobody is shown.
+/// The driver's own entries in the metadata of a checkpoint, which are hidden from users.
 pub mod own {
     /// Of a called graph's input: for which task it was accepted.
     pub const TASK: &str = "$task";
@@ -74,14 +74,14 @@ pub mod own {
     /// Of any checkpoint of a thread whose tasks called subgraphs that live on over them: at which of their checkpoints the
     /// next tasks find them, see `Memories`.
     pub const MEMORIES: &str = "$memories";
-    /// Of such a subgraph's input: that the checkpoints of its caller say where it is found.
+    /// On such a subgraph's input: the checkpoints of its caller refer to it.
     pub const BOUND: &str = "$bound";
     /// Of an update of such a subgraph from outside: the checkpoint of its caller that it was made at.
     pub const EDITED: &str = "$edited";
-    /// Of a command from outside: whether it wrote anything, which nobody made.
+    /// On an external command: whether it contained a write. Such a write has no author node.
     pub const OUTSIDE: &str = "$outside";
-    /// Of every checkpoint: the name of the graph that stored it, the version if it said one, and what tells the thread from
-    /// those that had its name before, see `Mark`.
+    /// On every checkpoint: the name of the graph that stored it, its version if it has one, and the nonce of
+    /// the thread; see `Mark`.
     pub const GRAPH: &str = "$graph";
     /// The version of that graph.
     pub const VERSION: &str = "$version";
@@ -109,11 +109,11 @@ pub struct Commit {
     pub parent: Option<CheckpointId>,
     /// Why it exists.
     pub source: Source,
-    /// Where the thread stands.
+    /// The control record of the thread.
     pub control: Control,
     /// UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
-    /// What to remember with it.
+    /// The metadata of the checkpoint.
     pub metadata: Map<String, Value>,
     /// The tasks whose updates make this state out of its parent's, in the order in which they are folded.
     pub applied: Vec<AppliedTask>,
@@ -128,7 +128,7 @@ pub struct Commit {
 pub struct AppliedTask {
     /// Its slot among the tasks of the parent checkpoint.
     pub slot: u32,
-    /// Whether its record is stored already under the parent, so that it need not be stored again.
+    /// `true` if its record is already stored under the parent and need not be stored again.
     pub recorded: bool,
     /// The node that ran, or in whose name the update was made.
     pub node: NodeName,
@@ -136,23 +136,22 @@ pub struct AppliedTask {
     pub update: Vec<u8>,
 }
 
-/// A checkpoint with everything needed to go on from it.
+/// A checkpoint with everything needed to continue from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The checkpoint itself.
     pub meta: CheckpointMeta,
     /// The head of the thread, which may be another checkpoint.
     pub head: CheckpointId,
-    /// Whose updates made this state out of its parent's, as the commit said: the slot and the node of each, in fold
-    /// order.
+    /// The tasks whose updates made this state from its parent's: slot and node of each, in fold order.
     pub applied: Vec<(u32, NodeName)>,
-    /// The nearest snapshot on the way from the beginning of the thread, if any.
+    /// The nearest snapshot on the path from the start of the thread, if any.
     pub snapshot: Option<Vec<ChannelValue>>,
     /// The commits since the snapshot, oldest first, each with its updates in fold order, as JSON.
     pub commits: Vec<Vec<Vec<u8>>>,
-    /// What is known of the checkpoint's own tasks, by slot: their records, and for tasks without a finished record
-    /// that a checkpoint of [`Source::Loop`] applied, what they wrote, without targets. If several such checkpoints
-    /// follow this one, the newest counts.
+    /// The records of the checkpoint's own tasks, by slot. A task without a finished record that a checkpoint
+    /// of [`Source::Loop`] applied has the writes of that checkpoint, without targets. If several such
+    /// checkpoints follow, the newest counts.
     pub tasks: Vec<(u32, TaskRecord)>,
 }
 
@@ -165,7 +164,7 @@ fn is_false(flag: &bool) -> bool {
 pub struct GraphId {
     /// Its name.
     pub name: String,
-    /// The version that stored the checkpoint, if it said one.
+    /// The graph version that stored the checkpoint, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

@@ -1,10 +1,10 @@
-//! What can go wrong in a checkpointer.
+//! The errors of checkpointers.
 
 use std::{error::Error, fmt};
 
 use crate::{CheckpointId, ThreadId, chain};
 
-/// A checkpointer that could not do what it was asked.
+/// A failed operation of a checkpointer.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -33,7 +33,7 @@ pub enum CheckpointError {
         /// The thread.
         thread: ThreadId,
     },
-    /// There is no such thread.
+    /// The thread does not exist.
     #[error("SS311: there is no thread `{thread}`; check its name, `threads` lists those there are")]
     NoThread {
         /// The thread.
@@ -42,16 +42,16 @@ pub enum CheckpointError {
     /// The store cannot be opened, read or written.
     #[error("SS303: {what}")]
     Storage {
-        /// What failed, where, and what to do.
+        /// The failed operation, its place, and a remedy.
         what: String,
         /// The cause.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The store holds something that this program did not write.
+    /// The store contains data that this program did not write.
     #[error("SS304: {what}")]
     Corrupt {
-        /// What is wrong and where.
+        /// The problem and its place.
         what: String,
         /// The cause.
         #[source]
@@ -82,7 +82,7 @@ impl CheckpointError {
         }
     }
 
-    /// A prune that would keep what is not there.
+    /// Creates the error of a prune that retains a checkpoint that does not exist.
     pub fn nothing_to_keep(thread: &ThreadId, kept: CheckpointId) -> Self {
         Self::Storage {
             what: format!("thread `{thread}` has no checkpoint {kept} that could be kept; load it again"),

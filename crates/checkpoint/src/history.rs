@@ -1,4 +1,4 @@
-//! Which checkpoints of a thread, to read or to keep.
+//! Selections of a thread's checkpoints, to read or to retain.
 //!
 //! Start at [`History`] and [`Keep`].
 
@@ -10,7 +10,7 @@ use superstep_state::ChannelValue;
 
 use crate::{CheckpointId, CheckpointMeta, Source};
 
-/// Which checkpoints of a thread. All that is set has to hold.
+/// A selection of a thread's checkpoints. All fields that are set must match.
 ///
 /// ```
 /// # use superstep_graph::{History, Source};
@@ -34,7 +34,7 @@ pub struct History {
 }
 
 impl History {
-    /// Whether a checkpoint is among them. What `limit` says counts for the caller.
+    /// Returns whether a checkpoint matches. The caller applies `limit`.
     pub fn has(&self, meta: &CheckpointMeta) -> bool {
         self.before.is_none_or(|before| meta.id < before)
             && self.source.is_none_or(|source| meta.source == source)
@@ -44,7 +44,7 @@ impl History {
     }
 }
 
-/// Which checkpoints of a thread to keep; the newest one is kept in any case.
+/// A retention policy for the checkpoints of a thread. The newest one is always retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keep {
@@ -59,7 +59,7 @@ pub enum Keep {
 }
 
 impl Keep {
-    /// The checkpoints to keep of a history, newest first.
+    /// Chooses the checkpoints to retain from a history, newest first.
     #[doc(hidden)]
     pub fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
         let parents: BTreeSet<_> = history.iter().filter_map(|meta| meta.parent).collect();
@@ -76,8 +76,8 @@ impl Keep {
     }
 }
 
-/// What the newest input or fork on the way to a checkpoint has to be remembered with it, or a prune kept of that: how the
-/// thread is asked. `all` is the history, newest first.
+/// Returns the caller's metadata of the newest input or fork on the path to a checkpoint, or the metadata
+/// that a prune retained of it. `all` is the history, newest first.
 pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
     let mut wanted = Some(at);
     for meta in all {
@@ -92,16 +92,17 @@ pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> 
     Map::new()
 }
 
-/// What a prune leaves, for a [`Checkpointer`](crate::Checkpointer). `CompiledGraph::prune_thread` makes it of a [`Keep`].
+/// A prune for a [`Checkpointer`](crate::Checkpointer). `CompiledGraph::prune_thread` makes it from a
+/// [`Keep`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prune {
-    /// The checkpoints to keep. The head is one of them, named or not.
+    /// The checkpoints to retain. The head is always one of them.
     pub keep: BTreeSet<CheckpointId>,
-    /// Snapshots for checkpoints that have none, by id. A checkpoint needs one if its parent is not kept.
+    /// Snapshots for checkpoints without one, by id. A checkpoint needs one if its parent is deleted.
     pub snapshots: BTreeMap<CheckpointId, Vec<ChannelValue>>,
-    /// Checkpoints whose subgraphs stay, kept themselves or not: an update from outside left their tasks to be run by one
-    /// that is.
+    /// Checkpoints whose subgraphs remain, even if the checkpoints are deleted: an external update left their
+    /// tasks to a retained checkpoint.
     pub callers: BTreeSet<CheckpointId>,
-    /// What is to be remembered with checkpoints in place of what is, by id.
+    /// New metadata of checkpoints, by id.
     pub metadata: BTreeMap<CheckpointId, Map<String, Value>>,
 }

@@ -42,7 +42,8 @@ impl fmt::Debug for ThreadId {
     }
 }
 
-/// A checkpoint of a thread: the first one is 1, and later commits have greater numbers, whatever their branch.
+/// The id of a checkpoint in its thread: the first one is 1, and later commits have greater numbers on any
+/// branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CheckpointId(pub u64);
@@ -53,6 +54,6 @@ impl fmt::Display for CheckpointId {
     }
 }
 
-/// What stands between a thread's name and those of its subgraphs. No node's name and no name of a thread that a run is
-/// begun on has it, so that no two threads can meet.
+/// The separator between a thread's name and those of its subgraphs. Names of nodes and of root threads
+/// cannot contain it, so that thread names are unique.
 pub const SEPARATOR: char = '\u{1f}';

@@ -1,7 +1,7 @@
-//! The contract of checkpointers and stores: ids, commits, records and histories; [`Checkpointer`] and [`Store`], and
-//! both in memory.
+//! The contract of checkpointers and stores: ids, commits, records and histories; [`Checkpointer`] and
+//! [`Store`], and in-memory implementations of both.
 //!
-//! It knows nothing of how a graph runs.
+//! It does not depend on how a graph runs.
 //!
 //! Start at [`Checkpointer`].
 
@@ -33,7 +33,7 @@ pub use shared::IntoShared;
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use subgraph_path::{Namespace, Segment};
 
-/// What the other crates of superstep share. Not for other use.
+/// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::{commit::own, history::asked_as, ids::SEPARATOR};

@@ -22,10 +22,10 @@ use crate::{
     TaskKey, TaskRecord, ThreadId,
 };
 
-/// Keeps threads in memory; they end with the process.
+/// A checkpointer in memory; its threads end with the process.
 ///
-/// A commit costs the same at any length of the thread: it moves what it is given behind the thread's last checkpoint.
-/// Every method does its work when it is called; the future it returns is ready.
+/// The cost of a commit does not depend on the length of the thread: it appends the given data. Every method
+/// does its work when it is called; the future it returns is ready.
 ///
 /// # Example
 /// ```
@@ -45,7 +45,7 @@ use crate::{
 pub struct MemoryCheckpointer {
     /// By root.
     families: DashMap<ThreadId, Family>,
-    /// How many threads of a name were deleted.
+    /// The number of deleted threads, by name.
     deleted: DashMap<ThreadId, u64>,
     leased: Arc<Leased>,
 }
@@ -150,7 +150,7 @@ impl Checkpointer for MemoryCheckpointer {
     }
 
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        // Two families may be in the same part of the map, so that only one of them can be held at a time.
+        // Two families may be in the same shard of the map, so that only one of them can be locked at a time.
         let found = self.families.get(from).map(|family| family.clone()).filter(|family| !family.is_empty());
         let copied = match found {
             None => Err(CheckpointError::NoThread { thread: from.clone() }),
@@ -192,7 +192,7 @@ impl MemoryCheckpointer {
         }
     }
 
-    /// Does a write behind the head `expected`; makes the thread if there is none to be expected.
+    /// Performs a write after the head `expected`; creates the thread if no head is expected.
     fn write<T>(
         &self,
         thread: &ThreadId,

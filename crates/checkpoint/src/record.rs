@@ -1,4 +1,4 @@
-//! The records of tasks: how they ended, what they ask, and what an error handler is told.
+//! The records of tasks: results, questions, and the failures passed to error handlers.
 //!
 //! Start at [`TaskRecord`].
 
@@ -10,8 +10,8 @@ use superstep_engine::{NodeIndex, NodeName, Topology};
 
 use crate::ids::{CheckpointId, ThreadId};
 
-/// A node that failed for good, as its error handler is told of it: the same in the run in which it failed and in any that
-/// goes on later.
+/// The permanent failure of a node, as its error handler receives it. It is the same in the run that failed
+/// and in any later one.
 ///
 /// See `StateGraph::add_error_handler`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,16 +19,16 @@ use crate::ids::{CheckpointId, ThreadId};
 pub struct NodeFailure {
     /// The node.
     pub node: NodeName,
-    /// How often it ran, its retries included.
+    /// The number of attempts, including retries.
     pub attempts: u32,
-    /// What kind of failure it was, the last time.
+    /// The kind of the last failure.
     pub kind: FailureKind,
-    /// What happened, the last time.
+    /// The message of the last failure.
     pub message: String,
     /// Why, from the nearest cause to the farthest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// What the node said beside: `NodeError::with_data`.
+    /// Additional data of the node: `NodeError::with_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
     /// The item, if the node is a worker.
@@ -36,14 +36,14 @@ pub struct NodeFailure {
     pub item: Option<Value>,
 }
 
-/// How a node failed.
+/// The kind of a node's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
     /// It returned an error.
     Error,
-    /// It took too long, or was silent for too long.
+    /// It exceeded its time limit, or made no progress for too long.
     Timeout,
     /// It panicked.
     Panic,
@@ -56,14 +56,14 @@ impl NodeFailure {
         Self { node, attempts, kind, message, causes: Vec::new(), data: None, item: None }
     }
 
-    /// What happened and why, in one line.
+    /// Returns the message and its causes in one line.
     #[doc(hidden)]
     pub fn chain(&self) -> String {
         let texts = [&self.message].into_iter().chain(&self.causes);
         texts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 
-    /// The handler that is told of it, if the graph has one.
+    /// Returns the node's error handler, if the graph has one.
     #[doc(hidden)]
     pub fn handler(&self, topology: &Topology) -> Option<NodeIndex> {
         topology.handler(topology.find(self.node.as_str())?)
@@ -71,7 +71,7 @@ impl NodeFailure {
 }
 
 impl TaskRecord {
-    /// The same record, of an error handler that was told of `failure`.
+    /// Returns the record as that of an error handler that received `failure`.
     #[doc(hidden)]
     pub fn handled(self, failure: Option<&NodeFailure>) -> Self {
         let Some(failure) = failure else { return self };
@@ -82,7 +82,8 @@ impl TaskRecord {
         }
     }
 
-    /// What an error handler is told, if one has the task over, and how the task or the handler ended.
+    /// Splits off the failure that an error handler receives, if one runs instead, and returns it with the
+    /// record of the task or handler.
     #[doc(hidden)]
     pub fn taken_apart(self) -> (Option<Box<NodeFailure>>, Self) {
         match self {
@@ -94,7 +95,7 @@ impl TaskRecord {
         }
     }
 
-    /// What the task did once.
+    /// Returns the results of the task's effects.
     #[doc(hidden)]
     pub fn into_once(self) -> BTreeMap<String, String> {
         match self {
@@ -107,7 +108,7 @@ impl TaskRecord {
         }
     }
 
-    /// What is asked, and who asks: the node that is to run, or its error handler.
+    /// Returns the open questions, each with its node: the pending node or its error handler.
     #[doc(hidden)]
     pub fn questions<'a>(
         &'a self,
@@ -138,7 +139,7 @@ pub struct TaskKey {
     pub slot: u32,
 }
 
-/// How a task ended, as far as it has. `once` has what it did with `Cx::once`: results by name, as JSON.
+/// The result of a task so far. `once` has the results of its effects (`Cx::once`) by name, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
@@ -146,69 +147,71 @@ pub enum TaskRecord {
     Finished {
         /// Its update, a JSON text.
         update: String,
-        /// Where its conditional edges and fan-outs lead, in order.
+        /// The targets of its conditional edges and fan-outs, in order.
         targets: Vec<RecordedTarget>,
-        /// If its node failed and the error handler wrote the update, what the handler was told.
+        /// The failure that the handler received, if the node failed and its error handler wrote the update.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Box<NodeFailure>>,
     },
     /// It began, did something that is not to be done twice, and is not over; it will run again.
     Started {
-        /// How often it failed so far.
+        /// The number of failed attempts so far.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
-        /// What it did.
+        /// The results of its effects.
         once: BTreeMap<String, String>,
     },
     /// It failed and will run again.
     Failed {
-        /// How often it failed so far, if it had another attempt; 0 if it had none left, so that it starts afresh.
+        /// The number of failed attempts so far, if another one is left; 0 if none was left, so that it
+        /// starts afresh.
         attempts: u32,
         /// The error with its causes.
         error: String,
-        /// What it did before.
+        /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, String>,
     },
-    /// It asked someone outside, and runs again once it is answered.
+    /// It was interrupted, and runs again when it is answered.
     Interrupted {
-        /// What still has no answer.
+        /// The questions without an answer.
         questions: Vec<Question>,
         /// The answers so far, by key, as JSON.
         answers: BTreeMap<String, String>,
-        /// The questions that they answer, by the same keys. An answer without one was stored by an older program, and is
-        /// for whatever is asked under its key.
+        /// The questions of the answers, by the same keys. An answer without one was stored by an older
+        /// program and applies to any question with its key.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         asked: BTreeMap<String, Question>,
-        /// How often it failed since, as in `Failed`.
+        /// The number of failed attempts since, as in `Failed`.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
         /// The error of the last time, if it failed since.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
-        /// What it did before.
+        /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, String>,
     },
-    /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run again. One that
-    /// failed before keeps the record of that.
+    /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run
+    /// again. A task that failed before retains that record.
     Cancelled {
-        /// What it did before.
+        /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, String>,
     },
-    /// Its node failed for good, and its error handler is what will run.
+    /// Its node failed permanently, and its error handler runs next.
     Handled {
-        /// What the handler is told.
+        /// The failure that the handler receives.
         failure: Box<NodeFailure>,
-        /// How the handler ended, as far as it has; `Failed` with the error of the node, and no attempts, if it has not
-        /// run yet. Never `Finished`.
+        /// The handler's record so far; `Failed` with the error of the node, and no attempts, before its
+        /// first run. Never `Finished`.
         handler: Box<TaskRecord>,
     },
 }
 
 impl TaskRecord {
-    /// What the task did with `Cx::once` and has not to do again; `None` if it is done itself.
+    /// Returns the results of the task's effects (`Cx::once`), which are not repeated; `None` if the task is
+    /// finished.
     pub fn once(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Finished { .. } => None,
@@ -221,11 +224,11 @@ impl TaskRecord {
     }
 }
 
-/// Where a finished task leads: a node's name, `__end__` for the end, or a worker with its item.
+/// A target of a finished task: a node's name, `__end__` for the end, or a worker with its item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedTarget {
-    /// To a node or the end.
+    /// A node or the end.
     Node(NodeName),
     /// To a worker.
     Send {
@@ -249,16 +252,16 @@ fn is_zero(attempts: &u32) -> bool {
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
-    /// Names this question, with its content, among all that are ever asked on the thread. The same when it is asked again;
-    /// another one on another branch, and once the node asks something else under the key.
+    /// The id of the question, unique on the thread for the question and its content. It stays the same when
+    /// the node asks again. It differs on another branch, and when the content under the key changes.
     pub id: String,
-    /// The node that asks.
+    /// The interrupted node.
     pub node: NodeName,
-    /// The name under which it asks.
+    /// The key of the question.
     pub key: String,
-    /// What it asks.
+    /// The content of the question.
     pub question: Value,
-    /// The JSON Schema of an answer, if the node told it with `Cx::ask`.
+    /// The JSON Schema of an answer, if the node gave one with `Cx::ask`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
 }
@@ -266,45 +269,45 @@ pub struct Interrupt {
 /// A question as it is stored with its task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// The name under which it is asked.
+    /// The key of the question.
     pub key: String,
-    /// What is asked, as JSON.
+    /// The content of the question, as JSON.
     pub question: String,
     /// The JSON Schema of an answer, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// Who asks it, if the task does so for a graph that it called.
+    /// The origin of the question, if a called graph interrupted the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
-    /// What was asked under this key before something changed.
+    /// The earlier question under this key, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<Replaced>,
 }
 
-/// A question that the node does not ask any more.
+/// A question that the node replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
     /// The id of its interrupt.
     pub id: String,
-    /// What was asked, as JSON.
+    /// The content of the question, as JSON.
     pub question: String,
 }
 
-/// Where in a called graph a question comes from.
+/// The origin of a question in a called graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Within {
     /// The key of the call.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call: String,
-    /// The superstep of the called graph whose task asks. An answer is for that superstep, and for no later one in which
-    /// the same is asked.
+    /// The superstep of the called graph whose task was interrupted. An answer is valid for that superstep
+    /// only, even if a later one has an equal question.
     pub step: i64,
     /// The slot of that task.
     pub slot: u32,
-    /// The name under which that task keeps the answer.
+    /// The key under which that task stores the answer.
     pub key: String,
     /// The id of the interrupt in the called graph.
     pub id: String,
-    /// The node that asks.
+    /// The interrupted node.
     pub node: NodeName,
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::{Checkpointer, Store};
 
-/// A backend, or an `Arc` of one, where an `Arc` of the trait object is needed.
+/// A backend, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
-/// `T` is `dyn Checkpointer` or `dyn Store`. A setter that takes an `impl IntoShared<dyn Checkpointer>` accepts
-/// `MemoryCheckpointer::new()` as well as the `Arc` that several graphs share.
+/// `T` is `dyn Checkpointer` or `dyn Store`. A setter that takes an `impl IntoShared<dyn Checkpointer>`
+/// accepts `MemoryCheckpointer::new()` as well as the `Arc` that several graphs share.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as `{T}`",
     note = "pass a value that implements the trait, an `Arc` of one, or an `Arc` of the trait object"

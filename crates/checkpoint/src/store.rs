@@ -1,4 +1,4 @@
-//! What is remembered across threads.
+//! The storage of items across threads.
 //!
 //! Start at [`Store`]; [`MemoryStore`] is the simplest one.
 
@@ -25,22 +25,22 @@ pub use self::{
     words::{LOOKED_AT, QUERY_WORDS, Scope, Words, bm25, finding, having, terms, words},
 };
 
-/// Keeps items that outlive every thread: JSON values under a [`Namespace`] and a key.
+/// A store of items that outlive every thread: JSON values under a [`Namespace`] and a key.
 ///
-/// A thread remembers its own course; a store remembers what several threads are to know. Give a graph one with
-/// `CompiledGraph::with_store`, and its nodes find it with
-/// `Cx::store`. It is no part of any checkpoint: what a node puts there is there at once, also if the
-/// node fails afterwards and runs again, so put under keys that are the same the next time.
+/// A thread stores its own course; a store has data shared by several threads. Set it with
+/// `CompiledGraph::with_store`; nodes get it with `Cx::store`. It is not part of any checkpoint: a put takes
+/// effect immediately, even if the node fails afterwards and runs again. Use keys that are the same in each
+/// attempt.
 ///
 /// # Contract
-/// - A [`batch`](Self::batch) is atomic: its operations are done in order, each sees what those before it did, nobody
-///   sees half of it, and if one fails nothing has happened.
-/// - `put` replaces the value as a whole. `created_ms` stays as long as the item lives; `updated_ms` moves with every
-///   `put`, by a millisecond at least, so that it tells two versions apart.
-/// - An item whose time is over is never returned, counted or listed, whether or not [`sweep`](Self::sweep) came by.
-/// - Results are ordered: without a query by namespace and key, with one by score and then by namespace and key.
-///   Namespaces are ordered as their labels joined with `.` are.
-/// - [`superstep_testing`](https://docs.rs/superstep-testing) has the suite that every implementation passes.
+/// - A [`batch`](Self::batch) is atomic: its operations run in order, each sees the effects of the earlier
+///   ones, and no reader sees a part of it. If one fails, none has an effect.
+/// - `put` replaces the value as a whole. `created_ms` is constant while the item lives; `updated_ms` grows
+///   with every `put` by at least a millisecond, so that it distinguishes two versions.
+/// - An expired item is never returned, counted or listed, even before [`sweep`](Self::sweep) removes it.
+/// - Results are ordered: without a query by namespace and key, with one by score and then by namespace and
+///   key. Namespaces are ordered as their labels joined with `.` are.
+/// - [`superstep_testing`](https://docs.rs/superstep-testing) has the conformance suite for implementations.
 ///
 /// # Example
 /// ```
@@ -62,32 +62,32 @@ pub use self::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: Send + Sync + 'static {
-    /// Does all of these, in order, and answers each. All the other methods are this one.
+    /// Executes operations in order and returns their answers. All the other methods call this one.
     ///
     /// # Errors
-    /// [`StoreError`]. Nothing has happened then.
+    /// [`StoreError`]. The store is then unchanged.
     fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>>;
 
-    /// Removes the items whose time is over, which nobody can see any more, and says how many they were.
+    /// Removes expired items and returns their number.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Those of the storage.
     fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>>;
 
-    /// The item under a key; `None` if there is none.
+    /// Returns the item under a key; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Those of the storage.
     fn get(&self, namespace: &Namespace, key: &str) -> BoxFuture<'_, Result<Option<Item>, StoreError>> {
         let (namespace, key) = (namespace.clone(), key.to_owned());
         let answer = self.batch(vec![Operation::Get { namespace, key, refresh: None }]);
         Box::pin(async move { first(answer.await?, Answer::into_item) })
     }
 
-    /// Puts a value under a key, in place of the one that is there.
+    /// Puts a value under a key and replaces any earlier one.
     ///
     /// # Errors
-    /// What the storage or the embedding reports.
+    /// Those of the storage or the embedding.
     fn put(&self, namespace: &Namespace, key: &str, value: Value) -> BoxFuture<'_, Result<(), StoreError>> {
         self.put_with(namespace, key, value, PutOptions::default())
     }
@@ -108,64 +108,64 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async move { first(answer.await?, Answer::into_done) })
     }
 
-    /// Forgets what is under a key. Nothing happens if there is nothing.
+    /// Deletes the item under a key. No effect if it does not exist.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Those of the storage.
     fn delete(&self, namespace: &Namespace, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (namespace, key) = (namespace.clone(), key.to_owned());
         let answer = self.batch(vec![Operation::Delete { namespace, key }]);
         Box::pin(async move { first(answer.await?, Answer::into_done) })
     }
 
-    /// The items that a search finds, best first.
+    /// Returns the items that match a search, best first.
     ///
     /// # Errors
-    /// [`StoreError::NoEmbedding`] for a search by meaning in a store that was given no [`Embed`], and what the storage
-    /// or the embedding reports.
+    /// [`StoreError::NoEmbedding`] for a search by meaning in a store without an [`Embed`], and those of the
+    /// storage or the embedding.
     fn search(&self, search: Search) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
         let answer = self.batch(vec![Operation::Search(search)]);
         Box::pin(async move { first(answer.await?, Answer::into_found) })
     }
 
-    /// The namespaces that have items, in order.
+    /// Returns the namespaces that have items, in order.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// Those of the storage.
     fn list_namespaces(&self, which: ListNamespaces) -> BoxFuture<'_, Result<Vec<Namespace>, StoreError>> {
         let answer = self.batch(vec![Operation::ListNamespaces(which)]);
         Box::pin(async move { first(answer.await?, Answer::into_namespaces) })
     }
 }
 
-/// What is asked of a [`Store`].
+/// A request to a [`Store`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// Answered with [`Answer::Item`].
     Get {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which.
+        /// The key of the item.
         key: String,
-        /// Whether the item's time begins again; as the store is set up if `None`.
+        /// `true` to restart the item's lifetime; the store's default if `None`.
         refresh: Option<bool>,
     },
     /// Answered with [`Answer::Done`].
     Put {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which.
+        /// The key of the item.
         key: String,
-        /// What. Filters look into objects.
+        /// The value. Filters inspect objects.
         value: Value,
-        /// How.
+        /// The options of the put.
         options: PutOptions,
     },
     /// Answered with [`Answer::Done`].
     Delete {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which.
+        /// The key of the item.
         key: String,
     },
     /// Answered with [`Answer::Found`].
@@ -174,33 +174,33 @@ pub enum Operation {
     ListNamespaces(ListNamespaces),
 }
 
-/// What a [`Store`] answers.
+/// An answer of a [`Store`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The item, if there is one.
     Item(Option<Item>),
     /// It is done.
     Done,
-    /// What was found.
+    /// The matching items.
     Found(Vec<Found>),
     /// The namespaces.
     Namespaces(Vec<Namespace>),
 }
 
-/// What is kept under a key.
+/// A stored item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Where it is.
+    /// The namespace of the item.
     pub namespace: Namespace,
     /// Its key.
     pub key: String,
-    /// What was put there.
+    /// The value of the item.
     pub value: Value,
-    /// When it was first put there: UTC milliseconds, by the clock of the store.
+    /// The time of the first put: UTC milliseconds, by the clock of the store.
     pub created_ms: i64,
-    /// When it was last put there.
+    /// The time of the last put.
     pub updated_ms: i64,
-    /// When its time is over; `None` for never.
+    /// The time of expiry; `None` for never.
     pub expires_ms: Option<i64>,
 }
 
@@ -209,20 +209,20 @@ pub struct Item {
 pub struct Found {
     /// The item.
     pub item: Item,
-    /// How well it fits the query; `None` if there was none. Compare scores of one search only.
+    /// The relevance for the query; `None` without a query. Compare only scores of one search.
     pub score: Option<f64>,
 }
 
-/// How an item is kept.
+/// The options of a put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
-    /// How long it lives.
+    /// The lifetime of the item.
     pub ttl: Ttl,
     /// By what it can be found.
     pub index: Index,
 }
 
-/// How long an item lives after it was put or refreshed.
+/// The lifetime of an item after a put or refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ttl {
     /// As long as the store is set up for: see [`StoreOptions::ttl`].
@@ -234,7 +234,7 @@ pub enum Ttl {
     After(Duration),
 }
 
-/// What of a value queries look at, be it for words or for meaning. Filters see all of it.
+/// The part of a value that queries search, by words or by meaning. Filters see the whole value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Index {
     /// Every text and number in it.
@@ -242,11 +242,11 @@ pub enum Index {
     Everything,
     /// Those in these fields; see [`Filter`] for their names.
     Fields(Vec<String>),
-    /// Nothing, so that no query finds it.
+    /// No part, so that no query finds the item.
     Nothing,
 }
 
-/// Which items.
+/// A selection of items.
 ///
 /// ```
 /// # use superstep_graph::store::{Filter, Namespace, Search};
@@ -257,28 +257,28 @@ pub enum Index {
 pub struct Search {
     /// The namespace, with those below it; `None` for all.
     pub within: Option<Namespace>,
-    /// What has to be true of the value: all of these.
+    /// The conditions on the value; all must hold.
     pub filter: Vec<Filter>,
-    /// What to look for. Items that do not fit at all are left out, the others come best first.
+    /// The query. Items without a match are left out, the others are ordered best first.
     pub query: Option<Query>,
     /// At most this many; 10 by default.
     pub limit: usize,
     /// Leave out so many of the first ones.
     pub offset: usize,
-    /// Whether the time of the items that are returned begins again; as the store is set up if `None`.
+    /// `true` to restart the lifetime of the returned items; the store's default if `None`.
     pub refresh: Option<bool>,
 }
 
-/// What to look for.
+/// A query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Items with at least one of the words in this text. Any text will do; nothing in it is an operator.
+    /// Items with at least one of the words in this text. Any text is valid; it has no operators.
     ///
-    /// In namespaces with more than [`LOOKED_AT`] items very common words do not find items, they only count in scores: see
-    /// [`finding`].
+    /// In namespaces with more than [`LOOKED_AT`] items, very common words do not select items and only count
+    /// in scores: see [`finding`].
     ///
-    /// The score is [`bm25`], reckoned over the live items of the search's namespaces only, so that nothing shines
-    /// through from those of others. It is greater than 0.
+    /// The score is [`bm25`], computed over the live items of the search's namespaces only, so that it
+    /// reveals no data of others. It is greater than 0.
     Words(String),
     /// Items whose meaning is near that of this text, by the store's [`Embed`].
     ///
@@ -317,14 +317,14 @@ impl Default for Search {
     }
 }
 
-/// Which namespaces.
+/// A selection of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListNamespaces {
-    /// The labels that it begins with; `*` stands for any label.
+    /// The first labels; `*` matches any label.
     pub prefix: Vec<String>,
-    /// The labels that it ends with; `*` stands for any label.
+    /// The last labels; `*` matches any label.
     pub suffix: Vec<String>,
-    /// Cut those that are longer to so many labels, each once. 0 counts as 1.
+    /// The maximum number of labels. Longer namespaces are cut and listed once. 0 counts as 1.
     pub max_depth: Option<usize>,
     /// At most this many; 100 by default.
     pub limit: usize,
@@ -339,7 +339,7 @@ impl Default for ListNamespaces {
 }
 
 impl ListNamespaces {
-    /// Picks among namespaces that have items, each given at least once.
+    /// Selects from namespaces that have items, each given at least once.
     pub fn pick(&self, all: impl IntoIterator<Item = Namespace>) -> Vec<Namespace> {
         let fitting = all
             .into_iter()
@@ -371,7 +371,7 @@ impl Answer {
         }
     }
 
-    /// What was found, if this answers [`Operation::Search`].
+    /// Returns the matching items of an answer to [`Operation::Search`].
     pub fn into_found(self) -> Option<Vec<Found>> {
         match self {
             Self::Found(found) => Some(found),

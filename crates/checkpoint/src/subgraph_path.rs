@@ -1,10 +1,10 @@
-//! Where a subgraph's thread is, beside the thread of the graph that called it.
+//! The threads of subgraphs, relative to the thread of the calling graph.
 //!
 //! ```text
 //! t                          a thread
 //! t ␟ sub:0@2                the subgraph of its task 0 of checkpoint 2, node `sub`
 //! t ␟ sub:0@2 ␟ inner:1@3:k  a graph that a task of that one called under the key `k`
-//! t ␟ memory                 a subgraph of its own persistence: one thread, whichever task calls it
+//! t ␟ memory                 a subgraph of its own persistence: one thread for all calling tasks
 //! ```
 //!
 //! Start at [`ThreadId::child`].
@@ -21,44 +21,45 @@ use crate::{CheckpointId, ThreadId, ids::SEPARATOR};
 pub struct Segment {
     /// The node whose task called it.
     pub node: NodeName,
-    /// The task: its slot, and the checkpoint that has it to run, the first one if updates from outside left it to later
-    /// ones; 0 if nothing is stored. `None` for a subgraph whose
-    /// thread lives on over the tasks that call it.
+    /// The task: its slot and the checkpoint where it is pending. The first such checkpoint, if external
+    /// updates left the task to later ones; 0 if no checkpoint is stored. `None` for a subgraph with one
+    /// thread for all calling tasks.
     pub task: Option<(u32, CheckpointId)>,
-    /// What tells apart the graphs that one task calls; empty for a subgraph that is a node.
+    /// The key that distinguishes the graphs called by one task; empty for a subgraph that is a node.
     pub key: String,
 }
 
-/// The way from a graph to a subgraph; empty for the graph itself.
+/// The path from a graph to a subgraph; empty for the graph itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace(pub Vec<Segment>);
 
 impl Namespace {
-    /// Whether it is the graph itself.
+    /// Returns whether it is the graph itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The nodes on the way, outermost first.
+    /// Returns the nodes on the path, outermost first.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.0.iter().map(|segment| &segment.node)
     }
 }
 
 impl ThreadId {
-    /// The thread of a subgraph of this thread's graph. A checkpointer keeps it with its [`root`](Self::root): it is not
-    /// among the [`threads`](crate::Checkpointer::threads), and is deleted with it.
+    /// Returns the thread of a subgraph of this thread's graph. A checkpointer stores it with its
+    /// [`root`](Self::root): it is not among the [`threads`](crate::Checkpointer::threads), and is deleted
+    /// with its root.
     #[must_use]
     pub fn child(&self, segment: &Segment) -> Self {
         Self::from(format!("{}{SEPARATOR}{segment}", self.as_str()))
     }
 
-    /// Whether it is a thread of a subgraph.
+    /// Returns whether it is a thread of a subgraph.
     pub fn is_child(&self) -> bool {
         self.as_str().contains(SEPARATOR)
     }
 
-    /// The thread that a run was begun on; itself if it is of no subgraph.
+    /// Returns the thread on which the run started; itself if it is not of a subgraph.
     #[must_use]
     pub fn root(&self) -> Self {
         match self.as_str().split_once(SEPARATOR) {
@@ -73,7 +74,7 @@ impl ThreadId {
         Some((parent.into(), Segment::parse(segment)))
     }
 
-    /// Whether it is a thread of a subgraph under another thread, however deep.
+    /// Returns whether it is a thread of a subgraph under another thread, at any depth.
     pub fn is_under(&self, thread: &Self) -> bool {
         let rest = self.as_str().strip_prefix(thread.as_str());
         rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
@@ -96,14 +97,14 @@ impl ThreadId {
         }
     }
 
-    /// The way from the root to this thread.
+    /// Returns the path from the root to this thread.
     pub fn namespace(&self) -> Namespace {
         Namespace(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())
     }
 }
 
 impl Segment {
-    /// Reads what [`Display`](fmt::Display) wrote. What nobody wrote is a node's name.
+    /// Parses the output of [`Display`](fmt::Display). Any other text counts as a node's name.
     #[doc(hidden)]
     pub fn parse(text: &str) -> Self {
         let own = |node: &str, key: &str| Self { node: node.into(), task: None, key: key.to_owned() };
@@ -122,7 +123,7 @@ impl Segment {
     }
 }
 
-/// `node:slot@checkpoint`, or `node` if it has a thread of its own; the key follows.
+/// Writes `node:slot@checkpoint`, or `node` if it has a thread of its own; the key follows.
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, task, key } = self;

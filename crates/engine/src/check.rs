@@ -1,4 +1,4 @@
-//! Finding what is wrong with a graph that is to be built.
+//! The checks of a graph before it is built.
 //!
 //! Start at [`TopologyBuilder::build`].
 
@@ -12,12 +12,12 @@ use crate::{
 };
 
 impl TopologyBuilder {
-    /// Checks everything and numbers the nodes. Returns the warnings beside the topology.
+    /// Checks everything and numbers the nodes. Returns the topology and the warnings.
     ///
-    /// `place` is where the user asked for it; it is blamed for what is missing.
+    /// `place` is the source location of the build call; problems about missing parts are reported there.
     ///
     /// # Errors
-    /// All problems at once, warnings among them, in the order of their places in the builder.
+    /// All problems at once, including warnings, in the order of their places in the builder.
     pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.problems.clone();
         problems.extend(self.name_problems());
@@ -65,7 +65,7 @@ impl TopologyBuilder {
         problems
     }
 
-    /// Channels that are said to be written and do not exist.
+    /// Returns problems for declared writes to channels that do not exist.
     fn channel_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for said in &self.writes {
@@ -99,7 +99,7 @@ impl TopologyBuilder {
         deferred.filter_map(problem).collect()
     }
 
-    /// What is wrong with error handlers, but for the edges that lead to them.
+    /// Returns the problems of error handlers, except those of edges that lead to them.
     fn handler_problems(&self) -> Vec<Problem> {
         let (mut problems, mut first) = (Vec::new(), BTreeMap::new());
         for node in &self.nodes {
@@ -121,7 +121,7 @@ impl TopologyBuilder {
         problems
     }
 
-    /// What is wrong with the routes that nodes take themselves.
+    /// Returns the problems of the routes that nodes take themselves.
     fn route_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (declared, node) in self.nodes.iter().enumerate() {
@@ -253,7 +253,7 @@ impl TopologyBuilder {
     }
 }
 
-/// Whether a name means something else where nodes are named, in breakpoints and on the way to subgraphs.
+/// Returns whether a name has a special meaning in breakpoints or in subgraph paths.
 fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '[', ']', '/', '\\']) || name.starts_with('$') || name == "." || name == ".."
 }

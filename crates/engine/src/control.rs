@@ -1,4 +1,4 @@
-//! Where a thread stands: everything the engine needs to go on, stored with every checkpoint.
+//! The control record of a thread: everything the engine needs to continue, stored with every checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,25 @@ pub struct Control {
     /// For each join that some of its sources have reached, which.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arrived: BTreeMap<String, Vec<NodeName>>,
-    /// Deferred nodes that run once nothing else is left to run.
+    /// Deferred nodes, which run when no other task is left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<NodeName>,
 }
 
 impl Control {
-    /// The record of an accepted input: what stands before the superstep that applies it.
+    /// Creates the record of an accepted input, which precedes the superstep that applies it.
     ///
     /// `last` is the superstep of the checkpoint it follows, `None` on a fresh thread.
     pub fn input(last: Option<i64>) -> Self {
         Self::new(last.map_or(-1, |step| step + 1), vec![START.into()])
     }
 
-    /// A record of nothing but nodes to run.
+    /// Creates a record that contains only nodes to run.
     pub fn new(step: i64, next: Vec<NodeName>) -> Self {
         Self { step, next, items: BTreeMap::new(), arrived: BTreeMap::new(), deferred: Vec::new() }
     }
 
-    /// Whether nothing is left to run.
+    /// Returns whether no task is left to run.
     pub fn is_finished(&self) -> bool {
         self.next.is_empty()
     }
@@ -47,7 +47,7 @@ impl Control {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// The graph lost nodes that a checkpoint still has to run.
+    /// The checkpoint has pending nodes that the graph no longer has.
     #[error(
         "the checkpoint of superstep {step} still has to run {}, which the graph does not have; \
          add the nodes again, or update the thread as another node", list(.nodes)
@@ -76,7 +76,7 @@ pub enum RestoreError {
         step: i64,
         /// The task's slot.
         slot: u32,
-        /// What is wrong with it.
+        /// A description of the defect.
         detail: String,
     },
 }

@@ -9,46 +9,46 @@ mod text;
 
 use crate::{NodeIndex, NodeName, Topology};
 
-/// What is to be drawn: the nodes and arrows of a graph, and which of them a run has used.
+/// A drawable form of a graph: its nodes and arrows, and marks for those that a run has used.
 ///
 /// [`Topology::drawing`] makes one without marks.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// [`START`](crate::START) first, in the order in which a run can first reach them; then the end, and
-    /// what is in subgraphs if they are expanded.
+    /// The nodes: [`START`](crate::START) first, in the order in which a run can first reach them; then the
+    /// end, then the nodes of expanded subgraphs.
     pub nodes: Vec<DrawnNode>,
     /// The arrows, by the node that they leave.
     pub arrows: Vec<DrawnArrow>,
-    /// Whether there are marks: then what has none was not used.
+    /// `true` if the drawing has marks; an element without a mark was then not used.
     pub marked: bool,
 }
 
 /// A node of a [`Drawing`].
 #[derive(Clone, Debug)]
 pub struct DrawnNode {
-    /// What it is.
+    /// The node's kind.
     pub kind: DrawnKind,
-    /// A name that drawing languages accept, whatever the node is called.
+    /// An identifier that drawing languages accept for any node name.
     pub id: String,
     /// Its name, as the user wrote it.
     pub label: String,
-    /// How often it ran.
+    /// The number of times it ran.
     pub runs: u64,
-    /// Whether it is to run next.
+    /// `true` if it is pending.
     pub pending: bool,
 }
 
-/// What a [`DrawnNode`] is.
+/// The kind of a [`DrawnNode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DrawnKind {
-    /// Where every run begins.
+    /// The start of every run.
     Start,
-    /// Where a branch of a run ends.
+    /// The end of a branch.
     End,
     /// A node.
     Node(NodeName),
-    /// Where a subgraph that is drawn with what is in it comes to its end.
+    /// The exit of a subgraph that is drawn expanded.
     Leaves(NodeName),
     /// A node of a subgraph.
     Inside,
@@ -61,30 +61,30 @@ pub struct DrawnArrow {
     pub from: usize,
     /// The position of the node that it leads to.
     pub to: usize,
-    /// When it is taken.
+    /// The condition under which it is taken.
     pub kind: ArrowKind,
-    /// How often it was taken.
+    /// The number of times it was taken.
     pub runs: u64,
 }
 
-/// When a [`DrawnArrow`] is taken.
+/// The condition under which a [`DrawnArrow`] is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArrowKind {
     /// Always.
     Plain,
-    /// Once all that the join waits for have run.
+    /// Taken when all sources of the join have run.
     Join,
-    /// Once for each item.
+    /// Taken once for each item.
     Items,
-    /// Once the node has failed for good.
+    /// Taken when the node has permanently failed.
     Error,
-    /// When this route is chosen.
+    /// Taken when this route is chosen.
     Route(String),
 }
 
 impl ArrowKind {
-    /// What is written beside it.
+    /// Returns the label of the arrow.
     pub fn label(&self) -> Option<&str> {
         match self {
             Self::Plain => None,
@@ -159,9 +159,11 @@ impl Topology {
         Drawing { nodes, arrows, marked: false }
     }
 
-    /// The same with what is in its subgraphs, and in theirs: a subgraph is drawn as the node that begins it, its own nodes
-    /// under names like `sub/node`, and its end. A graph that a node says it calls is drawn as a node `node/call` to which a
-    /// call leads, and its nodes, the last of which lead back.
+    /// Returns the drawing with all subgraphs expanded, recursively.
+    ///
+    /// A subgraph is drawn as its entry node, its own nodes under names like `sub/node`, and its exit. A
+    /// graph that a node declares to call is drawn as a node `node/call`. An arrow leads to it, and its last
+    /// nodes lead back.
     pub fn expanded(&self) -> Drawing {
         let mut drawing = self.drawing();
         for (at, index) in self.order().into_iter().enumerate() {
@@ -170,7 +172,7 @@ impl Topology {
             }
             let Some(inside) = self.subgraph(index) else { continue };
             let inside = inside.expanded();
-            // The first of the inner nodes is where it begins, which is the node itself.
+            // The first inner node is the entry, which is the subgraph's node itself.
             let first = drawing.nodes.len() - 1;
             let place = |inner: usize| if inner == 0 { at } else { first + inner };
             let end = inside.nodes.iter().position(|node| node.kind == DrawnKind::End);
@@ -216,7 +218,8 @@ impl Topology {
         self.drawing().svg()
     }
 
-    /// Every node once, [`START`](crate::START) first, in the order in which a run can first reach it.
+    /// Returns every node once, [`START`](crate::START) first, in the order in which a run can first reach
+    /// it.
     fn order(&self) -> Vec<NodeIndex> {
         let mut order = vec![self.start()];
         let mut seen = 0;

@@ -1,13 +1,13 @@
-//! Names and numbers, each of its own type.
+//! Names and numbers, each as its own type.
 
 use std::{fmt, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-/// The name of the point where every run begins. It can be left, never entered.
+/// The name of the start of every run. It has outgoing edges only.
 pub const START: &str = "__start__";
 
-/// The name of the point where a branch of a run ends. It can be entered, never left.
+/// The name of the end of a branch. It has incoming edges only.
 pub const END: &str = "__end__";
 
 /// A node's name, as the user wrote it. Checkpoints refer to nodes by name. Cheap to clone.
@@ -83,7 +83,7 @@ pub struct TaskId {
 pub struct ChannelSet(u128);
 
 impl ChannelSet {
-    /// How many channels a state can have.
+    /// The maximum number of channels of a state.
     pub const CAPACITY: usize = 128;
 
     /// The set with no channel.
@@ -98,12 +98,12 @@ impl ChannelSet {
         self.0 |= 1 << position;
     }
 
-    /// Whether the channel at `position` is in the set.
+    /// Returns whether the channel at `position` is in the set.
     pub fn contains(self, position: usize) -> bool {
         position < Self::CAPACITY && self.0 & (1 << position) != 0
     }
 
-    /// Whether no channel is in the set.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

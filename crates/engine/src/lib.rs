@@ -1,8 +1,8 @@
 //! The deterministic control plane of superstep.
 //!
-//! Contract: every [`Run::handle`] is followed by [`Run::poll`] until it returns `None`, before the next `handle`.
-//! The engine reads no clock, draws no random number, does no IO, holds no user value and has no `async`; equal inputs
-//! give equal outputs. It sees nodes as names and channels as bits.
+//! Contract: every [`Run::handle`] is followed by [`Run::poll`] until it returns `None`, before the next
+//! `handle`. The engine reads no clock, draws no random number, does no IO, holds no user value and has no
+//! `async`; equal inputs give equal outputs. It sees nodes as names and channels as bits.
 //!
 //! ```text
 //!            restore(control, finished tasks)
@@ -13,9 +13,10 @@
 //!                        └──▶ Fail, Suspended                    └──▶ Cancelled, Drained, Suspended
 //! ```
 //!
-//! Whoever drives a run executes the tasks it is told to, reports each one, folds their writes in the order of
-//! [`Commit::order`], stores the folded state together with [`Run::control`] in one transaction, and only then says
-//! [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of [`START`].
+//! The driver executes the requested tasks and reports each one. It folds their writes in the order of
+//! [`Commit::order`] and stores the folded state together with [`Run::control`] in one transaction. Only then
+//! it sends [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of
+//! [`START`].
 //!
 //! Start at [`Run`].
 

@@ -1,7 +1,7 @@
-//! Suspicions about a graph that could run.
+//! Lints: suspicions about a graph that could run.
 //!
-//! Start at [`look`]. Each part looks for what is certain to be a mistake, or nearly so; none raises an alarm where it has to
-//! guess.
+//! Start at [`look`]. Each lint reports only certain or almost certain mistakes; it stays silent where it
+//! would have to guess.
 
 mod concurrent;
 mod cycles;
@@ -12,7 +12,7 @@ mod twice;
 use crate::{EdgeKind, Endpoint, Place, Problem, topology::TopologyBuilder};
 use std::collections::BTreeMap;
 
-/// Looks for everything. The edges have been checked.
+/// Runs all lints. The edges have been checked before.
 pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
     let ways = Ways::new(builder);
     let mut problems = twice::look(&ways);
@@ -35,22 +35,22 @@ struct Ways<'b> {
 /// An edge.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// `None` for the end.
+    /// The target node; `None` for the end.
     to: Option<usize>,
     when: When,
     /// Its position in the builder.
     edge: usize,
 }
 
-/// When an edge is taken.
+/// The condition under which an edge is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
     Always,
-    /// If a conditional edge says so: the position of that.
+    /// Taken if the conditional edge at this position chooses it.
     Router(usize),
-    /// If the node itself says so.
+    /// Taken if the node itself chooses it.
     Goto,
-    /// Once for each item, so that it may be never and may be often.
+    /// Taken once for each item: zero or more times.
     Items,
 }
 
@@ -102,7 +102,7 @@ impl<'b> Ways<'b> {
         self.builder.nodes.get(node).is_some_and(|node| node.worker)
     }
 
-    /// Where each node leads, whatever it depends on; a join is reached from each of its sources.
+    /// Returns the successors of a node under any condition; each source of a join leads to the join's node.
     fn next(&self, node: usize) -> impl Iterator<Item = usize> {
         let joined =
             self.joins.iter().filter(move |(sources, ..)| sources.contains(&node)).map(|(_, to, _)| *to);

@@ -1,4 +1,4 @@
-//! What runs after a superstep.
+//! The plan of the next superstep.
 //!
 //! Start at [`plan`].
 
@@ -6,22 +6,23 @@ use std::collections::BTreeSet;
 
 use crate::{Control, EngineError, NodeIndex, RestoreError, Target, Topology, topology::TopologyNode};
 
-/// Where a thread stood before a superstep made by hand.
+/// The state of a thread before a manual superstep (an external update).
 #[derive(Clone, Copy, Debug)]
 pub struct Before<'a> {
-    /// What it had to run.
+    /// Its control record.
     pub control: &'a Control,
     /// The tasks of it that are done in the superstep, by slot.
     pub done: &'a [u32],
-    /// Those that have begun and are not done. They go on beside whatever is added, even if their node is deferred.
+    /// The slots of tasks that have started and are not finished. They continue together with any added
+    /// tasks, even if their node is deferred.
     pub begun: &'a [u32],
 }
 
 impl Topology {
-    /// Whether the topology has all that a control record has still to run or to wait for.
+    /// Checks that the topology has every node and join that a control record refers to.
     ///
     /// # Errors
-    /// [`RestoreError`] if it does not.
+    /// [`RestoreError`] if one is missing.
     pub fn fits(&self, control: &Control) -> Result<(), RestoreError> {
         let step = control.step;
         let nodes = control.next.iter().chain(&control.deferred);
@@ -34,12 +35,12 @@ impl Topology {
         if joins.is_empty() { Ok(()) } else { Err(RestoreError::UnknownJoins { step, joins }) }
     }
 
-    /// The control record after a superstep made by hand, in which the tasks of `finished` are done.
+    /// Returns the control record after a manual superstep in which the tasks of `finished` are done.
     ///
-    /// The tasks that `before` has to run and that are not done stay to be run, except those of nodes that the topology does
-    /// not have any more, and what has reached joins which it does not have: this is the way to go on without them. The tasks
-    /// of `also` are to be run in any case; those that are sent come after the ones that stay. Where the finished ones lead is
-    /// for the caller to [check](Self::check).
+    /// Unfinished tasks of `before` stay pending. Tasks of nodes that the topology no longer has are dropped,
+    /// as are arrivals at joins that it no longer has; this is how a thread continues without them. The tasks
+    /// of `also` run in any case; sent ones come after those that stay. The caller must [check](Self::check)
+    /// the targets of the finished tasks.
     pub fn after(
         &self,
         before: Option<Before<'_>>,
@@ -68,7 +69,7 @@ impl Topology {
         waiting.control(self, before.map_or(0, |before| before.control.step + 1), &next)
     }
 
-    /// Whether a conditional edge or fan-out of `node` leads there.
+    /// Returns whether a conditional edge or fan-out of `node` leads to `target`.
     pub fn leads(&self, node: NodeIndex, target: Target) -> bool {
         let TopologyNode { routes, gotos, fan_outs, .. } = &self.nodes[node.position()];
         let routed = |to: Option<NodeIndex>| routes.iter().chain(gotos).any(|(_, route)| *route == to);
@@ -79,10 +80,10 @@ impl Topology {
         }
     }
 
-    /// Whether `node` may lead to these targets, and to no others.
+    /// Checks that `node` may lead to exactly these targets.
     ///
     /// # Errors
-    /// [`EngineError`] if they are not among its conditional edges and fan-outs, or one is missing.
+    /// [`EngineError`] if a target is not among its conditional edges and fan-outs, or if one is missing.
     pub fn check(&self, node: NodeIndex, targets: &[Target]) -> Result<(), EngineError> {
         let TopologyNode { name, routes, gotos, edges, ends, joins, .. } = &self.nodes[node.position()];
         if targets.is_empty() && !gotos.is_empty() && edges.is_empty() && !ends && joins.is_empty() {
@@ -102,7 +103,8 @@ impl Topology {
 }
 
 impl TopologyNode {
-    /// The workers that it has sent all their items, or none: not those to which it sends itself, if it went another way.
+    /// Returns the workers to which it has sent all their items, or none; excluding workers of its own sends
+    /// if it took another route.
     fn fanned_out(&self, targets: &[Target]) -> impl Iterator<Item = NodeIndex> {
         let goes = |target: &Target| match *target {
             Target::Node(to) => self.gotos.iter().any(|(_, goto)| *goto == Some(to)),
@@ -114,7 +116,7 @@ impl TopologyNode {
     }
 }
 
-/// What was reached and does not run yet.
+/// Targets that were reached and do not run yet.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// For each join, which of its sources have arrived; empty if none has at any.
@@ -148,8 +150,9 @@ impl Waiting {
         }
     }
 
-    /// Notes that these workers, which have nothing to run, have reached the joins that wait for them; and so have the
-    /// workers that they would have sent items to, and the nodes that nothing else would have led to.
+    /// Records that these workers, which have nothing to run, have reached the joins that wait for them. The
+    /// same applies to the workers that they would have sent items to, and to nodes that no other edge
+    /// reaches.
     fn pass_by(
         &mut self,
         topology: &Topology,
@@ -169,7 +172,7 @@ impl Waiting {
         }
     }
 
-    /// Whether all that a join waits for have reached it. If so, it waits for all of them again.
+    /// Returns whether all sources of a join have arrived. If so, the join waits for all of them again.
     fn passes(&mut self, position: usize) -> bool {
         let arrived = &mut self.arrived[position];
         let all = arrived.iter().all(|arrived| *arrived);
@@ -194,8 +197,8 @@ impl Waiting {
     }
 }
 
-/// Collects where the finished nodes lead into `next`: first each node that an edge leads to or whose join is complete,
-/// once, in name order; then a worker for each item, in the order in which the items were sent.
+/// Collects the successors of the finished nodes into `next`. First come the nodes reached by an edge or a
+/// complete join, each once, in name order; then one worker task per item, in sending order.
 pub(crate) fn plan<'a>(
     topology: &Topology,
     finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
@@ -205,15 +208,15 @@ pub(crate) fn plan<'a>(
     plan_with(topology, &Still::default(), finished, waiting, next);
 }
 
-/// What is to run in any case.
+/// Tasks that run in any case.
 #[derive(Default)]
 struct Still {
     tasks: Vec<Target>,
-    /// The nodes of those that have begun, so that they are not deferred.
+    /// The nodes of tasks that have started; these are not deferred again.
     begun: Vec<NodeIndex>,
 }
 
-/// The same, with tasks that are to run in any case.
+/// Plans like [`plan`], with tasks that run in any case.
 fn plan_with<'a>(
     topology: &Topology,
     still: &Still,
@@ -256,7 +259,7 @@ fn plan_with<'a>(
         empty.retain(|worker| !to_run.contains(worker));
         waiting.pass_by(topology, empty, &to_run, &mut reached);
     }
-    // Not before all have arrived: the tasks of one worker reach a join together, once.
+    // Only after all have arrived: the tasks of one worker reach a join together, once.
     reached.sort_unstable();
     reached.dedup();
     reached.retain(|&join| waiting.passes(join));

@@ -1,17 +1,17 @@
-//! How often a failed task runs again, and after what wait.
+//! The number of attempts of a failed task, and the delay between them.
 
 use std::time::Duration;
 
-/// When a failed task runs again.
+/// The retry policy of a task.
 ///
-/// The wait before attempt `n + 1` is `initial · factor^(n-1)`, at most `cap`, plus a share of `jitter` that the driver
-/// draws.
+/// The wait before attempt `n + 1` is `initial · factor^(n-1)`, at most `cap`, plus a share of `jitter` that
+/// the driver draws.
 ///
 /// # Source
 /// The defaults are those of langgraph's `RetryPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// How often the task runs at most, the first time included. 1 never retries.
+    /// The maximum number of attempts, including the first. 1 never retries.
     pub max_attempts: u32,
     /// The wait before the second attempt.
     pub initial: Duration,
@@ -19,7 +19,7 @@ pub struct RetryPolicy {
     pub factor: f64,
     /// The longest wait, before jitter.
     pub cap: Duration,
-    /// The most that chance adds to a wait.
+    /// The maximum random addition to a delay.
     pub jitter: Duration,
 }
 
@@ -37,7 +37,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after `failed` failed attempts (from 1), with `chance` in `0.0..=1.0` as the share of the jitter.
+    /// Returns the delay after `failed` failed attempts (from 1), with `chance` in `0.0..=1.0` as the share
+    /// of the jitter.
     pub fn delay(&self, failed: u32, chance: f64) -> Duration {
         let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.factor.powi(exponent);

@@ -15,23 +15,23 @@ use crate::{
 
 /// One execution on a thread.
 ///
-/// Made by [`Run::restore`], fed by [`Run::handle`], asked by [`Run::poll`].
+/// Created by [`Run::restore`], fed by [`Run::handle`], polled by [`Run::poll`].
 ///
 /// # Determinism
-/// Equal topologies, records and inputs give equal outputs. The order in which tasks finish is invisible in every
-/// [`Commit`].
+/// Equal topologies, records and inputs give equal outputs. The order in which tasks finish is invisible in
+/// every [`Commit`].
 #[derive(Debug)]
 pub struct Run {
     topology: Arc<Topology>,
     step: i64,
     slots: Vec<Slot>,
     unfinished: usize,
-    /// How many of those are interrupted.
+    /// The number of interrupted tasks.
     interrupted: usize,
-    /// Whether one of those stopped by itself.
+    /// `true` if a task stopped by itself.
     stopped: bool,
     breakpoints: Breakpoints,
-    /// What runs after the pending commit.
+    /// The tasks that run after the pending commit.
     next: Vec<NodeIndex>,
     waiting: Waiting,
     outputs: VecDeque<Output>,
@@ -45,7 +45,7 @@ pub struct Run {
 struct Slot {
     /// The node whose task it is.
     of: NodeIndex,
-    /// What runs: the node, or an error handler in its place.
+    /// The node that runs: the task's node, or its error handler.
     node: NodeIndex,
     attempt: u32,
     report: Option<Report>,
@@ -59,31 +59,32 @@ impl Slot {
     }
 }
 
-/// What is known of the tasks of a checkpoint, by slot. Those it does not name run from their beginning.
+/// The recorded tasks of a checkpoint, by slot. Tasks without a record run from their beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Tasks whose node failed for good, with the error handler that runs in its place. The rest is about the handler.
+    /// Tasks whose node permanently failed, with the error handler that runs instead. The other fields then
+    /// describe the handler.
     pub handled: Vec<(u32, NodeIndex)>,
     /// Tasks that are done.
     pub finished: Vec<(u32, Report)>,
-    /// How often tasks failed already.
+    /// The number of failed attempts, by slot.
     pub failed: Vec<(u32, u32)>,
     /// Tasks that wait for an answer which is still not there.
     pub interrupted: Vec<u32>,
 }
 
-/// What bounds a run.
+/// The limits of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunLimits {
-    /// How many supersteps may execute nodes.
+    /// The maximum number of supersteps that may execute nodes.
     pub supersteps: u32,
-    /// Where it stops although it could go on.
+    /// The breakpoints at which it stops.
     pub breakpoints: Breakpoints,
-    /// Whether it is to stop before any superstep that executes nodes.
+    /// `true` if it stops before any superstep that executes nodes.
     pub drained: bool,
 }
 
-/// Nodes at which a run stops. A run that begins at a breakpoint passes it.
+/// Nodes at which a run stops. A run that starts at a breakpoint passes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
     /// Stop before any of these runs.
@@ -100,11 +101,11 @@ enum Phase {
 }
 
 impl Run {
-    /// Continues from a control record; a fresh run continues from [`Control::input`] with the input as the finished
-    /// task of [`START`](crate::START).
+    /// Continues from a control record; a fresh run continues from [`Control::input`] with the input as the
+    /// finished task of [`START`](crate::START).
     ///
     /// # Errors
-    /// [`RestoreError`] if the topology lacks a node that is to run or a join that was reached, or a record does not fit.
+    /// [`RestoreError`] if the topology lacks a pending node or a reached join, or if a record does not fit.
     pub fn restore(
         topology: Arc<Topology>,
         control: &Control,
@@ -165,15 +166,15 @@ impl Run {
         Ok(run)
     }
 
-    /// The next thing to do; `None` until the next [`Run::handle`].
+    /// Returns the next output; `None` until the next [`Run::handle`].
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Takes a report.
+    /// Accepts an input.
     ///
     /// # Errors
-    /// [`EngineError`] if the report does not fit what was asked for. The run is unchanged then.
+    /// [`EngineError`] if the input was not requested. The run is then unchanged.
     pub fn handle(&mut self, input: Input) -> Result<(), EngineError> {
         match (self.phase, input) {
             (Phase::Executing, Input::Finished(Finished { task, report })) => self.finish(task, report),
@@ -214,27 +215,28 @@ impl Run {
         }
     }
 
-    /// How many tasks the present superstep has.
+    /// Returns the number of tasks of the current superstep.
     pub fn width(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many supersteps may still execute nodes after the present one.
+    /// Returns the number of further supersteps that may execute nodes.
     pub fn steps_left(&self) -> u32 {
         self.steps_left
     }
 
-    /// How many of them are not finished.
+    /// Returns the number of unfinished tasks of the current superstep.
     pub fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// Where the thread stands once the pending commit is stored; `None` if none is pending.
+    /// Returns the control record that the pending commit will store; `None` if no commit is pending.
     pub fn control(&self) -> Option<Control> {
         (self.phase == Phase::Committing).then(|| self.waiting.control(&self.topology, self.step, &self.next))
     }
 
-    /// How often a task failed so far that is not over; `None` if it is no task of the present superstep, or is finished.
+    /// Returns the number of failed attempts of an unfinished task; `None` if the task is finished or does
+    /// not belong to the current superstep.
     pub fn failures(&self, task: TaskId) -> Option<u32> {
         let slot = self.slots.get(task.slot as usize).filter(|_| task.step == self.step)?;
         slot.report.is_none().then(|| slot.attempt - 1)
@@ -245,12 +247,13 @@ impl Run {
         TaskId { step: self.step, slot }
     }
 
-    /// What runs as the task at `slot` of the present superstep, or ran: its node, or the error handler of that.
+    /// Returns the node of the task at `slot` of the current superstep, or its error handler if that runs
+    /// instead.
     pub fn node(&self, slot: u32) -> Option<NodeIndex> {
         self.slots.get(slot as usize).map(|slot| slot.node)
     }
 
-    /// What the task at `slot` of the present superstep did, if it is finished.
+    /// Returns the report of the task at `slot` of the current superstep, if it is finished.
     pub fn report(&self, slot: u32) -> Option<&Report> {
         self.slots.get(slot as usize)?.report.as_ref()
     }
@@ -334,8 +337,8 @@ impl Run {
         Ok(())
     }
 
-    /// Has an error handler run as the task at `slot`, or leaves it to be run if the run is cancelled and the handler is
-    /// nothing that may finish.
+    /// Runs an error handler as the task at `slot`. If the run is cancelled and the handler may not finish,
+    /// the task stays pending.
     fn hand_over(&mut self, slot: usize, handler: NodeIndex) {
         (self.slots[slot].node, self.slots[slot].attempt) = (handler, 1);
         if self.runs(&self.slots[slot]) {
@@ -414,20 +417,21 @@ impl Run {
         }
     }
 
-    /// Whether a task has to end before the superstep does: it is not finished, does not wait for an answer, did not stop
-    /// by itself, and is not dropped by a cancel.
+    /// Returns whether the superstep must wait for a task: it is not finished, not interrupted, did not stop
+    /// by itself, and is not dropped by a cancellation.
     fn runs(&self, slot: &Slot) -> bool {
         let on_cancel = self.topology.nodes[slot.node.position()].on_cancel;
         let still = slot.report.is_none() && !slot.interrupted && !slot.stopped;
         still && (!self.cancelled || on_cancel == OnCancel::Finish)
     }
 
-    /// Whether there is such a task.
+    /// Returns whether the superstep must wait for any task.
     fn waits(&self) -> bool {
         self.slots.iter().any(|slot| self.runs(slot))
     }
 
-    /// Whether the superstep that is just committed ends, or the next begins, where the run is to stop.
+    /// Returns whether the run stops at a breakpoint: after the superstep that was just committed, or before
+    /// the next one.
     fn at_breakpoint(&self) -> bool {
         let Breakpoints { before, after } = &self.breakpoints;
         !self.next.is_empty()
@@ -435,7 +439,7 @@ impl Run {
                 || self.slots.iter().any(|slot| after.contains(&slot.of) || after.contains(&slot.node)))
     }
 
-    /// Ends a run that has nothing more to wait for, although its superstep is not over.
+    /// Ends a run that has no task to wait for, although its superstep is incomplete.
     fn stop(&mut self) {
         self.end(match self {
             Self { cancelled: true, .. } => Output::Cancelled,

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, panic::Location, sync::Arc};
 
 use crate::{NodeIndex, NodeName, START};
 
-/// Where in the user's code something was said.
+/// A location in the user's code.
 pub type Place = &'static Location<'static>;
 
 /// A node as it is declared.
@@ -19,33 +19,34 @@ pub type Place = &'static Location<'static>;
 pub struct NodeSpec {
     /// Its name.
     pub name: NodeName,
-    /// What happens to it when the run is cancelled.
+    /// The behaviour when the run is cancelled.
     pub on_cancel: OnCancel,
-    /// Whether each of its tasks takes an item, so that only a fan-out can lead to it.
+    /// `true` if each of its tasks takes an item, so that only a fan-out can lead to it.
     pub worker: bool,
-    /// Whether it chooses among routes of its own, so that some have to be declared.
+    /// `true` if it chooses among routes of its own, which must then be declared.
     pub routing: bool,
     /// The node whose failures it handles, so that only these lead to it.
     pub handles: Option<Endpoint>,
-    /// Whether it waits until nothing else is left to run.
+    /// `true` if it waits until no other task is left.
     pub deferred: bool,
     /// The graph that it runs, if it is a subgraph.
     pub subgraph: Option<Arc<Topology>>,
-    /// Where it was declared.
+    /// The location of its declaration.
     pub place: Place,
 }
 
-/// What happens to a node when its run is cancelled.
+/// The behaviour of a node when its run is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnCancel {
-    /// It is dropped where it stands, and stays to be run.
+    /// The task is dropped and stays pending.
     #[default]
     Drop,
-    /// It is told, may finish, and is started even afterwards: for nodes that leave things in order.
+    /// The task is notified and may finish; it is started even after the cancellation. For nodes that clean
+    /// up.
     Finish,
 }
 
-/// One end of an edge while a graph is built.
+/// One end of an edge of a graph under construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     /// The beginning of every run.
@@ -61,57 +62,57 @@ pub enum Endpoint {
 /// An edge as it is declared.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Where it leaves.
+    /// The source.
     pub from: Endpoint,
-    /// Where it leads.
+    /// The target.
     pub to: Endpoint,
-    /// When it is taken.
+    /// The condition under which it is taken.
     pub kind: EdgeKind,
-    /// Where it was declared.
+    /// The location of its declaration.
     pub place: Place,
 }
 
 /// A node that waits for several others.
 #[derive(Clone, Debug)]
 pub struct JoinSpec {
-    /// What it waits for.
+    /// The sources it waits for.
     pub sources: Vec<Endpoint>,
-    /// The node that runs once all of them have.
+    /// The node that runs after all sources have run.
     pub to: Endpoint,
-    /// Where it was declared.
+    /// The location of its declaration.
     pub place: Place,
 }
 
-/// When an edge is taken.
+/// The condition under which an edge is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeKind {
     /// Always.
     Plain,
-    /// When a conditional edge chooses this route.
+    /// Taken when a conditional edge chooses this route.
     Route(String),
-    /// When the node itself goes this way.
+    /// Taken when the node itself chooses this route.
     Goto(String),
-    /// Once for each item that is taken from the state.
+    /// Taken once for each item of the state.
     FanOut,
-    /// Once for each item that the node itself sends.
+    /// Taken once for each item that the node itself sends.
     Sends,
 }
 
 impl EdgeKind {
-    /// Whether the tasks that it leads to take an item.
+    /// Returns whether the tasks at its target take an item.
     pub(crate) fn has_items(&self) -> bool {
         matches!(self, Self::FanOut | Self::Sends)
     }
 }
 
-/// What a node says that it writes.
+/// The declared writes of a node.
 #[derive(Clone, Debug)]
 pub struct WritesSpec {
     /// The node.
     pub node: Endpoint,
     /// The names of channels.
     pub channels: Vec<String>,
-    /// Where it was said.
+    /// The location of the declaration.
     pub place: Place,
 }
 
@@ -120,11 +121,11 @@ pub struct WritesSpec {
 pub struct RouterSpec {
     /// Its routes, as positions among the edges.
     pub edges: std::ops::Range<usize>,
-    /// Whether it takes only one of them each time.
+    /// `true` if it takes exactly one of its routes each time.
     pub one: bool,
 }
 
-/// Collects what a graph is made of, then checks all of it at once.
+/// Collects the parts of a graph and then checks all of them at once.
 #[derive(Debug, Default)]
 pub struct TopologyBuilder {
     /// The nodes, in the order of their declaration.
@@ -133,17 +134,17 @@ pub struct TopologyBuilder {
     pub edges: Vec<Edge>,
     /// The joins, in the order of their declaration.
     pub joins: Vec<JoinSpec>,
-    /// Which edges are the routes of which conditional edge.
+    /// The conditional edges and their routes.
     pub routers: Vec<RouterSpec>,
-    /// The names of all channels, and whether they take one write per superstep.
+    /// The names of all channels, and whether each accepts one write per superstep.
     pub channels: Vec<(String, bool)>,
-    /// What nodes say that they write.
+    /// The declared writes of nodes.
     pub writes: Vec<WritesSpec>,
-    /// The graphs that nodes say they call: the node's position, a name for the call, and the graph.
+    /// The declared calls of graphs: the node's position, a name for the call, and the graph.
     pub calls: Vec<(Endpoint, String, Arc<Topology>)>,
-    /// What is done about suspicions, if it is not a warning.
+    /// The levels of lints, where they differ from a warning.
     pub levels: BTreeMap<Lint, Level>,
-    /// What was found to be wrong while they were declared.
+    /// Problems found during the declaration.
     pub problems: Vec<Problem>,
 }
 
@@ -159,7 +160,7 @@ pub struct Topology {
 
 #[derive(Debug)]
 pub(crate) struct Join {
-    /// Its sources and its target, by which checkpoints know it.
+    /// The name in checkpoints, made of its sources and its target.
     pub(crate) name: String,
     pub(crate) sources: Vec<NodeIndex>,
     pub(crate) to: NodeIndex,
@@ -169,29 +170,29 @@ pub(crate) struct Join {
 pub(crate) struct TopologyNode {
     pub(crate) name: NodeName,
     pub(crate) on_cancel: OnCancel,
-    /// Where its plain edges lead; an edge to the end leads nowhere.
+    /// The targets of its plain edges, without the end.
     pub(crate) edges: Vec<NodeIndex>,
     pub(crate) ends: bool,
-    /// Every route that its conditional edges can take: the label, and the node or the end.
+    /// The routes of its conditional edges: the label, and the node, or `None` for the end.
     pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
-    /// Every route that it can take itself, likewise.
+    /// The routes that it can take itself, in the same form.
     pub(crate) gotos: Vec<(String, Option<NodeIndex>)>,
     /// The workers it can send items to.
     pub(crate) fan_outs: Vec<NodeIndex>,
     /// Those of them to which only the node itself sends, and not a function of the state.
     pub(crate) sends: Vec<NodeIndex>,
-    /// The nodes that a plain edge of it leads to, and that nothing else leads to.
+    /// The nodes that are reached only by a plain edge of this node.
     pub(crate) only_way_to: Vec<NodeIndex>,
     /// The joins that wait for it.
     pub(crate) joins: Vec<usize>,
     pub(crate) deferred: bool,
     pub(crate) worker: bool,
     pub(crate) subgraph: Option<Arc<Topology>>,
-    /// The graphs that it calls, as far as it says so.
+    /// The graphs that it declares to call.
     pub(crate) calls: Vec<(String, Arc<Topology>)>,
-    /// What runs in its place once it has failed for good.
+    /// The error handler that runs after a permanent failure.
     pub(crate) handler: Option<NodeIndex>,
-    /// Whether it is such a handler.
+    /// `true` if it is an error handler.
     pub(crate) handles: bool,
 }
 
@@ -206,12 +207,12 @@ impl Topology {
         self.start
     }
 
-    /// How many nodes there are, [`START`] included.
+    /// Returns the number of nodes, including [`START`].
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no node but [`START`].
+    /// Returns whether [`START`] is the only node.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
     }
@@ -221,17 +222,17 @@ impl Topology {
         &self.nodes[node.position()].name
     }
 
-    /// The node that runs in place of this one once it has failed for good.
+    /// Returns the error handler that runs after a permanent failure of this node.
     pub fn handler(&self, node: NodeIndex) -> Option<NodeIndex> {
         self.nodes[node.position()].handler
     }
 
-    /// Whether it is the error handler of another node.
+    /// Returns whether it is the error handler of another node.
     pub fn is_handler(&self, node: NodeIndex) -> bool {
         self.nodes[node.position()].handles
     }
 
-    /// Whether each task of this node takes an item.
+    /// Returns whether each task of this node takes an item.
     pub fn takes_item(&self, node: NodeIndex) -> bool {
         self.nodes[node.position()].worker
     }
@@ -241,7 +242,7 @@ impl Topology {
         self.nodes[node.position()].subgraph.as_ref()
     }
 
-    /// The graphs that a node says it calls, each with a name for the call.
+    /// Returns the graphs that a node declares to call, each with a name for the call.
     pub fn calls(&self, node: NodeIndex) -> &[(String, Arc<Topology>)] {
         &self.nodes[node.position()].calls
     }

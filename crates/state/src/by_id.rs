@@ -11,21 +11,22 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Something with an id of its own.
+/// An item with an id.
 pub trait HasId {
     /// The id; empty if it has none yet.
     fn id(&self) -> &str;
 
-    /// Gives it an id.
+    /// Sets the id.
     fn set_id(&mut self, id: String);
 }
 
-/// Where the ids of a list's items are, for items of another crate. [`OwnId`] asks the items themselves.
+/// Access to the ids of a list's items, for item types of another crate. [`OwnId`] uses the items' own
+/// [`HasId`].
 pub trait IdOf<T>: Send + Sync + 'static {
     /// The item's id; empty if it has none yet.
     fn id(item: &T) -> &str;
 
-    /// Gives the item an id.
+    /// Sets the id of the item.
     fn set_id(item: &mut T, id: String);
 }
 
@@ -43,11 +44,11 @@ impl<T: HasId> IdOf<T> for OwnId {
     }
 }
 
-/// A list of items with unique ids, in the order in which they came, with structural sharing.
+/// A list of items with unique ids, in insertion order, with structural sharing.
 ///
-/// The usual type of a merge-by-id channel. `K` says where the ids are. An item that comes without one gets one that no other
-/// item of the list has: `auto-0`, `auto-1`, .. Once an item is removed, its id may be given to another; who refers to items
-/// from outside gives them ids of their own.
+/// The usual type of a merge-by-id channel. `K` gives access to the ids. An item without an id gets one that
+/// is unique in the list: `auto-0`, `auto-1`, .. The id of a removed item may be reused. Set explicit ids for
+/// items that are referenced from elsewhere.
 ///
 /// # Source
 /// The behaviour of langgraph's `add_messages`.
@@ -69,11 +70,11 @@ pub enum Merge<T> {
     },
     /// Removes every item.
     RemoveAll {
-        /// Tells the operation apart from an item; always the same.
+        /// Distinguishes the operation from an item; always the same value.
         #[serde(rename = "$remove_all")]
         marker: Always,
     },
-    /// Replaces the item with the same id in place, or adds it at the end. An item without an id gets one.
+    /// Replaces the item with the same id in place, or appends it. An item without an id gets one.
     Put(T),
 }
 
@@ -89,8 +90,8 @@ impl<T> Merge<T> {
     }
 }
 
-// Not derived: what serde keeps of a value while it tries the variants has lost which numbers were keys of a map and has
-// no room for 128 bits, so items with such would be stored and never be read again.
+// Not derived: while serde tries the variants of an untagged enum, it buffers the value without 128-bit
+// integers and without the type of map keys. Items that contain those would be stored and could not be read.
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Merge<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -135,7 +136,7 @@ impl From<Always> for bool {
     }
 }
 
-/// What is written to a merge-by-id channel: operations, applied in order.
+/// A write to a merge-by-id channel: operations, applied in order.
 ///
 /// Items alone convert into it, and so do [`Merge`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,12 +172,12 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         Self { items: VectorSync::new_sync(), positions: HashTrieMapSync::new_sync(), ids: PhantomData }
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is no item.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -186,7 +187,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         self.positions.get(id).and_then(|&position| self.items.get(position))
     }
 
-    /// Where the item with this id stands, counted from 0.
+    /// Returns the position of the item with this id, from 0.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.positions.get(id).copied()
     }
@@ -204,7 +205,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
     /// Applies operations in order.
     ///
     /// # Errors
-    /// [`UnknownId`] if an item is to be removed that is not there; the operations before it are applied.
+    /// [`UnknownId`] if an item to be removed does not exist; the operations before it are applied.
     pub fn merge(&mut self, merges: Merges<T>) -> Result<(), UnknownId> {
         for merge in merges.0 {
             match merge {

@@ -1,6 +1,6 @@
-//! Updates of states that are structs: what the derive knows of them, and their JSON form.
+//! Updates of states that are structs: their metadata for the derive, and their JSON form.
 //!
-//! The form is written and read entry by entry, so that a state can pass on the entries of another one that it takes in.
+//! The form is written and read entry by entry, so that a state can pass on the entries of a flattened state.
 //!
 //! Start at [`Fixed`].
 
@@ -19,14 +19,14 @@ const CLEAR: &str = "clear";
 
 const THEN: &str = "$then";
 
-/// An update whose channels are known when the program is compiled. Made by `#[derive(State)]`.
+/// An update whose channels are known at compile time. Implemented by `#[derive(State)]`.
 #[diagnostic::on_unimplemented(
     message = "a state with the updates `{Self}` cannot be flattened",
     label = "not the updates of a struct",
     note = "`flatten` takes a struct with `#[derive(State)]`, whose channels are known when the program is compiled"
 )]
 pub trait Fixed: Default {
-    /// How many channels there are.
+    /// The number of channels.
     const COUNT: usize;
 
     /// All names under which they are or were stored.
@@ -50,19 +50,19 @@ pub trait Fixed: Default {
     /// If a write has no such form.
     fn write_entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 
-    /// Takes the value that comes next, if `name` is that of a channel. Whether it is.
+    /// Reads the next value if `name` names a channel. Returns whether it does.
     ///
     /// # Errors
-    /// If the value does not fit, or the channel has a write already.
+    /// If the value does not fit, or the channel already has a write.
     fn read_entry<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
     /// The channels that start over, without what follows this update.
     fn cleared(&self) -> ChannelSet;
 
-    /// Lets a channel start over.
+    /// Clears a channel, so that it starts from its default.
     fn clear(&mut self, channel: usize);
 
-    /// Whether other updates follow.
+    /// Returns whether other updates follow.
     fn goes_on(&self) -> bool;
 
     /// Writes the updates that follow, in their order.
@@ -74,7 +74,7 @@ pub trait Fixed: Default {
     /// The channels to which another update writes something else, as far as their types can be compared.
     fn differing(&self, other: &Self) -> ChannelSet;
 
-    /// The updates that follow, but for those that only a flattened state knows of.
+    /// Returns the following updates, except those that only a flattened state has.
     fn later(&mut self) -> &mut Later<Self>;
 }
 
@@ -83,7 +83,7 @@ pub struct Pair<'a, T>(pub &'a T, pub &'a T);
 
 /// Values that can be compared.
 pub trait Comparable {
-    /// Whether they are different.
+    /// Returns whether they differ.
     fn differ(&self) -> bool;
 }
 
@@ -154,7 +154,7 @@ fn write_first<U: Fixed, M: SerializeMap>(update: &U, map: &mut M) -> Result<(),
 /// An update without what follows it.
 pub struct First<'a, U>(pub &'a U);
 
-/// What follows an update.
+/// The entries that follow an update.
 struct Rest<'a, U>(&'a U);
 
 /// The names of those channels that are stored.
@@ -183,10 +183,10 @@ impl<U: Fixed> Serialize for Names<U> {
     }
 }
 
-/// An update that was written by [`serialize`].
+/// Reads an update that [`serialize`] wrote.
 ///
 /// # Errors
-/// If it has an entry that is no channel's, or that does not fit.
+/// If an entry names no channel or does not fit.
 pub fn deserialize<'de, U: Fixed + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<U, D::Error> {
@@ -251,5 +251,5 @@ impl<'de> Deserialize<'de> for Name<'de> {
     }
 }
 
-/// The entry of a stored update that has what its task learned.
+/// The entry of a stored update for the recorded inputs of its task.
 pub const RECORDED: &str = "$recorded";

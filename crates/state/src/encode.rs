@@ -1,6 +1,7 @@
-//! What is stored, as JSON.
+//! The stored form of updates and values, as JSON.
 //!
-//! What is written can be read, and is read as what it was; see [`checked`]. In debug builds that is tried with all that is written.
+//! Every stored value can be read back and is then equal; see [`checked`]. Debug builds verify this for each
+//! write.
 
 mod checked;
 
@@ -22,7 +23,7 @@ use crate::{
 pub use checked::MAX_DEPTH;
 pub use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
 
-/// How deep a reader may be nested in what it reads; beyond that it would have to stop.
+/// The maximum nesting of readers while they read a value; a deeper reader would stop.
 pub const READABLE: usize = 126;
 
 /// An update that cannot be stored.
@@ -32,7 +33,7 @@ pub enum Unencoded {
     Write(WriteError),
     /// It has no JSON that is read as what it was.
     Json {
-        /// The channel that is to blame, if it is known.
+        /// The channel at fault, if known.
         channel: Option<Cow<'static, str>>,
         /// The cause.
         source: serde_json::Error,
@@ -48,9 +49,9 @@ pub struct UnencodedChannel {
     pub source: serde_json::Error,
 }
 
-/// An update as it is stored: its JSON form, with the versions of its channels in front.
+/// Returns an update in its stored form: its JSON, with the versions of its channels in front.
 ///
-/// `scratch` is where it is written first: what is returned has the size it needs and was allocated once.
+/// `scratch` is the write buffer; the returned text has exactly the size it needs and is allocated once.
 pub fn encode<S: State>(state: &S, update: &S::Update, scratch: &mut Vec<u8>) -> Result<Vec<u8>, Unencoded> {
     state.check(update).map_err(Unencoded::Write)?;
     let update = &*state.stored(update);
@@ -62,7 +63,8 @@ pub fn encode<S: State>(state: &S, update: &S::Update, scratch: &mut Vec<u8>) ->
         Unencoded::Json { channel, source: unstorable.into_error(1) }
     })?;
     if versions > 0 {
-        // The object goes on with its channels. There are some, for the versions are theirs.
+        // The object continues with its channels. There is at least one, since the versions belong to
+        // channels.
         scratch[versions] = b',';
     }
     Ok(scratch.as_slice().to_vec())
@@ -109,7 +111,7 @@ pub fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> 
     })
 }
 
-/// The same with a path that begins with the channel. Of an update that goes on with others it says first in which of them it is.
+/// Makes the path begin with the channel. For a chain of updates it first says which of them it is in.
 fn of_channel(mut unstorable: Unstorable) -> Unstorable {
     if unstorable.path.first().is_some_and(|step| step.starts_with('$')) {
         unstorable.path.drain(..unstorable.path.len().min(2));
@@ -126,7 +128,7 @@ fn survives<S: State>(state: &S, update: &S::Update, json: &[u8]) -> Result<(), 
     if read.as_ref().is_ok_and(|read| is_same(update, read)) {
         return Ok(());
     }
-    // Which channel it is, one by one.
+    // Finds the channel by trying one after the other.
     let written = state.written(update);
     for (position, channel) in state.channels().iter().enumerate() {
         let only = ChannelSet::from_iter([position]);
@@ -161,16 +163,16 @@ fn unreadable<U: Serialize>(update: &U, path: Vec<String>, error: serde_json::Er
     }
 }
 
-/// The JSON of a value, and what is read back of it.
+/// Returns the JSON of a value, and the value that is read back from it.
 ///
 /// # Errors
-/// If that is another value, or nothing.
+/// If reading fails or returns another value.
 pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, String), serde_json::Error> {
     let mut json = Vec::new();
     let doubtful = checked::write(value, Mode::Lenient, &mut json).map_err(|error| error.into_error(0))?;
     let read = match serde_json::from_slice(&json) {
         Ok(read) => read,
-        // The reason is plainer than what the reader says, if there is one.
+        // The error of the writer, if there is one, is clearer than the reader's.
         Err(error) => return Err(to_string(value).err().unwrap_or(error)),
     };
     if doubtful || cfg!(debug_assertions) {

@@ -1,4 +1,4 @@
-//! Telling values apart without keeping them.
+//! Fingerprints: short texts that distinguish values without storing them.
 //!
 //! Start at [`fingerprint`].
 
@@ -14,25 +14,27 @@ use serde::{
 use serde_json::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A short text that is the same for equal values, and another one for any other value, as far as anybody will see.
+/// Returns a short text that is equal for equal values and differs for different ones, barring hash
+/// collisions.
 ///
-/// The order of the entries of a map and of the fields of a struct does not count. It is stable: it may be stored and compared
-/// by a later program. It protects from nobody who looks for two values with the same one.
+/// The order of the entries of a map and of the fields of a struct does not count. The text is stable: it may
+/// be stored and compared by a later program. It does not resist deliberate collisions.
 ///
 /// # Errors
 /// If the value cannot be serialized.
 ///
 /// # Source
-/// XXH3 of each text and number, of which those of what contains it are made.
+/// XXH3 of each text and number, combined upward into those of their containers.
 pub fn fingerprint(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     let room = Cell::new(usize::MAX);
     Ok(shown(value.serialize(Printer { room: &room, begun: None, exact: false })?))
 }
 
-/// The same of what `serialize` is given, telling apart what is equal in JSON: `None` and `Some(None)`, and floats that are no
-/// numbers. The order in lists does not count, because that of a set may be another one each time.
+/// Returns the fingerprint of a value that distinguishes values which are equal in JSON: `None` and
+/// `Some(None)`, and floats that are not numbers. The order of lists is ignored, since the order of a set may
+/// vary.
 ///
-/// `None` if it does not serialize.
+/// `None` if the value does not serialize.
 pub(crate) fn exact(serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -> Option<u64> {
     let room = Cell::new(usize::MAX);
     serialize(Printer { room: &room, begun: None, exact: true }).ok()
@@ -43,13 +45,13 @@ pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
     exact(|printer| value.serialize(printer))
 }
 
-/// The same of what `serialize` is given, but of no more than its first `most` bytes or so, with the length of the whole.
+/// Returns the fingerprint of about the first `most` bytes of a value, together with the length of the whole.
 ///
 /// # Shape
-/// Of a list, a text or a struct, its beginning is read; of a larger map, whose order does not count, only how many entries it
-/// has. Equal values have equal ones here too.
+/// Of a list, a text or a struct, the beginning is read. Of a larger map, whose order is ignored, only the
+/// number of entries is used. Equal values have equal outlines.
 ///
-/// `None` if it does not serialize.
+/// `None` if the value does not serialize.
 pub fn outline(most: usize, serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -> Option<String> {
     let (room, begun) = (Cell::new(most), Cell::new(None));
     let whole = serialize(Printer { room: &room, begun: Some(&begun), exact: false });
@@ -63,22 +65,22 @@ fn shown(print: u64) -> String {
 /// Makes a number of a value.
 #[derive(Clone, Copy)]
 pub struct Printer<'a> {
-    /// How many bytes may still be read.
+    /// The number of bytes that may still be read.
     room: &'a Cell<usize>,
-    /// What there is when the room ends: only of the outermost value.
+    /// The sum when the budget is used up; only for the outermost value.
     begun: Option<&'a Cell<Option<u64>>>,
-    /// Whether to tell apart what is equal in JSON.
+    /// `true` to distinguish values that are equal in JSON.
     exact: bool,
 }
 
-/// What a number was made of.
+/// The type of a number.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Kind {
     Null,
     Bool,
     Integer,
-    /// Beyond what an `i128` holds.
+    /// Beyond the range of `i128`.
     Large,
     Float,
     Text,
@@ -88,7 +90,7 @@ enum Kind {
     Some,
 }
 
-/// A value that is not read to its end.
+/// The kind of a value that is not read completely.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Begun {
@@ -106,7 +108,7 @@ impl<'a> Printer<'a> {
         Self { begun: None, ..self }
     }
 
-    /// What the outermost value counts as if there is no room for the rest.
+    /// Sets the outermost value's sum for the case that the budget does not cover the rest.
     fn begin(self, print: impl FnOnce() -> u64) {
         if let Some(begun) = self.begun {
             begun.set(Some(print()));
@@ -188,7 +190,7 @@ impl Entries<'_> {
     fn field(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.key = self.printer.inner().bytes(Kind::Text, name.as_bytes())?;
         self.value(value)?;
-        // The fields of a struct come in one order, those of a map may not.
+        // The fields of a struct have a fixed order; the entries of a map may not.
         self.printer.begin(|| mixed(self.sum, Begun::Map as u64));
         Ok(())
     }
@@ -429,7 +431,7 @@ mod tests {
         outline(most, |printer| value.serialize(printer))
     }
 
-    /// How many of its elements were read.
+    /// A count of its elements that were read.
     struct Counted<'a>(usize, &'a Cell<usize>);
 
     impl Serialize for Counted<'_> {

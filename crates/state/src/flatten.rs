@@ -8,8 +8,8 @@ use crate::{Channel, State};
 
 /// A state that has the channels of another one among its own, in a field with `#[channel(flatten)]`.
 ///
-/// The derive implements it for each such field. It lets what was written for `T`, such as the nodes of an agent, run in a
-/// graph of this state. For a state inside a flattened one, implement it yourself:
+/// The derive implements it for each such field. Nodes written for `T`, such as those of an agent, can then
+/// run in a graph of this state. For a state inside a flattened one, implement it yourself:
 ///
 /// ```
 /// use superstep_graph::{Flattens, Log, State, reduce};
@@ -96,7 +96,7 @@ pub const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str;
     all
 }
 
-/// What is wrong with a state, for the compiler to say.
+/// An error in a state definition, reported by the compiler.
 pub struct Problem {
     text: [u8; 256],
     length: usize,

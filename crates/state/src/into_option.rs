@@ -2,7 +2,7 @@
 
 /// A value for a channel of type `Option<T>`: an `Option<T>` or a `T`, and for a `String` also a `&str`.
 ///
-/// Unlike `Into<Option<T>>` it lets the compiler see that a literal is a `T`.
+/// Unlike `Into<Option<T>>`, it lets the compiler infer that a literal is a `T`.
 #[diagnostic::on_unimplemented(
     message = "a channel of type `Option<{T}>` cannot be written with `{Self}`",
     note = "pass a `{T}` or an `Option<{T}>`"

@@ -8,13 +8,13 @@ use crate::{BadUpdate, JsonState, JsonUpdate, State, Update};
 
 /// An update, nothing, or a `Result` of either, whose error becomes an `E`.
 ///
-/// It stands here because only the crate of [`Update`] can tell an update from what is none; nodes ask for it by the name of
-/// `NodeOutput`.
+/// It is in this crate because only the crate of [`Update`] can separate updates from other types. Nodes
+/// require it through `NodeOutput`.
 pub trait IntoUpdate<S: State, E> {
-    /// The update in it, or why there is none.
+    /// Returns the contained update.
     ///
     /// # Errors
-    /// The failure of whoever made it.
+    /// The contained error.
     fn into_update(self) -> Result<S::Update, E>;
 }
 
@@ -44,7 +44,7 @@ impl<E: Refuses> IntoUpdate<JsonState, E> for Value {
     }
 }
 
-/// An error for JSON that is no update, which no other attempt makes one.
+/// The error for JSON that is not a valid update; a retry does not help.
 #[doc(hidden)]
 pub trait Refuses {
     fn refuse(error: BadUpdate) -> Self;

@@ -1,6 +1,6 @@
-//! States whose channels are known only at run time.
+//! States whose channels are only known at run time.
 //!
-//! Start at [`JsonState`]; [`JsonChannels`] describes its channels, [`JsonUpdate`] is what nodes return.
+//! Start at [`JsonState`]; [`JsonChannels`] describes its channels, nodes return [`JsonUpdate`].
 
 mod channels;
 mod rule;
@@ -26,14 +26,14 @@ use crate::{
 
 /// A state whose channels are described at run time, by a [`JsonChannels`]. Its values are JSON.
 ///
-/// It runs in the same graphs, is stored in the same checkpoints, and folds by the same reducers as a struct that derives
-/// [`State`]. Only what the compiler would have found is found when a node returns its update: an undeclared channel
-/// (`RunError::UndeclaredChannel`), a value that does not fit its schema
+/// It runs in the same graphs, is stored in the same checkpoints, and folds by the same reducers as a struct
+/// that derives [`State`]. Errors that the compiler finds for a struct are found when a node returns its
+/// update: an undeclared channel (`RunError::UndeclaredChannel`), a value that does not fit its schema
 /// (`RunError::UnfitWrite`) or its reducer (`RunError::Fold`).
 ///
-/// The default state has no channels. Begin a graph with `StateGraph::with_initial`.
+/// The default state has no channels. Create a graph with `StateGraph::with_initial`.
 ///
-/// `null` is no value: a last-value channel that is written `null` has none.
+/// `null` means no value: a last-value channel has none after a write of `null`.
 ///
 /// ```
 /// use serde_json::json;
@@ -63,12 +63,12 @@ pub struct JsonState {
     values: Arc<Vec<Held>>,
 }
 
-/// What a description says, made ready. Channels are in the order of their names.
+/// A validated description. Channels are ordered by name.
 #[derive(Default)]
 struct Spec {
     channels: Vec<Channel>,
     rules: Vec<Rule>,
-    /// The values with which a thread begins, and to which cleared channels go back.
+    /// The initial values, also used for cleared channels.
     initial: Vec<Held>,
     schemas: Vec<Option<Schema>>,
     ephemeral: bool,
@@ -83,18 +83,18 @@ impl Spec {
 }
 
 impl JsonState {
-    /// A state with these channels, in which nothing is written.
+    /// Creates a state with these channels, without writes.
     ///
     /// # Errors
-    /// All that is wrong with the description.
+    /// All problems of the description.
     pub fn new(channels: &JsonChannels) -> Result<Self, BadChannels> {
         let spec = channels.spec()?;
         let values = Arc::new(spec.initial.clone());
         Ok(Self { spec: Arc::new(spec), values })
     }
 
-    /// The value of a channel; `None` if it has none, or there is no such channel. Makes the JSON of lists, at the cost of
-    /// their length; [`items`](Self::items) does not.
+    /// Returns the value of a channel; `None` if it has none, or if the channel does not exist. Converts
+    /// lists to JSON in time linear to their length; [`items`](Self::items) does not.
     pub fn get(&self, channel: &str) -> Option<Value> {
         self.held(channel).and_then(Held::to_value)
     }
@@ -135,7 +135,7 @@ impl JsonState {
         names.filter_map(|name| self.spec.position(name)).collect()
     }
 
-    /// Takes channels back to their initial values.
+    /// Resets channels to their initial values.
     fn start_over(&mut self, which: impl Fn(usize, &Channel) -> bool) {
         let values = Arc::make_mut(&mut self.values);
         for (position, channel) in self.spec.channels.iter().enumerate() {
@@ -264,7 +264,7 @@ impl State for JsonState {
 }
 
 impl PartialEq for JsonState {
-    /// Whether the same channels have the same values.
+    /// Returns whether the same channels have the same values.
     fn eq(&self, other: &Self) -> bool {
         self.to_value() == other.to_value()
     }

@@ -17,12 +17,12 @@ impl<T> Log<T> {
         Self(VectorSync::new_sync())
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no item.
+    /// Returns whether it has no items.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -42,7 +42,7 @@ impl<T> Log<T> {
         self.0.iter()
     }
 
-    /// Adds an item at the end.
+    /// Appends an item.
     pub fn push(&mut self, item: T) {
         self.0.push_back_mut(item);
     }

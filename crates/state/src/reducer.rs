@@ -1,4 +1,4 @@
-//! How writes fold into a channel.
+//! Reducers: rules that fold writes into a channel.
 //!
 //! Start at [`Reducer`].
 
@@ -26,19 +26,20 @@ pub type ReduceError = Box<dyn Error + Send + Sync>;
             `#[channel(with = MyRule)]`"
 )]
 pub trait Reducer<T> {
-    /// What a node writes; often `T` itself.
+    /// The type of a write; often `T` itself.
     type Write;
 
-    /// Whether only one task may write the channel in a superstep.
+    /// `true` if the channel accepts one write per superstep.
     const EXCLUSIVE: bool = false;
 
-    /// Whether the channel goes back to its default value at the end of the next superstep.
+    /// `true` if the channel is reset to its default at the end of the next superstep.
     const EPHEMERAL: bool = false;
 
     /// Folds one write into the value.
     ///
     /// # Errors
-    /// Whatever makes the write impossible. The whole superstep is refused then; a half-changed value is dropped.
+    /// If the write is not possible. The whole superstep is then rejected, and a partly changed value is
+    /// dropped.
     fn reduce(value: &mut T, write: Self::Write) -> Result<(), ReduceError>;
 }
 
@@ -71,7 +72,7 @@ impl<T> Reducer<T> for Ephemeral {
     }
 }
 
-/// Writes are added at the end: items to a [`Log`] or a `Vec`, text to a `String`.
+/// Appends writes: items to a [`Log`] or a `Vec`, text to a `String`.
 #[derive(Debug)]
 pub enum Append {}
 
@@ -102,9 +103,9 @@ impl Reducer<String> for Append {
     }
 }
 
-/// Like [`Append`], but only the next superstep sees the items: those that the tasks of one superstep wrote, together.
+/// Like [`Append`], but only the next superstep sees the items, those of all tasks of one superstep together.
 ///
-/// A topic that keeps everything is [`Append`].
+/// Use [`Append`] for a topic that retains all items.
 #[derive(Debug)]
 pub enum Topic {}
 
@@ -126,7 +127,7 @@ impl<T> Reducer<Vec<T>> for Topic {
     }
 }
 
-/// Items with a known id replace their namesake, others are added; see [`ById`].
+/// Replaces items with a known id and appends others; see [`ById`].
 #[derive(Debug)]
 pub enum MergeById {}
 
@@ -158,7 +159,7 @@ macro_rules! sum {
 
             fn reduce(value: &mut $float, write: $float) -> Result<(), ReduceError> {
                 let sum = *value + write;
-                // What is no number by itself is refused where it is written.
+                // A value that is not finite itself is rejected where it is written.
                 if value.is_finite() && write.is_finite() && !sum.is_finite() {
                     return Err(format!("{value} + {write} does not fit {}", stringify!($float)).into());
                 }
@@ -171,9 +172,9 @@ macro_rules! sum {
 
 sum!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize; f32 f64);
 
-/// The greatest write stays.
+/// Retains the greatest write.
 ///
-/// It competes with the default value of the type, which for numbers is 0. Where writes may be less than that, use an
+/// The default of the type takes part, which for numbers is 0. If writes may be less than that, use an
 /// `Option`: `None` is less than any `Some`.
 #[derive(Debug)]
 pub enum Max {}
@@ -189,7 +190,7 @@ impl<T: PartialOrd> Reducer<T> for Max {
     }
 }
 
-/// Sets are united and maps merged; a key that both have takes the written value.
+/// Unites sets and merges maps; for a key in both, the written value wins.
 #[derive(Debug)]
 pub enum Union {}
 

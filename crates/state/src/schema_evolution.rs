@@ -1,8 +1,9 @@
-//! Reads what programs stored that had other versions of the state.
+//! A reader for data stored by programs with other versions of the state.
 //!
-//! An update and a snapshot are stored as objects with an entry for each channel. Names that begin with `$` are no
-//! channels': `$v` has the versions of those channels whose version is not 1, `$recorded`, in an update, what its task
-//! learned, and `$kept`, in a snapshot, what is stored of channels that the program did not know which made the snapshot.
+//! An update and a snapshot are stored as objects with an entry for each channel. Names that begin with `$`
+//! are reserved. `$v` has the versions of channels whose version is not 1. `$recorded`, in an update, has the
+//! recorded inputs of its task. `$kept`, in a snapshot, has stored data of channels that the writing program
+//! did not know.
 //!
 //! Start at [`Reader`].
 
@@ -32,7 +33,7 @@ const KEPT: &str = "$kept";
 
 const CLEAR: &str = "clear";
 
-/// How an update begins that has versions, as [`write_versions`] writes it.
+/// The beginning of an update with versions, as [`write_versions`] writes it.
 const WITH_VERSIONS: &[u8] = b"{\"$v\":";
 
 type Versions = BTreeMap<String, u32>;
@@ -43,11 +44,11 @@ type Cause = Box<dyn Error + Send + Sync>;
 pub struct Reader<S: State> {
     /// The state as far as it is read.
     pub state: S,
-    /// What the state does not know.
+    /// The data of channels that the state does not have.
     pub kept: Kept,
-    /// The channels that have a value, or that a finished task gave one.
+    /// The channels that have a value or a write of a finished task.
     pub present: ChannelSet,
-    /// What was folded, if it is to be kept; see [`Made`].
+    /// The folded updates, if they are to be retained; see [`Made`].
     pub made: Option<Made<S>>,
     /// The channels whose version is not 1.
     versioned: ChannelSet,
@@ -68,7 +69,7 @@ pub enum Unfit {
     Decode(Cause),
 }
 
-/// What was stored in an older version and cannot be brought to the present one.
+/// Data of an older version that cannot be migrated to the current one.
 #[derive(Debug, thiserror::Error)]
 #[error("channel `{channel}` cannot be migrated from version {from} to {to}")]
 struct MigrateError {
@@ -83,7 +84,7 @@ struct ChannelJson {
     name: String,
     version: u32,
     json: Vec<u8>,
-    /// Whether a program kept it that did not know the channel. What was ephemeral is over then.
+    /// `true` if a program without the channel retained it. An ephemeral value has then expired.
     late: bool,
 }
 
@@ -94,14 +95,14 @@ impl ChannelJson {
 }
 
 impl<S: State> Reader<S> {
-    /// `initial` is the state of a thread on which nothing was written.
+    /// Creates a decoder. `initial` is the state of a thread without writes.
     pub fn new(initial: S) -> Self {
         let versioned = initial.channels().iter().enumerate().filter(|(_, channel)| channel.version != 1);
         let versioned = versioned.map(|(position, _)| position).collect();
         Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, made: None, versioned }
     }
 
-    /// Takes the state from a snapshot. On failure, names the channel that is to blame.
+    /// Takes the state from a snapshot. An error names the channel at fault.
     pub fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unfit)> {
         let (mut versions, mut kept) = (Versions::new(), Kept::default());
         let mut values = Vec::with_capacity(channels.len());
@@ -131,7 +132,7 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
-    /// Takes back what only the superstep before was to see.
+    /// Resets the ephemeral channels of the previous superstep.
     pub fn begin_superstep(&mut self) -> Result<(), Unfit> {
         if !self.made.as_ref().is_some_and(Made::is_empty) {
             clear_ephemeral(&mut self.state).map_err(|error| Unfit::Decode(error.into()))?;
@@ -171,8 +172,8 @@ impl<S: State> Reader<S> {
 
     /// Decodes the values of a snapshot.
     fn values(&mut self, values: Vec<ChannelJson>) -> Result<(), (String, Unfit)> {
-        // A channel may be there under two names, if an older program went on after it was renamed. The present name
-        // counts, and the other one is kept.
+        // A channel may be stored under two names if an older program continued after a rename. The current
+        // name counts; the other is retained.
         let is_present = |value: &ChannelJson| position(self.state.channels(), &value.name).is_some();
         let (now, before): (Vec<_>, Vec<_>) = values.into_iter().partition(is_present);
         for ChannelJson { name, version, json, late } in now.into_iter().chain(before) {
@@ -202,7 +203,7 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
-    /// The update, and what of it the state does not know.
+    /// Reads an update, and the part of it that the state does not know.
     fn read(&self, json: &[u8]) -> Result<(S::Update, Object), Unfit> {
         let direct = match self.without_versions(json)? {
             Some((listed, json)) => self.read_present(listed, &json),
@@ -215,7 +216,7 @@ impl<S: State> Reader<S> {
         let object: Object = serde_json::from_slice(json)?;
         let of_today = object.is_of_today(self.state.channels());
         match (self.split(object, false), direct) {
-            // It tells the place in what is stored.
+            // It names the place in the stored data.
             (Err(Unfit::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
                 Err(error.into())
             }
@@ -231,8 +232,8 @@ impl<S: State> Reader<S> {
         Ok((written.intersection(self.versioned) == listed).then_some(update))
     }
 
-    /// The channels whose versions an update begins with, and the update without that. `None` if it does not begin with
-    /// versions, or not all of them are those of this program.
+    /// Splits an update into the channels of its versions and the rest. `None` if it does not begin with
+    /// versions, or if a version differs from this program's.
     fn without_versions(&self, json: &[u8]) -> Result<Option<(ChannelSet, Vec<u8>)>, Unfit> {
         let Some(json) = json.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
         let mut versions = serde_json::Deserializer::from_slice(json).into_iter::<Versions>();
@@ -254,8 +255,8 @@ impl<S: State> Reader<S> {
         Ok(Some((listed, rest)))
     }
 
-    /// Takes an update apart: what the state knows of it, in its present form, and what it does not. For `late`, see
-    /// [`ChannelJson`].
+    /// Splits an update into the known part, migrated to its current form, and the unknown part. For `late`,
+    /// see [`ChannelJson`].
     fn split(&self, update: Object, late: bool) -> Result<(S::Update, Object), Unfit> {
         let Object { versions, mut entries, then } = update;
         let (mut known, mut rest) = (BTreeMap::new(), Object::default());
@@ -308,17 +309,17 @@ impl From<serde_json::Error> for Unfit {
     }
 }
 
-/// What is stored of channels that the state does not know. It goes along from snapshot to snapshot, so that a program
-/// that knows them finds them again.
+/// Stored data of channels that the state does not have. It is copied from snapshot to snapshot, so that a
+/// program with those channels can read it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     values: Object,
-    /// What was written to them after the snapshot that had their values, oldest first.
+    /// The writes after the snapshot that had their values, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     updates: Vec<Object>,
-    /// What finished tasks wrote whose superstep is not over, by slot.
+    /// The writes of finished tasks whose superstep is incomplete, by slot.
     #[serde(skip)]
     tasks: BTreeMap<u32, Object>,
 }
@@ -331,8 +332,8 @@ impl Kept {
         names.into_iter().collect()
     }
 
-    /// Goes on to the next checkpoint: what the tasks in the slots of `folded` wrote is an update now, and what the others
-    /// wrote is kept only for a slot that is `carried` along.
+    /// Advances to the next checkpoint. Writes of the tasks in the slots of `folded` become an update; others
+    /// are retained only if their slot is `carried`.
     pub fn commit(&mut self, folded: impl IntoIterator<Item = u32>, carried: impl Fn(u32) -> bool) {
         if self.tasks.is_empty() {
             return;
@@ -367,7 +368,7 @@ impl Object {
         self.entries.is_empty() && self.then.is_empty()
     }
 
-    /// Whether a program wrote it that had these channels and no version of any but the first.
+    /// Returns whether it was written by a program with these channels and only first versions.
     fn is_of_today(&self, channels: &[Channel]) -> bool {
         let is_present = |name: &String| name == CLEAR || position(channels, name).is_some();
         let later = || self.then.iter().all(|later| later.is_of_today(channels));
@@ -430,7 +431,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Begins an object with the versions of the written channels, if any of them is not 1. The object stays open.
+/// Begins an object with the versions of the written channels, if any is not 1. The object stays open.
 pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>) {
     let mut begin = WITH_VERSIONS;
     for channel in written.iter().map(|position| &channels[position]).filter(|channel| channel.version != 1) {
@@ -463,7 +464,8 @@ fn position(channels: &[Channel], name: &str) -> Option<usize> {
     channels.iter().position(|channel| channel.name == name && !channel.untracked)
 }
 
-/// The stored channel that has or had this name. What is stored under the name of an untracked one is of another time.
+/// Returns the stored channel with this name or former name. Data under the name of an untracked channel is
+/// outdated and ignored.
 fn find<'a>(channels: &'a [Channel], name: &str) -> Option<(usize, &'a Channel)> {
     channels.iter().enumerate().find(|(_, channel)| channel.is_called(name) && !channel.untracked)
 }
@@ -497,15 +499,15 @@ fn unknown_entry(name: &str) -> serde_json::Error {
     serde_json::Error::custom(message)
 }
 
-/// What was written since a graph began with the state of its caller.
+/// The updates since a graph started with its caller's state.
 pub struct Made<S: State> {
     updates: Vec<S::Update>,
-    /// Where the last superstep begins.
+    /// The index where the last superstep begins.
     last: usize,
 }
 
 impl<S: State> Made<S> {
-    /// Begins the updates of another superstep.
+    /// Begins another superstep.
     pub fn begin_superstep(&mut self) {
         self.last = self.updates.len();
     }
@@ -515,12 +517,13 @@ impl<S: State> Made<S> {
         self.updates.push(update);
     }
 
-    /// Whether nothing was folded yet, not even the input, so that what is ephemeral has still to be seen.
+    /// Returns whether no update was folded, not even the input, so that ephemeral values are still visible.
     pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
     }
 
-    /// All of it in fold order, without the ephemeral writes that nobody sees any more. `state` is any of the graph.
+    /// Returns all updates in fold order, without expired ephemeral writes. `state` is any state of the
+    /// graph.
     pub fn into_updates(self, state: &S) -> Vec<S::Update> {
         let Self { mut updates, last } = self;
         let channels = (0..).zip(state.channels());

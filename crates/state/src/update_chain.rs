@@ -17,15 +17,15 @@ pub struct Later<U>(
 );
 
 impl<U> Later<U> {
-    /// Whether there is none.
+    /// Returns whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The last of them.
+    /// Returns the last update.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the chain is empty.
     pub fn last_mut(&mut self) -> &mut U {
         self.0.as_mut().and_then(|list| list.last_mut()).expect("there are later updates")
     }
@@ -37,7 +37,7 @@ impl<U> Later<U> {
 }
 
 impl<U: Update> Later<U> {
-    /// Adds one that has no later ones of its own.
+    /// Appends an update that has no following updates of its own.
     pub fn push(&mut self, update: U) {
         self.0.get_or_insert_default().push(update);
     }

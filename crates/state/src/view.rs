@@ -4,8 +4,8 @@
 
 /// Some channels of a state, as a struct of its own. Write `#[derive(View)]`.
 ///
-/// A node that takes a view sees those channels and no others, and a caller who takes one gets no more. What goes in is an
-/// update; `#[derive(Input)]` makes one of a struct that has a field for each channel that callers may write.
+/// A node or a caller with a view sees only those channels. An input is an update; `#[derive(Input)]` creates
+/// one from a struct with a field for each channel that callers may write.
 ///
 /// ```
 /// use superstep_graph::{Cx, Input, RunConfig, START, State, StateGraph, View};
@@ -49,6 +49,6 @@
     note = "derive it: `#[derive(View)] #[view(of = {S})]` on a struct with some of its channels"
 )]
 pub trait View<S> {
-    /// What the view shows of `state`.
+    /// Returns the view of `state`.
     fn view(state: &S) -> Self;
 }

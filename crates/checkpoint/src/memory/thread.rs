@@ -15,7 +15,7 @@ pub(super) struct Thread {
     checkpoints: Vec<Stored>,
 }
 
-/// A checkpoint, and what came to be known of its tasks.
+/// A checkpoint and the records of its tasks.
 #[derive(Clone, Debug)]
 struct Stored {
     id: CheckpointId,
@@ -161,7 +161,8 @@ impl Thread {
         metas.filter(|meta| range.has(meta)).take(range.limit.unwrap_or(usize::MAX)).collect()
     }
 
-    /// What a load needs, without its values, so that they are copied after the lock on the thread is free again.
+    /// Returns the parts of a load without their values, which are copied after the lock on the thread is
+    /// released.
     pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<Way> {
         let head = self.head()?;
         let id = at.unwrap_or(head);
@@ -178,7 +179,7 @@ impl Thread {
     }
 }
 
-/// The way back from a checkpoint to its nearest snapshot.
+/// The path from a checkpoint back to its nearest snapshot.
 pub(super) struct Way {
     meta: CheckpointMeta,
     head: CheckpointId,
@@ -212,14 +213,14 @@ impl Way {
 fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
     for task in superstep.iter().flat_map(|commit| &commit.applied) {
         if !is_finished(tasks, task.slot) {
-            // The contract says that an update is a JSON text, so that there is nothing to lose here.
+            // The contract requires JSON text, so that the conversion loses no data.
             let update = String::from_utf8_lossy(&task.update).into_owned();
             put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new(), failure: None });
         }
     }
 }
 
-/// What is wrong with a write of someone who has not seen the head.
+/// Creates the error of a write with an outdated head.
 pub(super) fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> CheckpointError {
     CheckpointError::Conflict { thread: thread.clone(), expected }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! The errors of stores.
 
 use std::{error::Error, fmt};
 
@@ -7,7 +7,7 @@ use superstep_engine::NodeName;
 use super::{EmbedError, Namespace};
 use crate::{CheckpointError, chain};
 
-/// A store that could not do what it was asked.
+/// A failed operation of a store.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -16,13 +16,13 @@ pub enum StoreError {
     Namespace {
         /// The labels, joined with `.`.
         namespace: String,
-        /// What is wrong and what to do.
+        /// The problem and a remedy.
         why: &'static str,
     },
     /// A filter that cannot be understood.
     #[error("SS306: {what}")]
     Filter {
-        /// What is wrong and what to do.
+        /// The problem and a remedy.
         what: String,
     },
     /// A search by meaning in a store without an embedding.
@@ -31,12 +31,12 @@ pub enum StoreError {
          with `StoreOptions::embed`"
     )]
     NoEmbedding,
-    /// The embedding failed, or gave something that is no embedding.
+    /// The embedding failed or returned an invalid result.
     #[error("SS308: the embedding of model `{model}` failed: {what}")]
     Embedding {
         /// The model's name.
         model: String,
-        /// What happened.
+        /// A description of the problem.
         what: String,
         /// The cause.
         #[source]
@@ -45,27 +45,27 @@ pub enum StoreError {
     /// A value that cannot be stored so that it can be read again.
     #[error("SS309: the value of item `{key}` in `{namespace}` cannot be stored; give it another form")]
     Unstorable {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which item.
+        /// The key of the item.
         key: String,
-        /// What is wrong with it.
+        /// The error of the serializer.
         #[source]
         source: serde_json::Error,
     },
     /// The storage cannot be opened, read or written.
     #[error("SS303: {what}")]
     Storage {
-        /// What failed, where, and what to do.
+        /// The failed operation, its place, and a remedy.
         what: String,
         /// The cause.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The storage holds something that this program did not write.
+    /// The storage contains data that this program did not write.
     #[error("SS304: {what}")]
     Corrupt {
-        /// What is wrong and where.
+        /// The problem and its place.
         what: String,
         /// The cause.
         #[source]
@@ -74,7 +74,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same request would fail again, because the request is what is wrong.
+    /// Returns whether the request itself is invalid, so that it would fail again.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -83,7 +83,7 @@ impl StoreError {
     }
 }
 
-/// A node that asked for the store of a graph that has none.
+/// A node that requested the store of a graph without one.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "SS185: node `{node}` asked for the store, and the graph was given none; compile it and add `.with_store(..)`"

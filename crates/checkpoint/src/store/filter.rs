@@ -1,4 +1,4 @@
-//! What has to be true of a value.
+//! Conditions on a value.
 
 use std::cmp::Ordering;
 
@@ -6,11 +6,12 @@ use serde_json::{Number, Value};
 
 use super::StoreError;
 
-/// Something that has to be true of one field of a value.
+/// A condition on one field of a value.
 ///
-/// A field is named by its key, or, further inside, by the keys on the way joined with `.`; a key that has a `.` itself is
-/// tried first. A field that is not there is as good as `null`. Numbers are compared by value, whether they were written
-/// `1` or `1.0`, texts by their bytes; greater and less are never true between two different kinds of value.
+/// A field is named by its key or, if nested, by its path of keys joined with `.`; a key that contains a `.`
+/// itself is tried first. A missing field counts as `null`. Numbers are compared by value, whether they were
+/// written `1` or `1.0`, texts by their bytes; greater and less are never true between two different kinds of
+/// value.
 ///
 /// # Example
 /// ```
@@ -25,15 +26,15 @@ use super::StoreError;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// Which field.
+    /// The name of the field.
     pub field: String,
-    /// How it is compared.
+    /// The comparison.
     pub compare: Compare,
     /// With what.
     pub with: Value,
 }
 
-/// How a field is compared.
+/// A comparison of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     /// `$eq`: the same value.
@@ -90,10 +91,10 @@ impl Filter {
         Self { compare: Compare::Lte, ..Self::eq(field, with) }
     }
 
-    /// Reads filters from JSON: `{"field": value, "other": {"$gt": 3, "$lte": 9}}`.
+    /// Parses filters from JSON: `{"field": value, "other": {"$gt": 3, "$lte": 9}}`.
     ///
     /// # Errors
-    /// [`StoreError::Filter`] if it is no object, or has an operator that there is not.
+    /// [`StoreError::Filter`] if it is not an object, or has an unknown operator.
     pub fn parse(json: &Value) -> Result<Vec<Self>, StoreError> {
         let Value::Object(fields) = json else {
             return Err(wrong(format!("a filter is an object with a field each, and not `{json}`")));
@@ -119,7 +120,7 @@ impl Filter {
         Ok(filters)
     }
 
-    /// Whether it is true of this value.
+    /// Returns whether the condition holds for this value.
     pub fn matches(&self, value: &Value) -> bool {
         let found = field(value, &self.field).unwrap_or(&Value::Null);
         let order = || order(found, &self.with);
@@ -147,7 +148,7 @@ fn wrong(what: String) -> StoreError {
     StoreError::Filter { what }
 }
 
-/// Whether two values are the same, numbers by value.
+/// Returns whether two values are equal, numbers by value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => number_order(a, b) == Some(Ordering::Equal),
@@ -182,7 +183,7 @@ fn integer(number: &Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
-/// Compares an integer of 64 bits with a float, which JSON says is finite.
+/// Compares a 64-bit integer with a float, which is finite in JSON.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "floats beyond the range become its ends, which are right"

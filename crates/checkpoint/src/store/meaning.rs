@@ -6,13 +6,13 @@ use futures::future::BoxFuture;
 
 use super::StoreError;
 
-/// What an embedding failed with.
+/// The error of an embedding.
 pub type EmbedError = Box<dyn Error + Send + Sync>;
 
-/// Turns texts into vectors whose directions are near when their meanings are.
+/// An embedding: turns texts into vectors whose directions are near if their meanings are.
 ///
-/// Give one to a store with [`StoreOptions::embed`](super::StoreOptions::embed). It is asked once for all the texts of a
-/// batch, before anything of the batch is done.
+/// Set it with [`StoreOptions::embed`](super::StoreOptions::embed). It is called once for all texts of a
+/// batch, before any operation of the batch.
 pub trait Embed: Send + Sync + 'static {
     /// The name of the model, which is stored with its vectors: those of another model are never compared with them.
     fn model(&self) -> &str;
@@ -29,7 +29,7 @@ pub trait Embed: Send + Sync + 'static {
 pub struct Vector {
     /// The model that found it.
     pub model: String,
-    /// Its direction, of length 1; of length 0 if the model gave nothing but zeros.
+    /// The direction, of length 1; of length 0 if the model returned only zeros.
     pub direction: Vec<f32>,
 }
 
@@ -56,7 +56,7 @@ impl Vector {
     }
 }
 
-/// Asks for the vectors of texts and looks at what comes.
+/// Requests the vectors of texts and validates the result.
 pub(super) async fn vectors(embed: &dyn Embed, texts: &[String]) -> Result<Vec<Vector>, StoreError> {
     if texts.is_empty() {
         return Ok(Vec::new());

@@ -13,7 +13,7 @@ use super::{
     StoreError, StoreOptions, Vector, Words, bm25, finding, having, words::LOOKED_AT,
 };
 
-/// Keeps items in memory; they end with the process.
+/// A store in memory; its items end with the process.
 ///
 /// See [`Store`] for an example.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Store for MemoryStore {
     fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         Box::pin(async move {
             let Batch { now_ms, steps } = self.options.prepare(operations).await?;
-            // Nothing that is left to do can fail.
+            // None of the remaining steps can fail.
             let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(steps.into_iter().map(|step| items.apply(now_ms, step)).collect())
         })
@@ -60,7 +60,7 @@ type Place = (Namespace, String);
 #[derive(Debug, Default)]
 struct Items {
     stored: BTreeMap<Place, Stored>,
-    /// How many were put so far.
+    /// The number of puts so far.
     puts: u64,
 }
 
@@ -149,7 +149,7 @@ impl Items {
         self.stored.insert(place, stored);
     }
 
-    /// Where the items are that a search finds, with their scores, best first.
+    /// Returns the positions and scores of the items that match a search, best first.
     fn search(&self, now_ms: i64, search: &Search, query: Option<ReadyQuery>) -> Vec<(Option<f64>, Place)> {
         let fits = |stored: &Stored| search.filter.iter().all(|filter| filter.matches(&stored.value));
         let living = self.within(search.within.as_ref()).filter(|(_, stored)| stored.lives(now_ms));
@@ -185,7 +185,7 @@ impl Items {
         page.map(|(score, place)| (score, place.clone())).collect()
     }
 
-    /// What is in a namespace and below it, in order.
+    /// Returns the items in a namespace and below it, in order.
     fn within<'a>(&'a self, outer: Option<&'a Namespace>) -> impl Iterator<Item = (&'a Place, &'a Stored)> {
         let first = outer.map(|outer| (outer.clone(), String::new()));
         let range = match first {

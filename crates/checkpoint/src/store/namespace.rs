@@ -1,13 +1,13 @@
-//! Where an item is: labels, from the general to the particular.
+//! Namespaces of items: labels, from general to specific.
 
 use std::{fmt, sync::Arc};
 
 use super::StoreError;
 
-/// The first label that is kept for superstep itself.
+/// The first label, reserved for superstep.
 pub const RESERVED_LABEL: &str = "superstep";
 
-/// Where items are: one label or more, as in `users.ada.facts`. Cheap to clone.
+/// The namespace of items: one label or more, as in `users.ada.facts`. Cheap to clone.
 ///
 /// The order of namespaces is that of their labels joined with `.`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +17,7 @@ pub struct Namespace(
 );
 
 impl Namespace {
-    /// The namespace with these labels.
+    /// Creates a namespace from its labels.
     ///
     /// # Errors
     /// [`StoreError::Namespace`] if there is no label, one is empty or has a `.`, or the first one is
@@ -80,18 +80,18 @@ impl Namespace {
         &self.0
     }
 
-    /// Whether this is `outer` or below it.
+    /// Returns whether this is `outer` or below it.
     pub fn is_within(&self, outer: &Self) -> bool {
         self.0.strip_prefix(&*outer.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 
-    /// Whether the first labels are these; `*` stands for any.
+    /// Returns whether the first labels match; `*` matches any label.
     pub fn begins_like(&self, pattern: &[String]) -> bool {
         let mut labels = self.labels();
         pattern.iter().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
     }
 
-    /// Whether the last labels are these; `*` stands for any.
+    /// Returns whether the last labels match; `*` matches any label.
     pub fn ends_like(&self, pattern: &[String]) -> bool {
         let mut labels = self.labels().rev();
         pattern.iter().rev().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))

@@ -1,4 +1,4 @@
-//! What all stores do with a batch before they look at what they keep.
+//! The preparation of a batch, common to all stores.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::{Clock, SystemClock};
 
-/// How a store is set up.
+/// The settings of a store.
 #[derive(Clone)]
 pub struct StoreOptions {
-    /// What tells it the time.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// How long items live that do not say so themselves; `None` for ever.
+    /// The default lifetime of items; `None` for no expiry.
     pub ttl: Option<Duration>,
-    /// Whether reading an item makes its time begin again, unless the reader says otherwise.
+    /// `true` if reading an item restarts its lifetime, unless the reader sets it otherwise.
     pub refresh_on_read: bool,
-    /// What it finds items by their meaning with.
+    /// The embedding for searches by meaning.
     pub embed: Option<Arc<dyn Embed>>,
 }
 
@@ -42,63 +42,63 @@ impl fmt::Debug for StoreOptions {
     }
 }
 
-/// A batch with everything in it that a store needs to do it at once, without waiting. For stores of your own.
+/// A batch with everything that a store needs to execute it without waiting. For custom stores.
 #[derive(Debug)]
 pub struct Batch {
-    /// What time it is.
+    /// The current time.
     pub now_ms: i64,
-    /// What is to be done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 /// An [`Operation`] that is ready to be done.
 #[derive(Debug)]
 pub enum Step {
-    /// Return the item and, if its time is to begin again, do that.
+    /// Return the item and restart its lifetime if requested.
     Get {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which.
+        /// The key of the item.
         key: String,
-        /// Whether the item's time begins again.
+        /// `true` to restart the item's lifetime.
         refresh: bool,
     },
-    /// Keep an item.
+    /// Store an item.
     Put(NewItem),
-    /// Forget an item.
+    /// Delete an item.
     Delete {
-        /// Where.
+        /// The namespace of the item.
         namespace: Namespace,
-        /// Which.
+        /// The key of the item.
         key: String,
     },
     /// Find items.
     Search {
-        /// Which.
+        /// The selection.
         search: Search,
-        /// What to look for.
+        /// The prepared query.
         query: Option<ReadyQuery>,
-        /// Whether the time of those that are returned begins again.
+        /// `true` to restart the lifetime of the returned items.
         refresh: bool,
     },
     /// List namespaces.
     List(ListNamespaces),
 }
 
-/// An item to keep.
+/// An item to store.
 #[derive(Debug)]
 pub struct NewItem {
-    /// Where.
+    /// The namespace of the item.
     pub namespace: Namespace,
-    /// Which.
+    /// The key of the item.
     pub key: String,
-    /// What.
+    /// The value.
     pub value: Value,
-    /// What queries for words look at.
+    /// The text for queries by words.
     pub text: String,
-    /// Its meaning; `None` without an [`Embed`], or if there is no text.
+    /// The embedding of the text; `None` without an [`Embed`] or without text.
     pub vector: Option<Vector>,
-    /// How many milliseconds it lives.
+    /// The lifetime in milliseconds.
     pub ttl_ms: Option<i64>,
 }
 
@@ -112,7 +112,7 @@ pub enum ReadyQuery {
 }
 
 impl StoreOptions {
-    /// Reads the words of a batch, asks for the vectors that it needs, and looks at the clock.
+    /// Splits the words of a batch, requests its vectors, and reads the clock.
     ///
     /// # Errors
     /// [`StoreError::Unstorable`], [`StoreError::NoEmbedding`] and [`StoreError::Embedding`].
@@ -196,7 +196,7 @@ impl NewItem {
         Words::of(&self.text)
     }
 
-    /// When it is stored again over one that was last changed then, or for the first time.
+    /// Returns the time of change for a put, given the item's previous time of change, if any.
     pub fn updated_ms(now_ms: i64, before: Option<i64>) -> i64 {
         before.map_or(now_ms, |before| now_ms.max(before.saturating_add(1)))
     }

@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{Index, filter::field};
 
-/// How many different words of a query count: the first ones.
+/// The number of different words of a query that count: the first ones.
 pub const QUERY_WORDS: usize = 64;
 
-/// So many items a search for words looks at, at the most.
+/// The maximum number of items that a search by words inspects.
 pub const LOOKED_AT: u64 = 1_000;
 
-/// The words of a text, in lower case: what is between characters that are neither letters nor digits. A character of a
-/// script that writes no spaces (Han, Hiragana, Katakana) is a word of its own.
+/// Splits a text into words in lower case: the parts between characters that are neither letters nor digits.
+/// A character of a script that writes no spaces (Han, Hiragana, Katakana) is a word of its own.
 ///
 /// ```
 /// let words: Vec<String> = superstep_graph::store::words("Ärger mit O'Neill, 東京 (2x)").collect();
@@ -31,7 +31,7 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
         };
         let (word, left) = rest.split_at(end);
         rest = left;
-        // Some capital letters become a letter and an accent of its own, which is no part of a word.
+        // Some capital letters become a letter and a separate accent, which is not part of a word.
         Some(word.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect())
     })
 }
@@ -60,13 +60,13 @@ impl Words {
         Self { counts, len }
     }
 
-    /// How many there are, the same one counted as often as it is there.
+    /// Returns the number of words, including repetitions.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// How often each of these is there.
+    /// Returns the number of occurrences of each term.
     pub fn count(&self, terms: &[String]) -> Vec<u32> {
         terms.iter().map(|term| self.counts.get(term).copied().unwrap_or(0)).collect()
     }
@@ -86,7 +86,7 @@ pub fn terms(query: &str) -> Vec<String> {
     terms
 }
 
-/// The texts and numbers of a value that queries look at, a line each.
+/// Returns the texts and numbers of a value that queries search, one per line.
 pub(super) fn text_of(value: &Value, index: &Index) -> String {
     let mut text = String::new();
     match index {
@@ -116,10 +116,11 @@ fn collect(value: &Value, text: &mut String) {
     }
 }
 
-/// By which words of a query items are found, if so many of the items that are searched have each of them.
+/// Chooses the words of a query that select items, given the number of items that have each word.
 ///
-/// The rarest ones, as long as no more than [`LOOKED_AT`] items have them, counted word by word; the other ones only count in
-/// scores. If even the rarest one is more common than that, it finds the [`LOOKED_AT`] items with it that were put last.
+/// It takes the rarest words as long as they occur in at most [`LOOKED_AT`] items, counted word by word; the
+/// others only count in scores. If even the rarest word is more common, it selects the [`LOOKED_AT`] items
+/// with it that were put last.
 ///
 /// ```
 /// use superstep_graph::store::finding;
@@ -141,27 +142,28 @@ pub fn finding(having: &[u64]) -> Vec<usize> {
     rare
 }
 
-/// The items among which words are looked for.
+/// The items that a search by words covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// How many items.
+    /// The number of items.
     pub items: u64,
-    /// How many words they have together.
+    /// The number of their words.
     pub words: u64,
 }
 
-/// How well each item fits a query, by how often it has each of the query's words.
+/// Scores items for a query by the number of occurrences of each of its words.
 ///
-/// Rare words say more than common ones, more of a word says more than less of it, and a word in a short item says more
+/// Rare words weigh more than common ones, more occurrences more than fewer, and a word in a short item more
 /// than in a long one.
 ///
 /// # Shape
-/// `found` has, for each item with at least one of the words, the count of each and how many words it has in all; `having`
-/// has, for each of the words, how many items of the scope have it. The result has one score, greater than 0, for each item.
+/// `found` has, for each item with at least one of the words, the count of each and its total number of
+/// words; `having` has, for each word, the number of items of the scope with it. The result has one score,
+/// greater than 0, for each item.
 ///
 /// # Source
-/// Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with `k1` = 1.2, `b` = 0.75 and
-/// the logarithm of 1 + odds, as Lucene has it, so that no score is negative.
+/// Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with `k1` = 1.2,
+/// `b` = 0.75 and the logarithm of 1 + odds, as Lucene has it, so that no score is negative.
 pub fn bm25(found: &[(Vec<u32>, u32)], having: &[u64], scope: Scope) -> Vec<f64> {
     const K1: f64 = 1.2;
     const B: f64 = 0.75;

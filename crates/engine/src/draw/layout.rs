@@ -1,27 +1,28 @@
-//! Where things are in a picture: nodes in layers, arrows from layer to layer.
+//! The layout of a picture: nodes in layers, arrows from layer to layer.
 //!
 //! # Source
-//! Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981): turn around what
-//! closes a circle, put each node below all that lead to it, cut long arrows into pieces of one layer, order each layer by
-//! where its neighbours are, then draw neighbours close together.
+//! Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981):
+//! reverse the edges that close a cycle, put each node below all its predecessors, split long arrows into
+//! pieces of one layer, order each layer by the positions of the neighbours, then draw neighbours close
+//! together.
 
-/// How far things in one layer are apart, and how far layers are.
+/// The gaps between nodes in one layer, and between layers.
 const GAP: f64 = 28.0;
 const LAYER_GAP: f64 = 14.0;
 
-/// How often the order of layers, and then the places in them, are made better.
+/// The number of passes that improve first the order of layers, then the positions in them.
 const SWEEPS: usize = 12;
 
-/// An arrow to be placed. The one from a node to itself has no place of its own.
+/// An arrow to be placed. An arrow from a node to itself has no place of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// The width and height of what is written beside it.
+    /// The width and height of its label.
     pub(super) label: (f64, f64),
 }
 
-/// Where everything is. Points are from the upper left corner.
+/// The positions of all elements. Points are relative to the upper left corner.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) width: f64,
@@ -32,10 +33,10 @@ pub(super) struct Placed {
     pub(super) lines: Vec<PlacedLine>,
 }
 
-/// Where an arrow is.
+/// The position of an arrow.
 #[derive(Debug)]
 pub(super) struct PlacedLine {
-    /// The points on its way, from its source to its target; none if both are one node.
+    /// The points of its path from source to target; empty for an arrow from a node to itself.
     pub(super) way: Vec<(f64, f64)>,
     /// The centre of its label.
     pub(super) label: (f64, f64),
@@ -47,7 +48,7 @@ struct Thing {
     layer: usize,
     width: f64,
     height: f64,
-    /// What it is connected with, in the layers above and below.
+    /// Its neighbours in the layers above and below.
     above: Vec<usize>,
     below: Vec<usize>,
     x: f64,
@@ -95,10 +96,10 @@ pub(super) fn place(sizes: &[(f64, f64)], lines: &[Line]) -> Placed {
     finish(things, &rows, sizes.len(), lines, &turned, &pieces)
 }
 
-/// The arrows that close a circle, looked for from the first node on.
+/// Returns the arrows that close a cycle, searching from the first node on.
 fn turned(nodes: usize, lines: &[Line]) -> Vec<bool> {
     let mut turned = vec![false; lines.len()];
-    // 0: not seen; 1: on the way from the beginning to here; 2: left behind.
+    // 0: not visited; 1: on the path from the start to here; 2: completed.
     let mut seen = vec![0; nodes];
     for root in 0..nodes {
         if seen[root] != 0 {
@@ -129,7 +130,7 @@ fn turned(nodes: usize, lines: &[Line]) -> Vec<bool> {
 /// Each node below all that lead to it.
 fn layers(nodes: usize, lines: &[Line], turned: &[bool]) -> Vec<usize> {
     let mut layers = vec![0; nodes];
-    // There are no circles left, so that this ends.
+    // No cycle is left, so this terminates.
     loop {
         let mut changed = false;
         for (line, turned) in lines.iter().zip(turned) {
@@ -145,7 +146,7 @@ fn layers(nodes: usize, lines: &[Line], turned: &[bool]) -> Vec<usize> {
     }
 }
 
-/// The things of each layer from left to right, with few crossings.
+/// Returns the elements of each layer from left to right, with few crossings.
 fn order(things: &[Thing]) -> Vec<Vec<usize>> {
     let depth = things.iter().map(|thing| thing.layer).max().unwrap_or(0);
     let mut rows = vec![Vec::new(); depth + 1];
@@ -196,7 +197,7 @@ fn crossings(things: &[Thing], rows: &[Vec<usize>]) -> usize {
     rows.iter().map(crossed).sum()
 }
 
-/// Puts each thing near the middle of what it is connected with, in order and without touching.
+/// Puts each element near the middle of its neighbours, in order and without overlap.
 fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
     for row in rows {
         let mut right = 0.0;
@@ -273,7 +274,7 @@ fn finish(
         y += height + LAYER_GAP;
     }
     let centre = |thing: usize| (things[thing].x, middle[things[thing].layer]);
-    // Arrows at the same side of a node leave it beside each other, in the order of where they lead.
+    // Arrows at the same side of a node leave it next to each other, in the order of their targets.
     let port = |node: usize, toward: usize, below: bool| {
         let near = if below { &things[node].below } else { &things[node].above };
         let mut near: Vec<usize> = near.clone();

@@ -4,11 +4,11 @@ use super::{ArrowKind, Drawing, DrawnKind};
 use crate::{NodeName, START};
 
 impl Drawing {
-    /// Counts a superstep: the tasks that ran, and those that were to run after it.
+    /// Counts a superstep: the tasks that ran, and the tasks that were planned after it.
     ///
-    /// An arrow counts as taken if its node ran and it always leads on, or if the node that it leads to came next. That is
-    /// a guess only where two nodes that ran together could both have led to one by a route. A node of whose routes none
-    /// came next took the one to the end.
+    /// An arrow counts as taken if its node ran and it always leads on, or if its target came next. This is a
+    /// guess only if two nodes of one superstep could both have led to the same node by a route. If the
+    /// target of no route came next, the route to the end was taken.
     pub fn superstep(&mut self, ran: &[NodeName], next: &[NodeName]) {
         self.marked = true;
         let count = |names: &[NodeName], wanted: &dyn Fn(&NodeName) -> bool| {
@@ -18,7 +18,7 @@ impl Drawing {
             let of = |node: &super::DrawnNode| match &node.kind {
                 DrawnKind::Start => count(names, &|name| name.as_str() == START),
                 DrawnKind::Node(node) => count(names, &|name| name == node),
-                // What leaves a subgraph leaves it when its node has run.
+                // Exits of a subgraph are taken when its node has run.
                 DrawnKind::Leaves(node) if leaving => count(names, &|name| name == node),
                 DrawnKind::End | DrawnKind::Leaves(_) | DrawnKind::Inside => 0,
             };
@@ -45,7 +45,7 @@ impl Drawing {
                 ArrowKind::Error => ran[arrow.to],
                 ArrowKind::Plain | ArrowKind::Join => 1,
                 ArrowKind::Items => next[arrow.to],
-                // Of two routes to one node, the first: they cannot be told apart.
+                // Of two routes to one node, the first is counted: they cannot be distinguished.
                 ArrowKind::Route(_) if !taken.insert((arrow.from, arrow.to)) => 0,
                 ArrowKind::Route(_) if is_end[arrow.to] => u64::from(!chose[arrow.from]),
                 ArrowKind::Route(_) => u64::from(next[arrow.to] > 0),
@@ -57,7 +57,7 @@ impl Drawing {
         }
     }
 
-    /// Marks what is to run next.
+    /// Marks the pending nodes.
     pub fn pending(&mut self, next: &[NodeName]) {
         self.marked = true;
         for node in &mut self.nodes {

@@ -13,10 +13,10 @@ const LETTER: f64 = 7.3;
 const LINE: f64 = 18.0;
 const NODE: f64 = 34.0;
 
-/// How far an arrow from a node to itself reaches out.
+/// The extent of an arrow from a node to itself.
 const LOOP: f64 = 34.0;
 
-/// An arrow of the picture: those between the same two nodes that look alike are one.
+/// An arrow of the picture: arrows between the same two nodes that look alike are merged.
 struct Stroke {
     line: Line,
     label: Vec<String>,
@@ -25,8 +25,9 @@ struct Stroke {
 }
 
 impl Drawing {
-    /// As SVG. Conditional edges are dashed and labelled with their routes, the start and the end are round; what ran is
-    /// green, what is to run is yellow, and counts stand behind names. The same drawing is always the same text.
+    /// Renders the drawing as SVG. Conditional edges are dashed and labelled with their routes. The start and
+    /// the end are round. Nodes and arrows that ran are green, pending nodes are yellow, and counts follow
+    /// the names. Equal drawings give equal text.
     pub fn svg(&self) -> String {
         let strokes = self.strokes();
         let sizes: Vec<(f64, f64)> = (0..self.nodes.len()).map(|node| self.size(node, &strokes)).collect();
@@ -60,7 +61,7 @@ impl Drawing {
     fn strokes(&self) -> Vec<Stroke> {
         let mut strokes: Vec<Stroke> = Vec::new();
         for arrow in &self.arrows {
-            // A join is no choice.
+            // A join makes no choice.
             let dashed = !matches!(arrow.kind, ArrowKind::Plain | ArrowKind::Join);
             let ran = arrow.runs > 0;
             let label = self.labelled(arrow.kind.label(), arrow.runs);
@@ -83,7 +84,8 @@ impl Drawing {
         strokes
     }
 
-    /// How much room a node needs, with what it does to itself on its right and as much on its left.
+    /// Returns the space that a node needs, with its arrow to itself on the right and the same margin on the
+    /// left.
     fn size(&self, node: usize, strokes: &[Stroke]) -> (f64, f64) {
         let of_itself = strokes.iter().filter(|stroke| (stroke.line.from, stroke.line.to) == (node, node));
         let beside = of_itself.map(|stroke| LOOP + stroke.line.label.0).fold(0.0, f64::max);

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use super::{ArrowKind, Drawing, DrawnKind, DrawnNode};
 
 impl Drawing {
-    /// In Mermaid's flowchart language; conditional edges are dotted and labelled with their routes. What ran is green,
-    /// what is to run is yellow, and counts stand behind names.
+    /// Renders the drawing in Mermaid's flowchart language. Conditional edges are dotted and labelled with
+    /// their routes. Nodes and arrows that ran are green, pending nodes are yellow, and counts follow the
+    /// names.
     pub fn mermaid(&self) -> String {
         let mut out = String::from("flowchart TD\n");
         for node in &self.nodes {
@@ -46,8 +47,8 @@ impl Drawing {
         out
     }
 
-    /// In Graphviz' DOT language; conditional edges are dashed and labelled with their routes. What ran is green, what is
-    /// to run is yellow, and counts stand behind names.
+    /// Renders the drawing in Graphviz' DOT language. Conditional edges are dashed and labelled with their
+    /// routes. Nodes and arrows that ran are green, pending nodes are yellow, and counts follow the names.
     pub fn dot(&self) -> String {
         let mut out = String::from("digraph {\n    node [shape=box style=rounded]\n");
         for node in &self.nodes {
@@ -83,8 +84,8 @@ impl Drawing {
         out
     }
 
-    /// As one line per arrow, in the order in which a run can first reach them. Counts stand at the end of a line, and
-    /// what is to run in a line of its own.
+    /// Renders the drawing as one line per arrow, in the order in which a run can first reach them. Counts
+    /// end a line; pending nodes have a line of their own.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let inner = self.nodes.iter().filter(|node| node.kind != DrawnKind::End);
@@ -103,12 +104,12 @@ impl Drawing {
         out
     }
 
-    /// The name of a node, and how often it ran, if more than once.
+    /// Returns the name of a node, with the number of its runs if more than one.
     pub(super) fn titled(&self, node: &DrawnNode) -> String {
         if node.runs > 1 { format!("{} ×{}", node.label, node.runs) } else { node.label.clone() }
     }
 
-    /// The label of an arrow, and how often it was taken, if more than once.
+    /// Returns the label of an arrow, with its count if more than one.
     pub(super) fn labelled(&self, label: Option<&str>, runs: u64) -> Option<String> {
         match (label, runs) {
             (None, 0 | 1) => None,

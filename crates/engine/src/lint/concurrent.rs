@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Way, Ways, When};
 use crate::{Place, Problem, ProblemKind};
 
-/// Pairs of nodes that can run in the same superstep, and say that they write a channel that takes one write.
+/// Returns pairs of nodes that can run in the same superstep and both declare writes to a channel that takes
+/// one write.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let takes_one =
         |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
@@ -51,7 +52,7 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
         }
         let mut next = |a: usize, b: usize| {
             if a != b || ways.is_worker(a) {
-                // Deferred nodes run when nothing else is left to run.
+                // Deferred nodes run when no other task is left.
                 if ways.is_deferred(a) == ways.is_deferred(b) {
                     left.push((Some(a.min(b)), a.max(b)));
                 }
@@ -80,7 +81,7 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
                         next(a, b);
                     }
                 }
-                // A join runs with what comes after the others, unless it still has to wait for what they lead to.
+                // A join runs with the successors of the others, unless it still waits for what they lead to.
                 for (sources, to, _) in &ways.joins {
                     for (source, sibling) in [(one, other), (other, one)] {
                         if !sources.contains(&source) {
@@ -100,7 +101,7 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
     pairs
 }
 
-/// Whether one task can take both.
+/// Returns whether one task can take both edges.
 fn both(ways: &Ways<'_>, first: &Way, second: &Way) -> bool {
     match (first.when, second.when) {
         (When::Router(a), When::Router(b)) => a != b || !ways.builder.routers[a].one,

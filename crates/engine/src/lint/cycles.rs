@@ -1,14 +1,14 @@
-//! Circles that nothing leads out of.
+//! Cycles without an exit.
 
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
 use super::{Way, Ways, When};
 use crate::{Place, Problem, ProblemKind};
 
-/// The nodes from which a run is sure to go on for ever, and the circles they go in.
+/// Returns the nodes from which a run is certain never to end, and the cycles they form.
 ///
-/// A run goes on for ever at a node if it has to go on to one where it does: by a plain edge, or because every route leads to
-/// such a node. That there are such nodes at all is found by taking away, again and again, those that need not go on.
+/// A run never ends at a node that must continue to another such node: by a plain edge, or because every
+/// route leads to one. The nodes are found by repeatedly removing those that need not continue.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let mut endless = ways.reached([ways.start], |_| false);
     loop {
@@ -34,7 +34,7 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
         members.sort_unstable();
         let inside = |way: &&Way| way.to.is_some_and(|to| members.contains(&to));
         let edges = members.iter().flat_map(|node| ways.from[*node].iter().filter(inside));
-        // What closed the circle was said last.
+        // The edge declared last closed the cycle.
         let last = edges.map(|way| way.edge).max().expect("a circle has edges");
         let place: Place = ways.builder.edges[last].place;
         let mut names: Vec<_> = members.iter().map(|node| ways.name(*node)).collect();
@@ -46,7 +46,7 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Whether a run that is here is sure to go on to one of these.
+/// Returns whether a run at this node is certain to continue to one of these nodes.
 fn has_to_go_on(ways: &Ways<'_>, node: usize, to: &[bool]) -> bool {
     let from = &ways.from[node];
     let leads_in = |way: &Way| way.to.is_some_and(|next| to[next]);
@@ -57,7 +57,7 @@ fn has_to_go_on(ways: &Ways<'_>, node: usize, to: &[bool]) -> bool {
     if routers.into_iter().any(|router| from.iter().filter(|way| way.when == router).all(leads_in)) {
         return true;
     }
-    // A node that goes where it likes has to go somewhere if nothing else leads on.
+    // A node with routes of its own must take one of them if no edge leads on.
     let joined = ways.joins.iter().any(|(sources, ..)| sources.contains(&node));
     !joined && !from.is_empty() && from.iter().all(|way| way.when == When::Goto && leads_in(way))
 }

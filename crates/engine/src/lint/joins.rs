@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{Problem, ProblemKind, WhyDead};
 
-/// Joins with a source that nothing leads to, or with two of which a run takes only one.
+/// Returns joins with an unreachable source, or with two sources of which a run takes only one.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let reached = ways.reached([ways.start], |_| false);
     let mut problems = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
 
 fn exclusive(ways: &Ways<'_>, sources: &[usize]) -> Option<WhyDead> {
     for router in ways.nodes().filter(|node| runs_once(ways, *node)) {
-        // For each of its conditional edges that take one route, the edges to each target.
+        // The edges to each target, for each conditional edge of the node that takes one route.
         let mut targets: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for way in &ways.from[router] {
             if let (When::Router(position), Some(to)) = (way.when, way.to)
@@ -53,8 +53,8 @@ fn exclusive(ways: &Ways<'_>, sources: &[usize]) -> Option<WhyDead> {
     None
 }
 
-/// Whether a run is sure to come here once at the most: all ways here are equally long, and none goes in a circle or
-/// through something that may run several times or later.
+/// Returns whether a run certainly reaches this node at most once: all paths to it have equal length, and
+/// none contains a cycle or anything that may run several times or later.
 fn runs_once(ways: &Ways<'_>, node: usize) -> bool {
     let leads_here: Vec<bool> = ways.nodes().map(|from| ways.reached([from], |_| false)[node]).collect();
     let is_odd = |node: usize| ways.is_worker(node) || ways.is_deferred(node);

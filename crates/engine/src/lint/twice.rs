@@ -1,21 +1,22 @@
-//! Nodes that run more than once although one run was meant.
+//! Nodes that run more than once although one run was intended.
 
 use super::{Ways, When};
 use crate::{Problem, ProblemKind};
 
-/// How far a node is from another one.
+/// The distance of a node from another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
-    /// So many plain edges, on every way.
+    /// This number of plain edges on every path.
     One(usize),
-    /// Ways of different lengths lead there.
+    /// Paths of different lengths lead there.
     Several,
 }
 
-/// A node with plain edges from two nodes that one node leads to for certain, in different supersteps.
+/// Returns nodes with plain edges from two nodes that are both certain successors of one node, in different
+/// supersteps.
 ///
-/// Only plain edges count, and what they lead to without a deferred node in between: whatever else runs, these run. A node
-/// that runs twice because the one before it does is not blamed as well.
+/// Only plain edges count, and only without a deferred node in between: these nodes run under any condition.
+/// A node that runs twice because its predecessor does is not reported again.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let mut blamed = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
@@ -62,7 +63,7 @@ fn depths(ways: &Ways<'_>, origin: usize) -> Vec<Option<Depth>> {
             Some(Depth::One(_)) => Some(Depth::Several),
         };
         let next = match *known {
-            // Longer than any way without a circle.
+            // Longer than any path without a cycle.
             Some(Depth::One(depth)) if depth <= ways.start => Depth::One(depth + 1),
             _ => Depth::Several,
         };

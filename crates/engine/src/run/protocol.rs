@@ -1,4 +1,4 @@
-//! What a run and its driver say to each other.
+//! The protocol between a run and its driver.
 //!
 //! Start at [`Output`] and [`Input`].
 
@@ -6,49 +6,49 @@ use std::time::Duration;
 
 use crate::{ChannelSet, NodeIndex, NodeName, RetryPolicy, TaskId};
 
-/// What the driver has to do next.
+/// The next action of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Run a task, after its delay, and report how it ended.
     Execute(Task),
-    /// Fold the writes of the tasks in the order of [`Commit::order`], store the state together with [`Run::control`](crate::Run::control) in
-    /// one transaction, then say [`Input::Committed`].
+    /// Fold the writes of the tasks in the order of [`Commit::order`] and store the state together with
+    /// [`Run::control`](crate::Run::control) in one transaction. Then send [`Input::Committed`].
     Commit(Commit),
-    /// Drop a task where it stands, and report nothing of it; the run is cancelled and waits for others.
+    /// Drop a running task without a report; the run is cancelled and waits for other tasks.
     Drop(TaskId),
     /// The run is complete.
     Done,
-    /// The run stopped between two supersteps because it was asked to; another one runs the rest.
+    /// The run stopped between two supersteps because it was drained; another run executes the rest.
     Drained,
     /// The run stopped because it was cancelled; drop the tasks that still run.
     Cancelled,
-    /// The run waits for someone outside: tasks are interrupted, or it came to a breakpoint.
+    /// The run waits for an external answer: tasks are interrupted, or it reached a breakpoint.
     Suspended,
-    /// The run cannot go on; drop the tasks that still run. The last commit stands.
+    /// The run failed; drop the tasks that still run. The last commit remains valid.
     Fail(Failure),
 }
 
 /// One attempt of one task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
-    /// Which task.
+    /// The task.
     pub id: TaskId,
     /// The node it runs.
     pub node: NodeIndex,
-    /// Which attempt it is, from 1.
+    /// The attempt, from 1.
     pub attempt: u32,
-    /// How long to wait before it starts.
+    /// The delay before it starts.
     pub delay: Duration,
 }
 
-/// The end of a superstep.
+/// The commit of a superstep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The superstep.
     pub step: i64,
-    /// How many tasks it had.
+    /// The number of tasks of this superstep.
     pub width: u32,
-    /// How many tasks the next one has.
+    /// The number of tasks of the next superstep.
     pub next: u32,
 }
 
@@ -59,7 +59,7 @@ impl Commit {
     }
 }
 
-/// What the driver reports.
+/// A report of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A task is done.
@@ -68,20 +68,20 @@ pub enum Input {
     Failed {
         /// The task.
         task: TaskId,
-        /// How it is tried again; `None` if that makes no sense.
+        /// The retry policy; `None` if a retry makes no sense.
         retry: Option<RetryPolicy>,
         /// The share of the jitter to wait, in `0.0..=1.0`.
         chance: f64,
     },
-    /// A task asks someone outside. It runs again once the answer is there, in another run.
+    /// A task was interrupted. It runs again in another run, when the answer is available.
     Interrupted(TaskId),
-    /// A task stopped where it stands, because it heard that the run is to stop. It runs again in another run.
+    /// A task stopped before its end because the run is stopping. It runs again in another run.
     Stopped(TaskId),
     /// The commit is stored.
     Committed,
-    /// Someone wants the run to stop.
+    /// A request to cancel the run.
     Cancel,
-    /// Someone wants the run to stop once the present superstep is committed.
+    /// A request to stop after the current superstep is committed.
     Drain,
 }
 
@@ -90,38 +90,39 @@ pub enum Input {
 pub struct Finished {
     /// The task.
     pub task: TaskId,
-    /// What it did.
+    /// The task's report.
     pub report: Report,
 }
 
-/// What the engine has to know of a finished task.
+/// The engine's view of a finished task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The channels it wrote.
     pub written: ChannelSet,
-    /// Those of them that nobody else may write in the same superstep.
+    /// The written channels that accept one write per superstep.
     pub exclusive: ChannelSet,
-    /// Where it goes itself, then where its conditional edges and fan-outs lead, in their order.
+    /// The targets of its own command, then those of its conditional edges and fan-outs, in declaration
+    /// order.
     pub targets: Vec<Target>,
 }
 
-/// Where a finished task leads, beside plain edges.
+/// A target of a finished task, apart from plain edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To a node.
     Node(NodeIndex),
-    /// To the end of this branch.
+    /// The end of this branch.
     End,
-    /// To a worker, with an item that the driver knows.
+    /// A worker, with an item that only the driver knows.
     Send(NodeIndex),
 }
 
-/// Why a run cannot go on.
+/// The reason why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A task failed for good.
+    /// A task permanently failed.
     Task(TaskId),
-    /// Two tasks wrote a channel that takes one write per superstep.
+    /// Two tasks wrote a channel that accepts one write per superstep.
     Conflict {
         /// The channel's position.
         channel: usize,
@@ -132,7 +133,7 @@ pub enum Failure {
     },
     /// As many supersteps ran as were allowed, and the thread is not finished.
     StepLimit {
-        /// What would have run.
+        /// The nodes that would have run.
         next: Vec<NodeName>,
     },
 }
@@ -144,7 +145,7 @@ pub enum EngineError {
     /// The task is not running.
     #[error("task {} of superstep {} is not running", .0.slot, .0.step)]
     NotRunning(TaskId),
-    /// Nothing waits to be committed.
+    /// No commit is pending.
     #[error("no commit is pending")]
     NoCommit,
     /// The run is over.
@@ -155,7 +156,7 @@ pub enum EngineError {
     UnknownRoute {
         /// The node that was left.
         node: NodeName,
-        /// Where it was routed to.
+        /// The target of the route.
         to: String,
     },
     /// An item was sent to a worker that the node does not name.
@@ -166,7 +167,7 @@ pub enum EngineError {
         /// The worker.
         to: String,
     },
-    /// A node that chooses among routes took none, and nothing else leads on.
+    /// A node with routes of its own took none, and no edge leads on.
     #[error(
         "node `{0}` chooses where to go and went nowhere, and no edge leaves it; go to a route, or to one that leads to END"
     )]

@@ -92,7 +92,7 @@ impl TopologyBuilder {
     }
 }
 
-/// How many ways lead to each node.
+/// Returns the number of paths that lead to each node.
 fn ways_in(nodes: &[TopologyNode], joins: &[Join]) -> Vec<usize> {
     let mut ways = vec![0; nodes.len()];
     for node in nodes {

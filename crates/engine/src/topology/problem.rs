@@ -1,4 +1,4 @@
-//! What is wrong with a graph.
+//! The problems of a graph.
 //!
 //! Start at [`Problem`].
 
@@ -10,9 +10,9 @@ use crate::NodeName;
 /// Something wrong with a graph, found when it is compiled.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// What is wrong.
+    /// The kind of the problem.
     pub kind: ProblemKind,
-    /// Where in the user's code.
+    /// The location in the user's code.
     pub place: Place,
 }
 
@@ -23,10 +23,10 @@ pub enum ProblemKind {
     /// Two nodes have one name.
     #[error("SS001: node `{0}` is declared twice, first at {1}; give one of them another name")]
     DuplicateNode(NodeName, Place),
-    /// A name that the engine keeps for itself.
+    /// A name that is reserved for the engine.
     #[error("SS002: `{0}` is a reserved name; choose another")]
     ReservedName(NodeName),
-    /// A name that cannot stand in checkpoints and drawings.
+    /// A name that is invalid in checkpoints and drawings.
     #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
     BadName(NodeName),
     /// A name that means something else where nodes are named.
@@ -45,7 +45,7 @@ pub enum ProblemKind {
         "SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned"
     )]
     ForeignNode(String),
-    /// An edge leaves [`END`](crate::END).
+    /// An edge with [`END`](crate::END) as its source.
     #[error("SS006: an edge leaves END, where a branch is over; remove it")]
     OutOfEnd,
     /// An edge enters [`START`](crate::START).
@@ -59,7 +59,7 @@ pub enum ProblemKind {
         "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
     )]
     WorkerWithoutItem(NodeName),
-    /// A node that chooses among routes, and no one said where they lead.
+    /// A node with routes of its own whose targets are not declared.
     #[error(
         "SS011: node `{0}` chooses where to go, and its routes lead nowhere yet; say where with `add_routes`"
     )]
@@ -76,32 +76,32 @@ pub enum ProblemKind {
     /// A second error handler for a node.
     #[error("SS014: node `{0}` has two error handlers, the first declared at {1}; remove one of the two")]
     TwoHandlers(NodeName, Place),
-    /// An error handler for START or END.
+    /// An error handler of START or END.
     #[error("SS014: node `{0}` handles the failures of {1}, which runs nothing that could fail; name a node")]
     NothingToHandle(NodeName, &'static str),
-    /// A subgraph that works on its caller's state and is to keep a state of its own.
+    /// A subgraph that works on its caller's state and declares a state of its own.
     #[error(
         "SS015: subgraph `{0}` works on the state of the graph that it is in, so it has none to keep over several tasks; \
          use `add_subgraph_with`, or another `Persistence`"
     )]
     OwnSameState(NodeName),
-    /// A node that is to wait until nothing else is left to run, and that nothing could make wait.
+    /// A deferred node that cannot be deferred.
     #[error(
         "SS016: node `{0}` cannot be deferred, because it {1}; remove `deferred`, or defer the node that comes after it"
     )]
     NeverDeferred(NodeName, &'static str),
-    /// Runs are to stop before an error handler.
+    /// A breakpoint before an error handler.
     #[error(
         "SS017: no run can stop before node `{0}`, which takes over in the middle of a superstep when another node fails; \
          stop after it, or ask in it with an interrupt"
     )]
     StopBeforeHandler(NodeName),
-    /// Nothing leads to a node. A warning.
+    /// A node that no edge leads to. A warning.
     #[error(
         "SS008: node `{0}` can never run, no edge leads to it from START; add an edge or remove the node"
     )]
     Unreachable(NodeName),
-    /// A node's plain edges are taken in different supersteps, so that it runs more than once.
+    /// A node whose plain edges are taken in different supersteps, so that it runs more than once.
     #[error(
         "SS020: node `{node}` runs more than once: `{late}` leads to it in a later superstep than `{early}`; use \
          `add_join` to run it once after both, or defer it"
@@ -123,12 +123,12 @@ pub enum ProblemKind {
         ),
     })]
     DeadJoin {
-        /// The node that would run once all of them have.
+        /// The node that would run after all of them.
         join: NodeName,
         /// Why they never do.
         why: WhyDead,
     },
-    /// Nodes run in a circle that nothing leads out of.
+    /// Nodes in a cycle without an exit.
     #[error(
         "SS022: {} for ever: nothing leads out of the circle; add a conditional edge with a route to END or to another \
          node", match &.0[..] {
@@ -137,7 +137,7 @@ pub enum ProblemKind {
         }
     )]
     Endless(Vec<NodeName>),
-    /// Nodes that can run in one superstep say that they write a channel that takes one write.
+    /// Nodes that can run in one superstep and declare writes to a channel that accepts one write.
     #[error("SS023: {} `{channel}`, which takes one write per superstep; use a merging reducer or order the nodes with \
              an edge", if .first == .second {
         format!("the tasks of worker `{first}` run in the same superstep and all write channel")
@@ -152,14 +152,14 @@ pub enum ProblemKind {
         /// The channel.
         channel: String,
     },
-    /// A node says that it writes a channel that the state does not have.
+    /// A declared write to a channel that the state does not have.
     #[error(
         "SS024: node `{node}` cannot write channel `{channel}`, which the state does not have; it has {known}"
     )]
     UnknownChannel {
         /// The node.
         node: String,
-        /// What it says.
+        /// The declared channel.
         channel: String,
         /// The channels that there are.
         known: String,
@@ -167,7 +167,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Whether the graph could run all the same.
+    /// Returns whether the graph can run in spite of the problem.
     pub fn is_warning(&self) -> bool {
         self.lint().is_some()
     }
@@ -213,22 +213,22 @@ impl fmt::Display for Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Lint {
-    /// SS008: nothing leads to a node.
+    /// SS008: no edge leads to a node.
     Unreachable,
     /// SS020: a node runs more than once because its plain edges are taken in different supersteps.
     RunsTwice,
     /// SS021: a join waits for nodes that never all run.
     DeadJoin,
-    /// SS022: nodes run in a circle that nothing leads out of.
+    /// SS022: nodes form a cycle without an exit.
     Cycle,
-    /// SS023: nodes that can run in one superstep say that they write a channel that takes one write.
+    /// SS023: nodes that can run in one superstep declare writes to a channel that accepts one write.
     ConcurrentWrites,
 }
 
-/// What is done about a [`Lint`].
+/// The reaction to a [`Lint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing is said.
+    /// No report.
     Allow,
     /// It is a warning of the compiled graph.
     #[default]
@@ -242,7 +242,7 @@ pub enum Level {
 pub enum WhyDead {
     /// No edge leads to this source.
     Unreachable(NodeName),
-    /// A conditional edge takes one of its routes, once, and these two need different ones.
+    /// A conditional edge takes one route, once, and the two sources need different routes.
     Exclusive {
         /// The node that the conditional edge leaves.
         router: NodeName,

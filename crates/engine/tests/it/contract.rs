@@ -1,4 +1,4 @@
-//! A driver that breaks the contract is told so, and the run goes on as if nothing had been said.
+//! A driver that breaks the contract gets an error, and the run continues unchanged.
 
 use superstep_engine::{EngineError, Input, Report, RetryPolicy, Target};
 

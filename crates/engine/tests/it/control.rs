@@ -6,7 +6,7 @@ use superstep_engine::{Control, Records, Report, RestoreError, Run, RunLimits, T
 
 use crate::support::graph;
 
-/// What earlier versions stored. Add to it, and change nothing in it.
+/// Records of earlier versions. Only add to this file; change nothing in it.
 const STORED: &str = include_str!("../fixtures/control.json");
 
 fn records() -> Vec<Control> {

@@ -1,4 +1,4 @@
-//! Error handlers: nodes that run in place of one that failed for good.
+//! Error handlers: nodes that run in place of a permanently failed node.
 
 use std::sync::Arc;
 

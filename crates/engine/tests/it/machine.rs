@@ -1,4 +1,4 @@
-//! What the engine asks for, input by input.
+//! The outputs of the engine, input by input.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ fn the_step_limit_counts_supersteps_that_execute_nodes() {
     run.log();
     run.finish(1, 0);
     assert_eq!(run.finish(2, 0), ["commit 2: 2.0 -> [a]", "step limit: [a]"]);
-    // A restored superstep whose tasks are all finished executes nothing.
+    // A restored superstep whose tasks are all finished executes no task.
     let control = Control::new(4, vec!["b".into()]);
     let mut run = Machine::restore(&run.topology, &control, [(0, Report::default())], [], 1);
     assert_eq!(run.log(), ["commit 5: 5.0 -> [a]", "execute 6.0 a #1"]);

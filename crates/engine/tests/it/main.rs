@@ -1,4 +1,4 @@
-//! The engine alone: scripted inputs, and the outputs they give.
+//! The engine alone: scripted inputs and the resulting outputs.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

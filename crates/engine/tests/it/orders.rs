@@ -1,4 +1,4 @@
-//! Whatever the order in which tasks end, and however often the process is started again, the commits are the same.
+//! The commits are equal for every order in which tasks end and for any number of process restarts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use superstep_engine::{
     TopologyBuilder,
 };
 
-/// What the nodes of a random graph do: all of it depends on who runs when, and on nothing else.
+/// The behaviour of a random graph's nodes. It depends only on the node and its superstep.
 #[derive(Clone, Debug)]
 struct World {
     nodes: usize,
@@ -21,7 +21,7 @@ struct World {
     edges: Vec<(usize, usize)>,
     /// Routes, each with the node that has it.
     routes: Vec<(usize, usize)>,
-    /// Routes that nodes take themselves.
+    /// Routes of the nodes' own commands.
     gotos: Vec<(usize, usize)>,
     /// Error handlers: the node of each, and where an edge leads from it.
     handlers: BTreeMap<usize, usize>,
@@ -102,7 +102,8 @@ impl World {
         Report { written: exclusive.union(shared), exclusive, targets }
     }
 
-    /// How often the task fails before it succeeds. If there is a handler, it may fail for good.
+    /// Returns the number of failures before the task succeeds. With a handler, the task may fail
+    /// permanently.
     fn failures(&self, topology: &Topology, task: Task) -> u32 {
         let question = if topology.is_handler(task.node) { 4 } else { 3 };
         match [0, 0, 0, 1, 2, u32::MAX][self.draw(task.id, question) as usize % 6] {
@@ -112,23 +113,23 @@ impl World {
     }
 }
 
-/// How a run went: what it committed, and how it ended.
+/// The course of a run: its commits and its last output.
 type Course = (Vec<(Commit, Control)>, Output);
 
 const LIMIT: u32 = 8;
 
-/// What happens next while tasks run.
+/// The next event while tasks run.
 #[derive(Clone, Debug)]
 enum Pick {
-    /// One of them ends.
+    /// One task ends.
     End(Index),
     /// The process ends.
     Crash,
-    /// Someone drains the run, and another process goes on.
+    /// The run is drained, and another process continues.
     Drain,
 }
 
-/// Lets tasks end in the order of `picks`; some picks end the process or the run instead.
+/// Ends tasks in the order of `picks`; some picks end the process or the run instead.
 fn drive(world: &World, picks: &[Pick]) -> Course {
     let topology = world.topology();
     let start = TaskId { step: 0, slot: 0 };
@@ -194,7 +195,7 @@ fn drive(world: &World, picks: &[Pick]) -> Course {
     }
 }
 
-/// Of ten picks, so many end the process and so many drain the run.
+/// Generates picks: of ten, `crashes` end the process and `drains` drain the run.
 fn picks(crashes: u32, drains: u32) -> impl Strategy<Value = Vec<Pick>> {
     let pick = prop_oneof![
         10 - crashes - drains => any::<Index>().prop_map(Pick::End),
@@ -264,7 +265,8 @@ proptest! {
             let task = TaskId { step: 1, slot: u32::try_from(slot).unwrap() };
             run.handle(Input::Finished(Finished { task, report: reports[slot].clone() })).unwrap();
         }
-        // Two conflict if they wrote the same channel and it is one's own; of these pairs, the second comes first.
+        // Two reports conflict if both wrote a channel and it is exclusive to one of them; of these pairs,
+        // the second comes first.
         let clash = |a: &Report, b: &Report| {
             let channels = a.exclusive.intersection(b.written).union(b.exclusive.intersection(a.written));
             channels.iter().next()

@@ -7,8 +7,8 @@ use superstep_engine::{
     Output, Records, Report, RetryPolicy, Run, RunLimits, Target, TaskId, Topology, TopologyBuilder,
 };
 
-/// A graph in one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`. A route that a node takes itself is
-/// `a +Again+> b`, an error handler `a !> h`.
+/// Builds a graph from one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`. A route that a
+/// node takes itself is `a +Again+> b`, an error handler `a !> h`.
 pub(crate) fn graph(lines: &str) -> Topology {
     build(lines, |_| {})
 }
@@ -59,7 +59,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
     builder.build(place).expect("the graph is valid").0
 }
 
-/// Half a second, then a whole one, without chance.
+/// Delays of half a second, then one second, without jitter.
 pub(crate) fn retry() -> Option<RetryPolicy> {
     Some(RetryPolicy { jitter: std::time::Duration::ZERO, ..RetryPolicy::default() })
 }
@@ -72,7 +72,7 @@ pub(crate) fn finished(task: TaskId, report: Report) -> Input {
     Input::Finished(Finished { task, report })
 }
 
-/// A report of one that wrote these channels, the first ones of which are nobody else's.
+/// Creates a report that wrote these channels; `exclusive` come first.
 pub(crate) fn wrote(exclusive: &[usize], shared: &[usize]) -> Report {
     let exclusive: ChannelSet = exclusive.iter().copied().collect();
     let written = exclusive.union(shared.iter().copied().collect());
@@ -119,13 +119,13 @@ impl Machine {
         Self { topology: topology.clone(), run }
     }
 
-    /// Reports that a task asks, and what that leads to.
+    /// Reports an interrupted task and returns the outputs.
     pub(crate) fn ask(&mut self, step: i64, slot: u32) -> Vec<String> {
         self.run.handle(Input::Interrupted(TaskId { step, slot })).expect("the task is running");
         self.log()
     }
 
-    /// Everything that the engine asks for now.
+    /// Polls all outputs.
     pub(crate) fn poll(&mut self) -> Vec<Output> {
         std::iter::from_fn(|| self.run.poll()).collect()
     }
@@ -134,7 +134,7 @@ impl Machine {
         self.run.handle(input)
     }
 
-    /// The same as lines. Commits are acknowledged at once.
+    /// Polls all outputs as lines. Commits are acknowledged immediately.
     pub(crate) fn log(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(output) = self.run.poll() {
@@ -146,7 +146,7 @@ impl Machine {
         lines
     }
 
-    /// Gives an input and tells what follows.
+    /// Passes an input and returns the outputs as lines.
     pub(crate) fn say(&mut self, input: Input) -> Vec<String> {
         self.handle(input).expect("the input fits");
         self.log()
@@ -164,7 +164,7 @@ impl Machine {
         Target::Node(self.topology.find(node).expect("the node is in the graph"))
     }
 
-    /// Where the pending commit leads.
+    /// Returns the control record of the pending commit.
     pub(crate) fn control(&self) -> Option<Control> {
         self.run.control()
     }

@@ -1,7 +1,8 @@
-//! Writing JSON that can be read again, and as what it was.
+//! A JSON writer whose output can be read back as an equal value.
 //!
-//! Three things would be written by serde and not read: a value that is nested too deep for a reader, which bounds its depth; a
-//! float that is no number, for which JSON has `null`; and `Some` of what is `null` in JSON, which is read as `None`.
+//! serde writes three kinds of values that cannot be read back: a value nested deeper than readers allow; a
+//! float that is not finite, which JSON writes as `null`; and `Some` of a value that is `null` in JSON, which
+//! is read as `None`.
 //!
 //! Start at [`serialize`].
 
@@ -21,23 +22,23 @@ use serde_json::{Error, Value};
 
 use crate::fingerprint::exact_of;
 
-/// How deep lists and objects may be nested in a value that is stored: a list of numbers is one level.
+/// The maximum nesting of lists and objects in a stored value: a list of numbers is one level.
 ///
-/// Readers of JSON stop at 127 levels, and what a value is stored in adds some.
+/// JSON readers stop at 127 levels, and the stored form around a value adds some.
 pub const MAX_DEPTH: usize = 100;
 
-/// How deep values may be nested in one another that JSON has no levels for, as an `Option` in an `Option`.
+/// The maximum nesting of values without a level in JSON, such as an `Option` in an `Option`.
 const MAX_NESTING: usize = 4 * MAX_DEPTH;
 
-/// How deep a value may be nested that reducers made of what was written. It is stored as well.
+/// The maximum nesting of a value that reducers made from writes. It is stored as well.
 const MAX_FOLDED: usize = MAX_DEPTH + 10;
 
-/// How a value is written.
+/// The treatment of values that cannot be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// What is read as something else is refused.
+    /// Such a value is an error.
     Strict,
-    /// It is written, and the second part of the answer says so.
+    /// The value is written, and the second part of the result reports it.
     Lenient,
     /// The same, of an update, whose channels have the values.
     Update,
@@ -45,17 +46,17 @@ pub(super) enum Mode {
     Folded,
 }
 
-/// What is wrong with a value, and where.
+/// An error about a value, with its path.
 #[derive(Debug)]
 pub(super) struct Unstorable {
     /// The names and positions that lead there, from the value inwards.
     pub path: Vec<String>,
-    /// What is wrong there.
+    /// The error at this path.
     pub error: Error,
 }
 
 impl Unstorable {
-    /// The same, as one error. The first `skipped` steps of the path are said elsewhere.
+    /// Converts to one error. The first `skipped` steps of the path are named elsewhere.
     pub(super) fn into_error(self, skipped: usize) -> Error {
         match self.path.get(skipped..).unwrap_or_default() {
             [] => self.error,
@@ -67,8 +68,8 @@ impl Unstorable {
     }
 }
 
-/// Gives a value to a serializer. Returns what that makes of it, and whether something in it is read as something else, if it is read
-/// the usual way.
+/// Serializes a value. Returns the serializer's result, and whether a part of the value would be read back as
+/// another value.
 pub(super) fn serialize<S: Serializer<Error = Error>>(
     serializer: S,
     mode: Mode,
@@ -103,10 +104,10 @@ pub(super) fn write(
     serialize(written, mode, |checked| value.serialize(checked)).map(|((), doubtful)| doubtful)
 }
 
-/// The JSON of a value that can be read again, as what it was.
+/// Returns the JSON of a value that can be read back as an equal value.
 ///
 /// # Errors
-/// What cannot be stored in it, and where.
+/// The part that cannot be stored, with its path.
 pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     let mut written = Vec::new();
     write(value, Mode::Strict, &mut written).map_err(|error| error.into_error(0))?;
@@ -122,10 +123,10 @@ pub fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
     written.map(|(value, _)| value).map_err(|error| error.into_error(0))
 }
 
-/// A [`Value`] for somebody who reads it as a `T` later, and what would be read.
+/// Returns a [`Value`] that will later be read as a `T`, and the `T` read from it.
 ///
 /// # Errors
-/// If that would be something else, or nothing.
+/// If reading fails or returns another value.
 pub fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, Error> {
     let written = serialize(serde_json::value::Serializer, Mode::Lenient, |checked| value.serialize(checked));
     let (json, doubtful) = written.map_err(|error| error.into_error(0))?;
@@ -135,10 +136,10 @@ pub fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, 
     Ok(json)
 }
 
-/// Refuses a value that was read back as another one.
+/// Checks that the value read back equals the original.
 ///
 /// # Errors
-/// What is lost, and where, if that is known.
+/// The lost part, with its path if known.
 pub(super) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
     if exact_of(value) == exact_of(read) {
         return Ok(());
@@ -147,7 +148,7 @@ pub(super) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
     Err(Error::custom(OTHER))
 }
 
-/// What is wrong with a value of which it is not known where it changes.
+/// The error text for a value that changes at an unknown place.
 pub(super) const OTHER: &str =
     "it is read back as another value: part of it is not stored, or two parts of it are one in JSON";
 
@@ -159,7 +160,7 @@ pub fn check_depth(value: &Value) -> Result<(), Error> {
     if is_deeper(value, MAX_DEPTH) { Err(too_deep(MAX_DEPTH)) } else { Ok(()) }
 }
 
-/// Whether a value has more than this many levels.
+/// Returns whether a value has more than this many levels.
 pub fn is_deeper(value: &Value, levels: usize) -> bool {
     let inside = |value: &Value| levels == 0 || is_deeper(value, levels - 1);
     match value {
@@ -169,7 +170,7 @@ pub fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// How many levels a JSON text has.
+/// Returns the number of levels of a JSON text.
 fn depth_of(json: &str) -> usize {
     let (mut depth, mut deepest, mut quoted, mut bytes) = (0_usize, 0, false, json.bytes());
     while let Some(byte) = bytes.next() {
@@ -191,15 +192,15 @@ fn too_deep<E: serde::ser::Error>(levels: usize) -> E {
 
 struct Notes {
     strict: bool,
-    /// How many there may be.
+    /// The maximum number of levels.
     levels: usize,
     doubtful: Cell<bool>,
-    /// On the way back from an error, the steps that led there, from the inside.
+    /// The path from an error up to the root, innermost step first.
     path: RefCell<Vec<String>>,
 }
 
 impl Notes {
-    /// Notes where an error comes from.
+    /// Adds a step to the path of an error.
     fn at<T, E>(&self, done: Result<T, E>, step: impl FnOnce() -> String) -> Result<T, E> {
         if done.is_err() {
             self.path.borrow_mut().push(step());
@@ -208,7 +209,7 @@ impl Notes {
     }
 }
 
-/// Where a value stands.
+/// The position of a value in its parent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Plain,
@@ -218,7 +219,7 @@ enum Place {
     Raw,
 }
 
-/// How serde knows a [`RawValue`](serde_json::value::RawValue).
+/// The name by which serde identifies a [`RawValue`](serde_json::value::RawValue).
 const RAW: &str = "$serde_json::private::RawValue";
 
 /// A serializer that passes on to another one what can be read again.
@@ -232,7 +233,7 @@ pub(super) struct Checked<'a, S> {
 }
 
 impl<'a, S: Serializer> Checked<'a, S> {
-    /// What stands in a value, so many levels deeper.
+    /// Wraps a nested value, `levels` deeper.
     fn nested<'v, T: ?Sized>(
         &self,
         value: &'v T,
@@ -244,7 +245,7 @@ impl<'a, S: Serializer> Checked<'a, S> {
         Ok(Nested { value, notes, depth, nesting, place })
     }
 
-    /// What collects the elements of a list or the entries of an object, so many levels deeper.
+    /// Begins a list or an object, `levels` deeper.
     fn begin<C>(
         self,
         levels: usize,
@@ -262,7 +263,7 @@ impl<'a, S: Serializer> Checked<'a, S> {
         }
     }
 
-    /// What is read as something else.
+    /// Reports a value that is read back as another one.
     fn lossy(&self, what: impl FnOnce() -> String) -> Result<(), S::Error> {
         if self.notes.strict {
             return Err(S::Error::custom(what()));
@@ -271,7 +272,7 @@ impl<'a, S: Serializer> Checked<'a, S> {
         Ok(())
     }
 
-    /// What is `null` in JSON.
+    /// Reports a value that becomes `null` in JSON.
     fn null(&self, what: &str) -> Result<(), S::Error> {
         match self.place {
             Place::Some => {
@@ -281,7 +282,8 @@ impl<'a, S: Serializer> Checked<'a, S> {
         }
     }
 
-    /// An integer that some readers take for a float: those of `#[serde(flatten)]` and of enums with a tag inside.
+    /// Reports an integer that some readers treat as a float: those of `#[serde(flatten)]` and of internally
+    /// tagged enums.
     fn wide(&self, fits: bool) {
         if !fits {
             self.notes.doubtful.set(true);

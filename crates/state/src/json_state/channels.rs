@@ -20,10 +20,10 @@ pub struct JsonChannels(pub BTreeMap<String, JsonChannel>);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonChannel {
-    /// How writes fold into it.
+    /// The reducer of the channel.
     pub reducer: JsonReducer,
-    /// The value with which a thread begins, and to which the channel goes back when it is cleared. Without it, lists are
-    /// empty, sums 0, unions `{}`, and anything else has no value.
+    /// The initial value, also used when the channel is cleared. Without it, lists are empty, sums 0, unions
+    /// `{}`, and any other channel has no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// The JSON Schema of what is written, in the form that the value has: for a list, of the list of written items.
@@ -36,15 +36,15 @@ pub struct JsonChannel {
     /// The names it had before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub was: Vec<String>,
-    /// Whether a thread cannot do without a value of it.
+    /// `true` if a thread must have a value of it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
-    /// Whether it is never stored.
+    /// `true` if it is never stored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untracked: bool,
 }
 
-/// How writes fold into a channel of a [`JsonState`](super::JsonState).
+/// A reducer of a channel of a [`JsonState`](super::JsonState).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -74,7 +74,7 @@ pub enum JsonReducer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("SS180: no state can have these channels: {}", .problems.join("; "))]
 pub struct BadChannels {
-    /// What is wrong, each with its channel.
+    /// The problems, each with its channel.
     pub problems: Vec<String>,
 }
 
@@ -91,12 +91,13 @@ impl JsonChannels {
         self
     }
 
-    /// The channels that a JSON Schema of the whole state describes: one for each of its `properties`, with that part as
-    /// the schema of what is written. `default` and `required` mean what they say; the keyword `x-reducer` chooses the
-    /// reducer, `x-untracked` says that it is never stored. Definitions that the parts refer to go along.
+    /// Reads channels from a JSON Schema of the whole state: one for each of its `properties`, which becomes
+    /// the schema of its writes. `default` and `required` have their usual meaning. The keyword `x-reducer`
+    /// chooses the reducer; `x-untracked` excludes the channel from storage. Referenced definitions are
+    /// copied.
     ///
     /// # Errors
-    /// If it describes no object, or a keyword has a value that it cannot have.
+    /// If it does not describe an object, or a keyword has an invalid value.
     pub fn from_schema(schema: &Value) -> Result<Self, BadChannels> {
         let bad = |problem: &str| BadChannels { problems: vec![problem.to_owned()] };
         let properties = schema.get("properties").and_then(Value::as_object);

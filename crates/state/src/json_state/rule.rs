@@ -1,4 +1,4 @@
-//! How JSON folds into a channel.
+//! The reducers of JSON channels.
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
@@ -60,7 +60,7 @@ impl Serialize for Held {
     }
 }
 
-/// A reducer, with what it has to know.
+/// A reducer with its parameters.
 pub(super) enum Rule {
     Replace,
     List,
@@ -89,12 +89,12 @@ impl Rule {
         }
     }
 
-    /// Whether only one task may write in a superstep.
+    /// Returns whether it accepts one write per superstep.
     pub(super) fn is_exclusive(&self) -> bool {
         matches!(self, Self::Replace)
     }
 
-    /// The value of a channel to which nothing was written.
+    /// Returns the value of a channel without writes.
     pub(super) fn initial(&self, default: Option<Value>) -> Result<Held, String> {
         let default = default.unwrap_or_else(|| match self {
             Self::Replace | Self::Max => Value::Null,
@@ -168,7 +168,7 @@ impl Rule {
             }
             (Self::Barrier(names), Value::Array(arrived), write) => {
                 let new = self.names(names, &write)?;
-                // In the order of the names, whoever came first.
+                // In name order, independent of the order of the writes.
                 let is_there = |name: &&String| {
                     new.contains(&name.as_str()) || arrived.iter().any(|there| there == name.as_str())
                 };
@@ -235,7 +235,7 @@ fn merges(write: Value) -> Result<Merges<Value>, ReduceError> {
     items(write).into_iter().map(merge).collect::<Result<_, _>>().map(Merges)
 }
 
-/// The operation that an object stands for which is no item.
+/// Returns the operation that an object encodes, if it is not an item.
 fn removal(item: &Value) -> Option<Merge<Value>> {
     let (key, value) = item.as_object().filter(|object| object.len() == 1)?.iter().next()?;
     match (key.as_str(), value) {

@@ -8,8 +8,10 @@ pub(super) struct Schema(jsonschema::Validator);
 
 #[cfg(feature = "json-schema")]
 impl Schema {
+    /// Compiles a schema.
+    ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence that begins with it.
+    /// The problem, as the end of a sentence that begins with the schema.
     pub(super) fn new(schema: &Value) -> Result<Self, String> {
         let validator = jsonschema::validator_for(schema);
         validator.map(Self).map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))
@@ -25,7 +27,7 @@ impl Schema {
     }
 }
 
-/// Without the feature there is none.
+/// Does not exist without the feature.
 #[cfg(not(feature = "json-schema"))]
 pub(super) enum Schema {}
 

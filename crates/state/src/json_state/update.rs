@@ -1,4 +1,4 @@
-//! What nodes write to a [`JsonState`](super::JsonState).
+//! The updates of a [`JsonState`](super::JsonState).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +22,16 @@ pub struct JsonUpdate {
     later: Later<JsonUpdate>,
 }
 
-/// JSON that is no update.
+/// JSON that is not a valid update.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an update is an object with an entry for each channel that is written, and this is {found}")]
 pub struct BadUpdate {
-    /// What it is.
+    /// A description of the JSON.
     pub found: String,
 }
 
 impl JsonUpdate {
-    /// An update that writes nothing yet.
+    /// Creates an update without writes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -43,15 +43,15 @@ impl JsonUpdate {
         self
     }
 
-    /// Lets a channel start over from its default before the write of this update is folded.
+    /// Clears a channel: it starts from its default before this update's write is folded.
     #[must_use]
     pub fn clear(mut self, channel: impl Into<String>) -> Self {
         self.last().clear.insert(channel.into());
         self
     }
 
-    /// Overwrites a channel: it starts over from its default, then `value` is folded. Nobody else may write it in the same
-    /// superstep.
+    /// Overwrites a channel: it starts from its default, then `value` is folded. No other task may write it
+    /// in the same superstep.
     #[must_use]
     pub fn set(self, channel: impl Into<String>, value: impl Into<Value>) -> Self {
         let channel = channel.into();
@@ -73,7 +73,7 @@ impl JsonUpdate {
         std::iter::once(self).chain(later)
     }
 
-    /// Drops the channels that are not to be kept.
+    /// Drops all channels for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: &impl Fn(&String) -> bool) {
         self.writes.retain(|name, _| keep(name));
         self.clear.retain(keep);
@@ -160,7 +160,7 @@ impl<'de> Deserialize<'de> for JsonUpdate {
         writes.remove(RECORDED);
         if let Some(Value::Array(parts)) = writes.remove(THEN) {
             for part in parts {
-                // A part has no parts of its own, so that what is stored decides about no recursion.
+                // A part cannot contain parts, so that stored data does not control recursion.
                 if part.get(THEN).is_some() {
                     return Err(D::Error::custom("a part of an update has no parts of its own"));
                 }

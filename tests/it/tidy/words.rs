@@ -1,0 +1,158 @@
+//! The language of doc comments: plain standard technical English.
+//!
+//! A doc comment begins with a verb in the third person (a function: "Returns…") or a noun phrase (a type or field:
+//! "The node's retry policy."), and uses the terms of the field.
+
+use std::collections::BTreeMap;
+
+use super::{root, sources};
+
+/// The doc comments with a banned opening, and the banned words in doc comments: ceilings per crate.
+///
+/// The numbers may only fall. To lower one, rewrite the comments that a failing test lists and enter the new count.
+/// A crate without a row may have no more than 15 banned openings in 1,000 doc comments, and no banned word.
+const CEILINGS: &[(&str, usize, usize)] = &[
+    ("agent", 352, 295),
+    ("cli", 148, 81),
+    ("graph", 387, 271),
+    ("llm", 141, 65),
+    ("macros", 37, 15),
+    ("mcp", 63, 41),
+    ("sqlite", 62, 35),
+    ("superstep", 25, 1),
+    ("testing", 63, 37),
+    ("tests", 166, 149),
+];
+
+/// First words that turn a description into a question or a riddle.
+const OPENINGS: [&str; 13] = [
+    "How", "That", "What", "Whatever", "When", "Whenever", "Where", "Wherever", "Whether", "Which", "Who",
+    "Whoever", "Whose",
+];
+
+/// Words and phrases for which the field has a standard term.
+const BANNED: [&str; 24] = [
+    "asked",
+    "came to",
+    "come of",
+    "comes of",
+    "comes to",
+    "dreamt",
+    "for good",
+    "for real",
+    "goes on with",
+    "heard",
+    "is none",
+    "keeper",
+    "kept",
+    "look at",
+    "looks at",
+    "nobody",
+    "put back",
+    "puts back",
+    "somebody",
+    "tell",
+    "tells",
+    "told",
+    "whatever",
+    "whoever",
+];
+
+#[derive(Default)]
+struct Counts {
+    comments: usize,
+    openings: Vec<String>,
+    words: Vec<String>,
+}
+
+#[test]
+fn doc_comments_use_plain_technical_english() {
+    let mut crates = BTreeMap::new();
+    for folder in ["crates", "tests"] {
+        for (path, text) in sources(folder) {
+            let inside = path.strip_prefix(root()).unwrap().to_owned();
+            let mut names = inside.iter().map(|name| name.to_str().unwrap());
+            let name = if folder == "tests" { names.next() } else { names.nth(1) }.unwrap();
+            let counts: &mut Counts = crates.entry(name.to_owned()).or_default();
+            for (line, comment) in doc_comments(&text) {
+                counts.comments += 1;
+                let place = format!("{}:{line}", inside.display());
+                if let Some(opening) = opening(&comment) {
+                    counts.openings.push(format!("{place}: {opening}…"));
+                }
+                counts.words.extend(banned(&comment).map(|word| format!("{place}: `{word}`")));
+            }
+        }
+    }
+    let mut problems = Vec::new();
+    for (name, counts) in crates {
+        let row = CEILINGS.iter().find(|(row, ..)| *row == name);
+        let (openings, words) =
+            row.map_or((counts.comments * 15 / 1000, 0), |(_, openings, words)| (*openings, *words));
+        for (what, found, most) in
+            [("banned openings", counts.openings, openings), ("banned words", counts.words, words)]
+        {
+            if found.len() > most {
+                problems.push(format!("`{name}` has {} {what}, {most} allowed:", found.len()));
+                problems.extend(found);
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// Returns the doc comments of a file, each with its first line's number and its text without code blocks.
+fn doc_comments(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut before, mut in_code) = (None, false);
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let sign =
+            ["///", "//!"].into_iter().find(|sign| line.starts_with(sign) && !line.starts_with("////"));
+        let Some(sign) = sign else {
+            before = None;
+            continue;
+        };
+        if before != Some(sign) {
+            found.push((at + 1, String::new()));
+            in_code = false;
+        }
+        before = Some(sign);
+        let words = line[sign.len()..].trim();
+        if words.starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            let comment = &mut found.last_mut().expect("a comment has begun").1;
+            comment.push_str(words);
+            comment.push(' ');
+        }
+    }
+    found
+}
+
+fn opening(comment: &str) -> Option<&'static str> {
+    let first = comment.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()?;
+    OPENINGS.into_iter().find(|opening| *opening == first)
+}
+
+/// Returns the banned words outside of code, once for each occurrence.
+fn banned(comment: &str) -> impl Iterator<Item = &'static str> {
+    let prose = comment.split('`').step_by(2).collect::<Vec<_>>().join("`");
+    let words = prose.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty());
+    let prose = format!(" {} ", words.collect::<Vec<_>>().join(" ").to_lowercase());
+    BANNED.into_iter().flat_map(move |word| {
+        let count = prose.matches(&format!(" {word} ")).count();
+        std::iter::repeat_n(word, count)
+    })
+}
+
+#[test]
+fn openings_and_banned_words_are_found_outside_of_code() {
+    let text = "//! Whether it is told `kept`.\nfn f() {}\n/// Returns\n/// what it was told.\n/// ```\n/// kept\n/// ```\n";
+    let comments = doc_comments(text);
+    assert_eq!(comments.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(opening(&comments[0].1), Some("Whether"));
+    assert_eq!(opening(&comments[1].1), None);
+    assert_eq!(banned(&comments[0].1).collect::<Vec<_>>(), ["told"]);
+    assert_eq!(banned(&comments[1].1).collect::<Vec<_>>(), ["told"]);
+}
