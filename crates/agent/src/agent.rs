@@ -1,4 +1,4 @@
-//! The agent as its users see it: messages in, replies out.
+//! The agent's public interface: messages in, replies out.
 //!
 //! Start at [`Agent`].
 
@@ -25,7 +25,7 @@ use crate::{
     tool_sources::ToolSources,
 };
 
-/// A model with tools that answers messages, thread by thread.
+/// A model with tools that replies to messages, thread by thread.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -42,7 +42,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Agent<S: HasAgent = AgentState> {
     graph: CompiledGraph<S>,
-    /// How many a turn can take; it ends by its own limit.
+    /// An upper bound of a turn's supersteps; the turn ends by its own limit.
     most_supersteps: u32,
 }
 
@@ -52,30 +52,31 @@ impl<S: HasAgent> fmt::Debug for Agent<S> {
     }
 }
 
-/// The answer to a message. As JSON it has `final_reply` and `metadata`, and beside them what is known of the rest.
+/// The reply to a message. As JSON it has `final_reply`, `metadata`, and the other known fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
-    /// What the user reads; an explanation if there is no answer.
+    /// The text for the user; an explanation if there is no reply.
     pub final_reply: String,
-    /// What the turn took.
+    /// The summary of the turn.
     pub metadata: Metadata,
-    /// The reply as its schema has it; `None` if there is no schema, or no such reply.
+    /// The structured reply; `None` if there is no schema, or no matching reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// How the turn ended; `None` if it was stopped before its end and can be resumed, or asks something that is no approval.
+    /// The outcome of the turn; `None` if it was stopped before its end and can be resumed, or waits for an
+    /// interrupt that is not an approval.
     pub outcome: Option<AgentOutcome>,
-    /// Tokens of the turn, as far as the provider told.
+    /// Tokens of the turn, as reported by the provider.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
-    /// What waits for an answer: the calls to be approved, each with its [`ApprovalRequest`] as the question, and what nodes of
-    /// your own ask.
+    /// The pending interrupts: calls that require approval, each with its [`ApprovalRequest`] as the
+    /// question, and interrupts of your own nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
 }
 
-/// Collects what an [`Agent`] is made of.
+/// Builds an [`Agent`].
 #[derive(Clone)]
 pub struct AgentBuilder {
     models: Models,
@@ -96,7 +97,7 @@ pub struct AgentBuilder {
     steps: Option<Arc<dyn Steps>>,
     pub(crate) on_tool_error: Option<OnToolError>,
     counter: Arc<dyn TokenCounter>,
-    /// `None` for what is usual: the preset `default`, or that of a facade.
+    /// The configuration; `None` for the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -114,21 +115,22 @@ impl fmt::Debug for AgentBuilder {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// Two tools have one name, or a schema is none.
+    /// Two tools have the same name, or a schema is not valid.
     #[error(transparent)]
     Tools(#[from] RegistryError),
     /// The graph does not compile.
     #[error(transparent)]
     Graph(#[from] CompileError),
-    /// A permission rule has a pattern that is none.
+    /// A permission rule has an invalid pattern.
     #[error("a permission rule for `{tool}` has a pattern that is none: {problem}")]
     Permission {
         /// The rule's pattern for tools.
         tool: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// Two models that answer have one name, so that nobody could tell which of them did; see [`Named`](superstep_llm::Named).
+    /// Two models have the same name, so replies could not be attributed; see
+    /// [`Named`](superstep_llm::Named).
     #[error("two models are called `{name}`; give one of them a `name` of its own")]
     ModelName {
         /// Their name.
@@ -137,17 +139,17 @@ pub enum AgentError {
     /// [`Finish::schema`](crate::Finish::schema) cannot be used.
     #[error("the schema of replies, `finish.schema`, {problem}")]
     ReplySchema {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A budget of money without the prices of the model.
+    /// A cost budget without the prices of the model.
     #[error(
         "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
     )]
     UnknownPrice,
 }
 
-/// Shows the error as [`chain`] does, so that `main` can return it.
+/// Formats the error like [`chain`], so that `main` can return it.
 impl fmt::Debug for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))
@@ -155,16 +157,16 @@ impl fmt::Debug for AgentError {
 }
 
 impl AgentBuilder {
-    /// Adds a model that is asked when those before it cannot answer: their attempts are exhausted, or they fail for a reason
-    /// that is their own. The model that answered is asked first for the rest of the turn; the next turn begins with the main
-    /// one again.
+    /// Adds a fallback model, called when those before it fail: their retries are exhausted, or the error is
+    /// specific to them. The model that replied is called first for the rest of the turn; the next turn
+    /// starts with the main one.
     #[must_use]
     pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
         self.fallbacks.push(model);
         self
     }
 
-    /// Sets who sums up what a request has no room for; a small model is good enough. Without, the main model does.
+    /// Sets the model for summaries; a small model suffices. Defaults to the main model.
     #[must_use]
     pub fn compaction_model(mut self, model: Arc<dyn ChatModel>) -> Self {
         self.models.compaction = Some(model);
@@ -178,135 +180,142 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds tools that come and go: what the source has when a superstep begins is what the model may call in it.
+    /// Adds a dynamic source of tools. The model may call the tools that the source has when a superstep
+    /// begins.
     #[must_use]
     pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.tool_sources.push(source);
         self
     }
 
-    /// Sets which tools of its sources a replay has. Without, those that the thread recorded.
+    /// Sets the source tools that a replay uses. Defaults to those that the thread recorded.
     #[must_use]
     pub fn replay_tools(self, replay_tools: ReplayTools) -> Self {
         Self { replay_tools, ..self }
     }
 
-    /// Adds an agent that the model calls as a tool. What it spends counts as spent by this one; what it asks for approval is asked
-    /// by the run.
+    /// Adds an agent that the model calls as a tool. Its costs count as this agent's; its approvals become
+    /// interrupts of the run.
     #[must_use]
     pub fn sub_agent(mut self, agent: SubAgent) -> Self {
         self.sub_agents.push(agent);
         self
     }
 
-    /// Sets who is asked before tools that want it. Without, they are denied.
+    /// Sets the approver of tool calls. Without one, calls that require approval are denied.
     #[must_use]
     pub fn approver(self, approver: Arc<dyn Approver>) -> Self {
         Self { approvals: Approvals::Ask(approver), ..self }
     }
 
-    /// Has the turn stop before tools that want it, until the run is resumed with an [`Approval`](crate::Approval) as the
-    /// answer to each call's interrupt, whose key is the call's id. Needs a checkpointer.
+    /// Interrupts the turn before calls that require approval, until the run is resumed with an
+    /// [`Approval`](crate::Approval) as the answer to each call's interrupt, whose key is the call's id.
+    /// Requires a checkpointer.
     #[must_use]
     pub fn approve_by_interrupt(self) -> Self {
         Self { approvals: Approvals::Interrupt, ..self }
     }
 
-    /// Sets which stored grants and approvals of a thread count, for databases that may come from another person. Without, all do.
+    /// Sets which stored grants and approvals of a thread are valid, for databases from an untrusted source.
+    /// Defaults to all.
     #[must_use]
     pub fn trust(self, trust: Arc<dyn Trust>) -> Self {
         Self { trust: Some(trust), ..self }
     }
 
-    /// Has every call run that wants to be approved, as a rule that allows it would; see [`Approvals::Allow`].
+    /// Runs every call that requires approval, like a rule that allows it; see [`Approvals::Allow`].
     #[must_use]
     pub fn approve_all(self) -> Self {
         Self { approvals: Approvals::Allow, ..self }
     }
 
-    /// Sets the memory that outlives threads: what users want remembered goes there, and
-    /// [`ReactConfig::retrieve`] says what is looked up in it.
+    /// Sets the long-term memory: memory requests of users are stored in it, and [`ReactConfig::retrieve`]
+    /// configures the search.
     #[must_use]
     pub fn memory(self, memory: MemoryTrigger) -> Self {
         Self { memory: Some(memory), ..self }
     }
 
-    /// Sets where each turn is written down once it has ended: the graph has one more node then, `record`.
+    /// Sets the history in which each ended turn is stored; adds the node `record` to the graph.
     #[must_use]
     pub fn history(self, history: TurnHistory) -> Self {
         Self { history: Some(history), ..self }
     }
 
-    /// Adds something to look into for each new message of a user, if [`ReactConfig::retrieve`] says so.
+    /// Adds a knowledge that is searched for each new user message, if [`ReactConfig::retrieve`] is set.
     #[must_use]
     pub fn knowledge(mut self, knowledge: Arc<dyn Knowledge>) -> Self {
         self.knowledge.push(knowledge);
         self
     }
 
-    /// Sets where tool results that are cut are kept as a whole, see [`Truncate::spill`](crate::Truncate::spill).
+    /// Sets the storage for the full text of truncated tool results; see
+    /// [`Truncate::spill`](crate::Truncate::spill).
     #[must_use]
     pub fn spill(self, spill: Arc<dyn Spill>) -> Self {
         Self { spill: Some(spill), ..self }
     }
 
-    /// Sets what keeps the files that tools may change: before and after each round, see [`FileChanges`](crate::FileChanges).
+    /// Sets the file snapshots, taken before and after each round of tools; see
+    /// [`FileChanges`](crate::FileChanges).
     #[must_use]
     pub fn snapshots(self, snapshots: Arc<dyn Snapshots>) -> Self {
         Self { snapshots: Some(snapshots), ..self }
     }
 
-    /// Sets what runs before and after model calls and tool calls.
+    /// Sets the hooks before and after model calls and tool calls.
     #[must_use]
     pub fn hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
     }
 
-    /// Sets how model calls and tool calls are made, in place of asking the model and running the tool.
+    /// Sets the implementation of model calls and tool calls, in place of calling the model and running the
+    /// tool.
     #[must_use]
     pub fn steps(self, steps: Arc<dyn Steps>) -> Self {
         Self { steps: Some(steps), ..self }
     }
 
-    /// Sets what counts the tokens of requests; otherwise [`default_counter`] does.
+    /// Sets the token counter of requests; defaults to [`default_counter`].
     #[must_use]
     pub fn counter(self, counter: Arc<dyn TokenCounter>) -> Self {
         Self { counter, ..self }
     }
 
-    /// Sets everything else.
+    /// Sets the configuration.
     #[must_use]
     pub fn config(self, config: ReactConfig) -> Self {
         Self { config: Some(config), ..self }
     }
 
-    /// Sets how many steps a turn may have, whatever the configuration says otherwise.
+    /// Sets the step limit of a turn, overriding the configuration.
     #[must_use]
     pub fn max_steps(self, max: u32) -> Self {
         Self { max_steps: Some(max), ..self }
     }
 
-    /// Sets where threads are kept.
+    /// Sets the checkpointer that stores threads.
     #[must_use]
     pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
         Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
-    /// Sets what tools find with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn Store>`, and nodes of your own with
-    /// [`Cx::store`](superstep_graph::Cx::store).
+    /// Sets the store that tools access with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn
+    /// Store>`, and your own nodes with [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
     pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
         Self { store: Some(store.into_shared()), ..self }
     }
 
-    /// Sets where the chance in the waits between two requests comes from. Without, every agent waits alike: a program
-    /// of which many copies run should bring a seed of its own, see [`seeded_jitter`].
+    /// Sets the RNG for the jitter between two requests. By default every agent waits alike; a program that
+    /// runs many copies should set its own seed, see [`seeded_jitter`].
     #[must_use]
     pub fn jitter(self, jitter: JitterSource) -> Self {
         Self { jitter, ..self }
     }
 
-    /// The same models for something else: with these tools and this configuration, and nobody to ask, remember or watch.
+    /// Builds an agent with the same models for dreams: with these tools and this configuration, without
+    /// approver, memory or hooks.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn dreaming(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
         let Self { models, fallbacks, counter, checkpointer, jitter, .. } = self;
@@ -314,18 +323,16 @@ impl AgentBuilder {
         Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
     }
 
-    /// Makes the agent.
+    /// Builds the agent.
     ///
-    /// # Errors
-    /// [`AgentError`] if two tools have one name, or something of the configuration cannot be used.
+    /// # Errors    [`AgentError`] if two tools have the same name, or the configuration is not valid.
     pub fn build(self) -> Result<Agent, AgentError> {
         self.build_as()
     }
 
-    /// Makes the agent, on a state that has channels beside the agent's.
+    /// Builds the agent on a state with additional channels.
     ///
-    /// # Errors
-    /// Those of [`build`](Self::build).
+    /// # Errors    Those of [`build`](Self::build).
     pub fn build_as<S: HasAgent>(mut self) -> Result<Agent<S>, AgentError> {
         let (checkpointer, store) = (self.checkpointer.take(), self.store.take());
         let deps = self.deps()?;
@@ -342,11 +349,10 @@ impl AgentBuilder {
         Ok(Agent::of(graph, &config))
     }
 
-    /// What the agent's nodes work with, for a graph that is wired by hand. The checkpointer and the store are left to that
-    /// graph.
+    /// Returns the dependencies of the agent's nodes, for a custom graph. That graph sets the checkpointer
+    /// and the store.
     ///
-    /// # Errors
-    /// Those of [`build`](Self::build), but that there is no graph to compile.
+    /// # Errors    Those of [`build`](Self::build), except for compiling a graph.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
         let Self {
             models,
@@ -394,7 +400,7 @@ impl AgentBuilder {
         }
         let sourced: Vec<_> = sources.iter().map(|source| source.tools()).collect();
         let names = registry.names().chain(sourced.iter().flat_map(|tools| tools.names()));
-        // What a source gains later cannot be refused: a name stays with the one who has it.
+        // Later additions of a source cannot fail: a name stays with its first owner.
         if let Some(name) = first_repeated(names.chain([&*config.finish.tool]).collect()) {
             return Err(RegistryError::Duplicate { name: name.to_owned() }.into());
         }
@@ -432,7 +438,8 @@ impl AgentBuilder {
 }
 
 impl Agent {
-    /// An agent around this model. Requests are retried as the configuration says; the model need not.
+    /// Creates a builder with this model. The agent retries requests by its configuration; the model need
+    /// not.
     pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
         AgentBuilder {
             models: model.into(),
@@ -463,38 +470,39 @@ impl Agent {
 }
 
 impl<S: HasAgent> Agent<S> {
-    /// An agent that runs a graph which was wired by hand, of nodes with this configuration.
+    /// Creates an agent that runs a custom graph whose nodes use this configuration.
     pub fn of(graph: CompiledGraph<S>, config: &ReactConfig) -> Self {
-        // A round of a graph with more nodes may take more supersteps; as many as it has nodes are enough for any.
+        // A round of a graph with more nodes may take more supersteps; the number of nodes is an upper bound.
         let nodes = u32::try_from(graph.topology().len()).unwrap_or(u32::MAX);
         let most_supersteps = config.most_supersteps().saturating_mul(nodes);
         Self { graph, most_supersteps }
     }
 
-    /// The graph it runs.
+    /// Returns the graph that it runs.
     pub fn graph(&self) -> &CompiledGraph<S> {
         &self.graph
     }
 
-    /// What a message of the user is as an input, to which writes of other channels can be added, such as `user_id("ada")`,
-    /// whose memory is then used on this thread, `cwd(folder)`, in which the tools work in this turn, or `agent(AgentState::update().user_id("ada"))` on a state of one's own; see
-    /// [`process_input`](Self::process_input).
+    /// Creates the input for a user message, to which writes of other channels can be added, for
+    /// [`process_input`](Self::process_input). `user_id("ada")` selects the memory for this thread,
+    /// `cwd(folder)` the tools' folder for this turn. On a custom state, use
+    /// `agent(AgentState::update().user_id("ada"))`.
     pub fn input(&self, text: &str) -> S::Update {
-        // A turn that is given up leaves its schema behind, and every turn its folder.
+        // An abandoned turn leaves its schema behind, and every turn its folder.
         let input = AgentState::update().messages([Message::user(text)]).output_schema(None).cwd(None);
         S::agent_update(input)
     }
 
-    /// Answers a message.
+    /// Runs a turn for a message.
     ///
-    /// # Errors
-    /// [`RunError`] of the graph. A model that cannot be asked is no error: the reply says so, see
-    /// [`AgentOutcome::LlmError`].
+    /// # Errors    [`RunError`] of the graph. An unavailable model is not an error: the reply explains it,
+    /// see [`AgentOutcome::LlmError`].
     pub async fn process_message(&self, text: &str, config: RunConfig) -> Result<Reply, RunError> {
         self.process_input(self.input(text), config).await.map(Reply::from)
     }
 
-    /// Answers an input: messages, and whatever else it writes. Its outcome has the state; [`Reply`] is made of it.
+    /// Runs a turn for an input: messages, and writes of other channels. The returned outcome has the state,
+    /// from which [`Reply`] is made.
     ///
     /// ```
     /// # use superstep_agent::{Agent, AgentState, Reply};
@@ -514,13 +522,13 @@ impl<S: HasAgent> Agent<S> {
     /// }
     /// ```
     ///
-    /// # Errors
-    /// Those of [`process_message`](Self::process_message).
+    /// # Errors    Those of [`process_message`](Self::process_message).
     pub async fn process_input(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
         self.graph.invoke(input, self.with_room(config)).await
     }
 
-    /// Answers a message and tells how: [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has the agent's events.
+    /// Runs a turn and streams its events; [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has
+    /// the agent's events.
     pub fn process_message_stream(
         &self,
         text: &str,
@@ -530,7 +538,7 @@ impl<S: HasAgent> Agent<S> {
         self.process_input_stream(self.input(text), config, streaming)
     }
 
-    /// Like [`process_input`](Self::process_input), telling how.
+    /// Does the same as [`process_input`](Self::process_input) and streams events.
     pub fn process_input_stream(
         &self,
         input: S::Update,
@@ -540,20 +548,18 @@ impl<S: HasAgent> Agent<S> {
         self.graph.stream(input, self.with_room(config), streaming)
     }
 
-    /// Goes on with a turn that was stopped: from where it stands, or, if it ended because it was cancelled or the model
-    /// could not be asked, from its last model call. A turn that is done stays as it is.
+    /// Resumes a stopped turn from its last checkpoint. A turn that was cancelled, or whose model was
+    /// unavailable, is resumed from its last model call. A completed turn is unchanged.
     ///
-    /// # Errors
-    /// [`RunError`] of the graph.
+    /// # Errors    [`RunError`] of the graph.
     pub async fn resume(&self, config: RunConfig) -> Result<Reply, RunError> {
         let config = self.resume_point(config).await?;
         self.graph.resume(config).await.map(Reply::from)
     }
 
-    /// Like [`resume`](Self::resume), telling how.
+    /// Does the same as [`resume`](Self::resume) and streams events.
     ///
-    /// # Errors
-    /// [`RunError`] if the thread cannot be read.
+    /// # Errors    [`RunError`] if the thread cannot be read.
     pub async fn resume_stream(
         &self,
         config: RunConfig,
@@ -563,10 +569,10 @@ impl<S: HasAgent> Agent<S> {
         Ok(self.graph.stream_resume(config, streaming))
     }
 
-    /// Says something to the turn that runs on `config`'s thread, here or in another process: see [`steer`](crate::steer()).
+    /// Sends a message to the turn that runs on `config`'s thread, in this or another process: see
+    /// [`steer`](crate::steer()).
     ///
-    /// # Errors
-    /// [`SteerError`](crate::SteerError) if the thread has nothing to run.
+    /// # Errors    [`SteerError`](crate::SteerError) if the thread has no pending tasks.
     pub async fn steer(&self, text: &str, config: RunConfig) -> Result<u64, SteerError> {
         steer(&self.graph, text, config).await
     }
@@ -583,7 +589,7 @@ impl<S: HasAgent> Agent<S> {
         Ok(config)
     }
 
-    /// The newest checkpoint on the way to `wanted` from which the model is asked next: there may be other branches.
+    /// Finds the newest ancestor of `wanted` whose next node is the model call; other branches are ignored.
     async fn last_model_call(
         &self,
         thread: &ThreadId,
@@ -607,18 +613,18 @@ impl<S: HasAgent> Agent<S> {
         Ok(None)
     }
 
-    /// The limit of a turn is its own; the graph must not end it before.
+    /// Raises the graph's superstep limit, so that the turn ends by its own limit.
     pub(crate) fn with_room(&self, config: RunConfig) -> RunConfig {
         RunConfig { step_limit: config.step_limit.max(self.most_supersteps), ..config }
     }
 }
 
-/// The first name that was there before.
+/// Returns the first repeated name.
 fn first_repeated(names: Vec<&str>) -> Option<&str> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
 }
 
-/// Whether a tool call waits, and not a node that somebody added.
+/// Returns whether the interrupt is a tool approval, and not that of a custom node.
 fn is_approval(asked: &Interrupt) -> bool {
     ApprovalRequest::deserialize(&asked.question).is_ok()
 }
@@ -626,7 +632,7 @@ fn is_approval(asked: &Interrupt) -> bool {
 impl<S: HasAgent> From<Outcome<S>> for Reply {
     fn from(end: Outcome<S>) -> Self {
         let state = end.state.into_agent();
-        // A turn that has not ended took something, too.
+        // An unfinished turn has a summary, too.
         let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.taken() };
         let AgentState { final_reply, output, outcome, usage, .. } = state;
         let outcome = match end.status {

@@ -1,4 +1,4 @@
-//! Who is asked before a call runs, and what they decide.
+//! Approval of tool calls.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
 
@@ -9,39 +9,39 @@ use superstep_llm::ToolQuestion;
 
 use crate::{PermissionRule, Permit};
 
-/// Who decides about calls that are to be approved.
+/// The source of decisions on calls that require approval.
 #[derive(Clone)]
 pub enum Approvals {
-    /// Nobody: they are denied.
+    /// None: such calls are denied.
     Deny,
-    /// Nobody: they run, as if a rule allowed them. What a rule denies is denied, and what was decided before about a call that
-    /// waited holds.
+    /// None: such calls run, as if a rule allowed them. Calls denied by a rule stay denied, and earlier
+    /// decisions on waiting calls apply.
     Allow,
-    /// Someone who is there while the turn runs.
+    /// An approver that is present while the turn runs.
     Ask(Arc<dyn Approver>),
-    /// Whoever answers the run's interrupts, in any process, at any time. The turn stops until all calls of the round are
-    /// decided. Those that need no approval and may run before them have run by then, and do not run again; all of them wait
-    /// with [`hold_batch`](crate::ApprovalConfig::hold_batch).
+    /// The answers to the run's interrupts, from any process at any time. The turn stops until all calls of
+    /// the round are decided. Calls that need no approval and may run before them have run by then, and do
+    /// not run again; with [`hold_batch`](crate::ApprovalConfig::hold_batch) all of them wait.
     Interrupt,
 }
 
 impl Approvals {
-    /// Whether decisions come from outside the run.
+    /// Returns whether decisions are made by interrupts.
     pub(crate) fn are_outside(&self) -> bool {
         matches!(self, Self::Interrupt | Self::Allow)
     }
 }
 
-/// Someone who is asked before a tool that wants it.
+/// An approver of tool calls.
 pub trait Approver: Send + Sync {
-    /// Decides on one call. Calls are asked about one at a time.
+    /// Decides on one call. Called for one call at a time.
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a>;
 }
 
 /// The future of one decision.
 pub type ApprovalFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
 
-/// What is asked.
+/// A request for approval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     /// The call's id.
@@ -50,13 +50,13 @@ pub struct ApprovalRequest {
     pub tool: String,
     /// The arguments, already checked.
     pub args: Value,
-    /// What the tool says it would do.
+    /// The tool's description of the effect.
     pub question: String,
-    /// The question of the tool itself, if its call has begun and needs an answer of the user; see
+    /// The tool's own question, if its call has begun and needs the user's input; see
     /// [`ToolCx::ask`](superstep_llm::ToolCx::ask).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<ToolQuestion>,
-    /// Why it is asked again, if the answer before could not be used.
+    /// The reason for repeating the request, if the previous answer was not valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -88,7 +88,7 @@ pub enum Approval {
 }
 
 impl Approval {
-    /// Returns whether it lets the call run, or agrees to what the call asks.
+    /// Returns whether the decision lets the call run, or accepts its question.
     pub fn lets_run(&self) -> bool {
         match self {
             Self::Approve | Self::Edit(_) | Self::Always | Self::AlwaysFor(_) | Self::Answer(_) => true,
@@ -96,7 +96,7 @@ impl Approval {
         }
     }
 
-    /// The rule that it adds to the thread, if it is about later calls of the tool too.
+    /// Returns the rule that the decision adds to the thread, if it covers later calls.
     pub fn rule(&self, tool: &str) -> Option<PermissionRule> {
         let arguments = match self {
             Self::Always => BTreeMap::new(),

@@ -1,7 +1,7 @@
-//! What of a conversation is sent: a view of it, which is extended from request to request.
+//! The context of a request: a view of the conversation, which is extended from request to request.
 //!
-//! The conversation itself is never changed. [`ContextView`] says which part of it is sent and what stands for the rest;
-//! [`plan`] decides when there is to be another view, and [`summary`] has a model write what stands for the rest.
+//! The conversation itself is never changed. [`ContextView`] determines which part of it is sent and the
+//! summary of the rest; [`plan`] decides on a new view, and [`summary`] formats the summary request.
 
 mod meter;
 mod plan;
@@ -17,72 +17,72 @@ pub(crate) use self::{
 };
 use crate::{AgentState, Breaker};
 
-/// Which part of the conversation is sent, and what is known of making it smaller.
+/// The part of the conversation that is sent, and the state of its reduction.
 ///
-/// Messages are named by their ids, so that the view stays true whatever is removed from the conversation; what names one
-/// that is gone does not count.
+/// Messages are referenced by id, so that the view stays valid if messages are removed; references to missing
+/// messages are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContextView {
     /// The first message that is sent; empty for the first of all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub start: String,
-    /// What was said before it, summed up.
+    /// The summary of the messages before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// A message of the user before [`start`](Self::start) that is sent all the same, because it was the newest when the
-    /// view began there; empty for none.
+    /// A user message before [`start`](Self::start) that is still sent, because it was the newest when the
+    /// view was created; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kept: String,
-    /// The newest message of which, if it is a tool result, only the beginning and the end are sent; so it is with those
-    /// before it.
+    /// The newest tool result that is truncated to its beginning and end; so are all results before it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub shortened: String,
-    /// The newest message of which, if it is a tool result, only the first line is sent; so it is with those before it.
+    /// The newest tool result that is reduced to its first line; so are all results before it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pruned: String,
-    /// The newest message whose images and audio are not sent any more; so it is with those before it.
+    /// The newest message whose images and audio are no longer sent; so are those of all messages before it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub without_media: String,
-    /// Whether room is to be made before the model is asked.
+    /// The request must be reduced before the model is called.
     #[serde(skip_serializing_if = "is_false")]
     pub due: bool,
-    /// The newest message when everything had been done to make room: nothing else is tried before there is another one.
+    /// The newest message when all reductions had been applied: nothing else is tried before there is another
+    /// message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub settled: String,
-    /// Summaries in a row that failed or gained too little.
+    /// Number of consecutive summaries that failed or gained too little.
     #[serde(skip_serializing_if = "is_zero")]
     pub ineffective: u32,
-    /// Whether summaries are given up for this turn.
+    /// Summaries are disabled for this turn.
     #[serde(skip_serializing_if = "is_false")]
     pub paused: bool,
-    /// How often in a row the provider found the request too long.
+    /// Number of consecutive requests that the provider rejected as too long.
     #[serde(skip_serializing_if = "is_zero")]
     pub overflows: u32,
-    /// How many tokens the last request had more than it may have, because nothing made it smaller.
+    /// Number of tokens by which the last request exceeded its limit, because it could not be reduced.
     #[serde(skip_serializing_if = "is_zero")]
     pub over: u64,
-    /// How many tokens a request had that the provider found too long in this turn.
+    /// Number of tokens of a request that the provider rejected as too long in this turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
 
-/// How large a request was, so that only what was added since needs to be counted.
+/// The size of a request, so that only later messages need to be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestSize {
-    /// The newest message that it held; empty if nothing is known.
+    /// The newest message that it contained; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Its tokens, those of the system prompt and the tools among them: as the provider says, otherwise as they were
+    /// Its tokens, including the system prompt and the tools: as reported by the provider, otherwise as
     /// counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub tokens: u64,
 }
 
 impl ContextView {
-    /// The view with which a turn begins. It shows the same as the one with which the last turn ended, unless the
-    /// conversation was replaced since.
+    /// Returns the view at the start of a turn. It equals the last turn's final view, unless the conversation
+    /// was replaced since.
     pub(crate) fn for_turn(state: &AgentState, breaker: &Breaker) -> Self {
         let view = &state.context;
         let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
@@ -91,7 +91,7 @@ impl ContextView {
         }
         let mut view = Self { due: false, overflows: 0, refused: None, over: 0, ..view.clone() };
         if std::mem::take(&mut view.paused) {
-            // One more try, and a failure of it is enough to give up again.
+            // One more attempt; its failure disables summaries again.
             view.ineffective = breaker.max_ineffective.saturating_sub(1);
         }
         view

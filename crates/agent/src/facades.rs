@@ -1,6 +1,6 @@
-//! The agent in the shapes of other designs: their names, their arguments, what they return.
+//! Facades: the agent with the interfaces of other designs.
 //!
-//! Each is an [`Agent`] with a preset and nothing more; it runs the same graph as every other.
+//! Each is an [`Agent`] with a preset; all run the same graph.
 
 pub mod agentscope;
 pub mod cococat;
@@ -22,9 +22,9 @@ use crate::{
     ModelFailure, ReactConfig,
 };
 
-/// Why a facade has nothing to return.
+/// The error of a facade.
 ///
-/// The thread, if there is one, stands where the turn broke off: [`Agent::resume`] asks the model again.
+/// The thread, if there is one, stays where the turn broke off: [`Agent::resume`] calls the model again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FacadeError {
@@ -34,21 +34,21 @@ pub enum FacadeError {
     /// The graph failed.
     #[error("the run failed")]
     Run(#[from] RunError),
-    /// The model could not be asked, and the configuration says [`Exhausted::Fail`].
+    /// The model is unavailable, and the configuration has [`Exhausted::Fail`].
     #[error("the model could not be asked")]
     Model(#[from] ModelError),
     /// A hook failed, or panicked.
     #[error("a hook of the program failed")]
     Hook(#[from] HookFailure),
-    /// A tool failed, and the configuration says [`ToolErrors::Fail`](crate::ToolErrors::Fail).
+    /// A tool failed, and the configuration has [`ToolErrors::Fail`](crate::ToolErrors::Fail).
     #[error("{0}")]
     Tool(String),
-    /// The folder that the turn is to work in cannot be used. Nothing has begun.
+    /// The folder of the turn is not usable. Nothing has begun.
     #[error("cannot work in the folder `{}`; name another one as `cwd`", .folder.display())]
     Folder {
-        /// The folder, as it was named.
+        /// The given path.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A callback of the program failed.
@@ -56,25 +56,25 @@ pub enum FacadeError {
     Callback {
         /// Its name.
         name: &'static str,
-        /// Why.
+        /// The cause.
         source: crate::HookError,
     },
-    /// The turn is not over: calls wait to be approved, or the run was drained.
+    /// The turn has not ended: calls require approval, or the run was drained.
     #[error("the turn is not over, {} of its calls wait to be approved; resume its thread", .interrupts.len())]
     Unfinished {
-        /// What is asked.
+        /// The pending interrupts.
         interrupts: Vec<Interrupt>,
     },
 }
 
-/// A turn that goes on while its events are told.
+/// A running turn whose events are consumed.
 pub(crate) struct Turn {
     fails: bool,
     stream: RunStream<AgentState>,
     cancel: CancellationToken,
 }
 
-/// An agent whose failures are errors where its configuration wants that.
+/// An agent whose failures are errors where its configuration requires it.
 #[derive(Clone)]
 pub(crate) struct Facade {
     pub(crate) agent: Agent,
@@ -82,7 +82,7 @@ pub(crate) struct Facade {
 }
 
 impl Facade {
-    /// With this preset, if the builder was given no configuration.
+    /// Builds the agent with this preset, unless the builder has a configuration.
     pub(crate) fn new(mut builder: AgentBuilder, preset: fn() -> ReactConfig) -> Result<Self, AgentError> {
         let fails = builder.config.get_or_insert_with(preset).exhausted == Exhausted::Fail;
         Ok(Self { agent: builder.build()?, fails })
@@ -98,7 +98,7 @@ impl Facade {
         ended(self.agent.graph().invoke(input, config).await?, self.fails)
     }
 
-    /// Begins a turn whose events are wanted.
+    /// Starts a turn with an event stream.
     pub(crate) fn begin(&self, input: AgentStateUpdate, config: RunConfig) -> Turn {
         let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
         let cancel = config.cancel.clone();
@@ -108,7 +108,7 @@ impl Facade {
 }
 
 impl Turn {
-    /// The next event; `None` when the turn is over.
+    /// Returns the next event; `None` when the turn has ended.
     pub(crate) async fn next(&mut self) -> Option<(&'static str, Value)> {
         loop {
             if let Event::Custom { name, data, .. } = self.stream.next().await? {
@@ -117,19 +117,19 @@ impl Turn {
         }
     }
 
-    /// What came of it.
+    /// Returns the final state.
     pub(crate) async fn end(self) -> Result<AgentState, FacadeError> {
         ended(self.stream.outcome().await?, self.fails)
     }
 
-    /// Cancels it and waits until every call is answered.
+    /// Cancels the turn and waits until every call is answered.
     pub(crate) async fn break_off(self) -> Result<(), FacadeError> {
         self.cancel.cancel();
         self.end().await.map(|_| ())
     }
 }
 
-/// The state at the end of a turn, or why there is none; `fails` says whether a model that cannot be asked is an error.
+/// Returns the state at the end of a turn, or the error; `fails` makes an unavailable model an error.
 fn ended(end: Outcome<AgentState>, fails: bool) -> Result<AgentState, FacadeError> {
     if end.status != Status::Completed {
         return Err(FacadeError::Unfinished { interrupts: end.interrupts });

@@ -1,7 +1,7 @@
-//! The folder that a turn works in, if its input names one.
+//! The folder of a turn, if its input names one.
 //!
-//! Tools, file snapshots and long results are made for a folder. A turn whose input names another one has them bound to that one in
-//! each round: so what rules compare, what a person is asked and what a call touches are in one folder.
+//! Tools, file snapshots and long results are made for a folder. If the input names another one, they are
+//! bound to it in each round, so that permission rules, approval questions and calls refer to one folder.
 
 use std::{
     fmt, io,
@@ -14,10 +14,10 @@ use superstep_graph::{Cx, NodeError, chain};
 
 use crate::{AgentDeps, AgentState, FacadeError};
 
-/// Under which name the context of a run has it.
+/// Its key in the context of a run.
 pub(crate) const KEY: &str = "cwd";
 
-/// The folder without links in its path.
+/// Returns the folder without links in its path.
 ///
 /// # Errors    It is missing, not a folder, or its path is not UTF-8 and could not be stored.
 pub(crate) fn real(folder: &Path) -> Result<PathBuf, FacadeError> {
@@ -32,15 +32,16 @@ pub(crate) fn real(folder: &Path) -> Result<PathBuf, FacadeError> {
     }
 }
 
-/// The folder that the context of a run names.
+/// Returns the folder in the context of a run.
 pub(crate) fn named(context: &Value) -> Option<&Path> {
     context.get(KEY)?.as_str().map(Path::new)
 }
 
 impl AgentDeps {
-    /// The same, bound to the folder of the turn.
+    /// Binds the dependencies to the folder of the turn.
     ///
-    /// # Errors    The folder cannot be used, or is not the one that the run names, or only an untrusted thread names it.
+    /// # Errors    The folder is not usable, differs from the one of the run, or comes from an untrusted
+    /// thread.
     pub(crate) fn in_folder_of(self, state: &AgentState, cx: &Cx) -> Result<Self, NodeError> {
         let Some(folder) = &state.cwd else { return Ok(self) };
         let moved = self.moved(folder, cx);
@@ -48,7 +49,7 @@ impl AgentDeps {
         match (problem, moved) {
             (Some(problem), _) => Err(NodeError::new(Unusable(problem)).fatal()),
             (None, Ok(moved)) => Ok(moved),
-            // The results of a replayed round are recorded: nothing runs, and the folder may be gone.
+            // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
             (None, Err(_)) => Ok(self),
         }
     }
@@ -86,17 +87,17 @@ impl AgentDeps {
     }
 }
 
-/// Why the tools cannot work in the folder of a turn.
+/// The reason why the tools cannot work in the folder of a turn.
 enum Problem {
     Unusable(FacadeError),
-    /// The run names another one.
+    /// The run has another folder.
     Another {
         folder: PathBuf,
         named: PathBuf,
     },
-    /// Only the thread names it.
+    /// Only the untrusted thread has it.
     Untrusted(PathBuf),
-    /// There is a link in its path by now.
+    /// Its path contains a link by now.
     Replaced {
         folder: PathBuf,
         now: PathBuf,
@@ -135,7 +136,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The folder of a turn cannot be used.
+/// The folder of a turn is not usable.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unusable(String);

@@ -1,4 +1,4 @@
-//! The five nodes and how they are wired.
+//! The agent graph: its five nodes and their edges.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,49 +22,50 @@ use crate::{
     },
 };
 
-/// What the nodes work with. Cheap to clone.
+/// The dependencies of the nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct AgentDeps {
-    /// Who is asked.
+    /// The models.
     pub models: Models,
-    /// What the model may call.
+    /// The registered tools.
     pub tools: Arc<ToolRegistry>,
-    /// Where it finds more of that; a name which one of `tools` has, or of a source before, is that one's.
+    /// The dynamic sources of tools. A name belongs to `tools`, or to the first source that has it.
     pub sources: Vec<Arc<dyn ToolSource>>,
-    /// Which of them a replay has.
+    /// The source tools that a replay uses.
     pub replay_tools: ReplayTools,
-    /// Who is asked before a tool that wants it.
+    /// The source of approvals.
     pub approvals: Approvals,
-    /// Which stored decisions count; `None` if all do.
+    /// The trust in stored decisions; `None` trusts all.
     pub trust: Option<Arc<dyn Trust>>,
-    /// What to do with what users want remembered.
+    /// The memory and its trigger.
     pub memory: Option<MemoryTrigger>,
-    /// Where turns are written down; `None` for nowhere.
+    /// The history of turns, if any.
     pub history: Option<TurnHistory>,
-    /// What can be looked up beside it.
+    /// The knowledge sources.
     pub knowledge: Arc<[Arc<dyn Knowledge>]>,
-    /// Where long tool results are kept as a whole; `None` for nowhere.
+    /// The storage for long tool results, if any.
     pub spill: Option<Arc<dyn Spill>>,
-    /// What keeps the files that tools may change; `None` for nothing.
+    /// The file snapshots, if any.
     pub snapshots: Option<Arc<dyn Snapshots>>,
-    /// What the program does before and after model calls and tool calls.
+    /// The hooks before and after model calls and tool calls.
     pub hooks: Hooks,
-    /// What says of each call whether it may run, after the hooks before it; `None` if all may.
+    /// The check of each call, after its pre hooks; `None` allows all.
     pub check: Option<OnToolCheck>,
-    /// How the program takes the steps itself; `None` if it does not.
+    /// The program's own implementation of the steps, if any.
     pub steps: Option<Arc<dyn Steps>>,
-    /// Who is told of tools that fail; `None` for nobody.
+    /// The receiver of tool failures, if any.
     pub on_tool_error: Option<OnToolError>,
-    /// What counts the tokens of requests.
+    /// The token counter of requests.
     pub counter: Arc<dyn TokenCounter>,
-    /// Those among the tools that are agents themselves, by their names.
+    /// The tools that are agents themselves, by name.
     pub sub_agents: Arc<BTreeMap<String, SubAgent>>,
-    /// Everything else.
+    /// The configuration.
     pub config: Arc<ReactConfig>,
 }
 
 impl AgentDeps {
-    /// Models with tools; nobody is asked, so tools that want it are denied, and nothing is remembered.
+    /// Creates dependencies with models and tools only: calls that require approval are denied, and there is
+    /// no memory.
     pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
         let mut models = models.into();
         if config.text_calls {
@@ -94,49 +95,49 @@ impl AgentDeps {
         }
     }
 
-    /// Whether something is to be looked up, and there is something to look into.
+    /// Returns whether retrieval is configured and has a source.
     fn retrieves(&self) -> bool {
         self.config.retrieve.is_some() && (self.memory.is_some() || !self.knowledge.is_empty())
     }
 }
 
-/// Where a turn goes after the model has answered.
+/// The route after a model call.
 #[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// To the tools it called.
+    /// To the called tools.
     Tools,
-    /// To the model once more: its answer was empty, or only a part.
+    /// To the model again: its response was empty or partial.
     Agent,
-    /// To a summary of what there is no room for; without a node for that, to the model once more.
+    /// To the summary of the overflowing conversation; without that node, to the model again.
     Compact,
     /// To the end.
     Finalize,
 }
 
-/// The nodes, in a graph whose wiring is still to come. Copies are the same nodes.
+/// References to the nodes, in a graph without edges yet. Copies refer to the same nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactNodes {
-    /// Begins a turn: resets what belongs to the one before.
+    /// Begins a turn: resets the channels of the one before.
     pub init_state: NodeRef,
-    /// Hands to the memory what the user wants remembered.
+    /// Sends memory requests to the memory.
     pub memory_trigger: NodeRef,
-    /// Asks the model, once.
+    /// Calls the model once.
     pub agent: NodeRef,
-    /// Executes the tools that it called.
+    /// Executes the called tools.
     pub tools: NodeRef,
     /// Makes the reply.
     pub finalize: NodeRef,
-    /// Sums up what there is no room for; `None` if that is not configured.
+    /// Summarizes the overflowing conversation; `None` if not configured.
     pub compact: Option<NodeRef>,
-    /// Writes the turn down, behind `finalize`; `None` if that is not configured.
+    /// Stores the turn in the history, after `finalize`; `None` if not configured.
     pub record: Option<NodeRef>,
-    /// Looks up what is known about the user's message, before `memory_trigger`; `None` if that is not configured.
+    /// Retrieves entries for the user's message, before `memory_trigger`; `None` if not configured.
     pub retrieve: Option<NodeRef>,
 }
 
 impl ReactNodes {
-    /// Adds the nodes, and no edges. A graph that has a node of its own in place of one of them calls
-    /// [`add_agent`] and the others instead.
+    /// Adds the nodes without edges. A graph that replaces one of them calls [`add_agent`] and the others
+    /// instead.
     #[track_caller]
     pub fn add<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> Self {
         Self {
@@ -151,7 +152,7 @@ impl ReactNodes {
         }
     }
 
-    /// Where a route leads in [`react_graph`].
+    /// Returns the target of a route in [`react_graph`].
     pub fn target(self, next: Next) -> NodeRef {
         match next {
             Next::Tools => self.tools,
@@ -162,25 +163,25 @@ impl ReactNodes {
     }
 }
 
-/// Adds the node `init_state`: it resets what belongs to the turn before.
+/// Adds the node `init_state`, which resets the channels of the turn before.
 #[track_caller]
 pub fn add_init_state<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "init_state", deps.config.clone(), init_state)
 }
 
-/// Adds the node `memory_trigger`: it hands to the memory what the user wants remembered.
+/// Adds the node `memory_trigger`, which sends memory requests to the memory.
 #[track_caller]
 pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "memory_trigger", deps.clone(), memory_trigger)
 }
 
-/// Adds the node `agent`: it asks the model, once. [`should_continue`] says where to go from there.
+/// Adds the node `agent`, which calls the model once. [`should_continue`] chooses the next node.
 #[track_caller]
 pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "agent", deps.clone(), agent)
 }
 
-/// Adds the node `tools`: it executes the tools that the model called, and answers every call.
+/// Adds the node `tools`, which executes the called tools and answers every call.
 #[track_caller]
 pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     let node = graph.add_node_with("tools", deps.clone(), tools);
@@ -191,45 +192,47 @@ pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
     finishes(graph, node)
 }
 
-/// Adds the node `finalize`: it makes the reply, and sums the turn up.
+/// Adds the node `finalize`, which makes the reply and its metadata.
 #[track_caller]
 pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "finalize", deps.clone(), finalize)
 }
 
-/// Adds the node `compact`: it has a model sum up what the next request has no room for.
+/// Adds the node `compact`, which summarizes the part of the conversation that exceeds the context budget.
 #[track_caller]
 pub fn add_compact<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "compact", deps.clone(), compact)
 }
 
-/// Adds the node `record`: it writes the turn down. It comes behind `finalize`.
+/// Adds the node `record`, which stores the turn in the history. It comes after `finalize`.
 #[track_caller]
 pub fn add_record<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "record", deps.clone(), record)
 }
 
-/// Adds the node `retrieve`: it looks up what is known about the user's message. It goes before `memory_trigger`, so that it
-/// does not find the message itself, and before the first model call.
+/// Adds the node `retrieve`, which searches entries for the user's message. It comes before `memory_trigger`,
+/// so that it does not find the message itself, and before the first model call.
 #[track_caller]
 pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
     add_node(graph, "retrieve", deps.clone(), retrieve)
 }
 
-/// The agent as a graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, with the others where they are configured.
+/// Returns the agent graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, and the optional nodes
+/// that are configured.
 #[track_caller]
 pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
     react_graph_as(deps)
 }
 
-/// The same, on a state that has channels beside the agent's. It is whole; to wire the nodes otherwise, see [`ReactNodes`].
+/// Returns the same graph on a state with additional channels. It has all edges; for other edges, see
+/// [`ReactNodes`].
 #[track_caller]
 pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     let mut graph = StateGraph::new("react");
     let nodes = ReactNodes::add(&mut graph, &deps);
     graph.add_edge(START, nodes.init_state);
     match nodes.retrieve {
-        // Before what is said now is stored, or it would be found as something that was said earlier.
+        // Before the message is stored; otherwise it would be retrieved as an earlier one.
         Some(retrieve) => {
             graph.add_edge(nodes.init_state, retrieve);
             graph.add_edge(retrieve, nodes.memory_trigger);
@@ -252,7 +255,7 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
     graph
 }
 
-/// Whether the model called tools that are to be answered, or is to be asked again, or needs room first.
+/// Chooses the route after a model call: pending tool calls, another model call, a summary, or the end.
 pub fn should_continue<S: HasAgent>(state: &S) -> Next {
     let state = state.agent();
     let calls =

@@ -1,4 +1,4 @@
-//! States in which the agent's nodes can run.
+//! States that contain the agent's channels.
 //!
 //! Start at [`HasAgent`].
 
@@ -9,8 +9,8 @@ use superstep_llm::check_timers;
 
 use crate::{AgentState, AgentStateUpdate};
 
-/// A state with the channels of the agent: [`AgentState`] itself, or a struct that has it in a field with
-/// `#[channel(flatten)]` beside channels of its own.
+/// A state with the agent's channels: [`AgentState`] itself, or a struct with a field of it with
+/// `#[channel(flatten)]` beside other channels.
 ///
 /// ```
 /// use superstep_agent::{AgentState, HasAgent};
@@ -35,13 +35,13 @@ use crate::{AgentState, AgentStateUpdate};
     note = "add one to the state: `#[channel(flatten)] agent: AgentState`"
 )]
 pub trait HasAgent: State {
-    /// The agent's channels.
+    /// Returns the agent's channels.
     fn agent(&self) -> &AgentState;
 
-    /// The same, without a copy.
+    /// Returns the agent's channels without a copy.
     fn into_agent(self) -> AgentState;
 
-    /// An update of the agent's channels, as one of this state.
+    /// Converts an update of the agent's channels to one of this state.
     fn agent_update(update: AgentStateUpdate) -> Self::Update;
 }
 
@@ -73,7 +73,7 @@ impl<S: Flattens<AgentState>> HasAgent for S {
     }
 }
 
-/// Adds a node of the agent that sees and writes the agent's channels only.
+/// Adds a node that reads and writes the agent's channels only.
 #[track_caller]
 pub(crate) fn add_node<S, D, F, Fut>(graph: &mut StateGraph<S>, name: &str, deps: D, node: F) -> NodeRef
 where
@@ -94,12 +94,12 @@ where
     finishes(graph, node)
 }
 
-/// Refuses a runtime without timers: models, tools and memories have time limits.
+/// Fails on a runtime without timers: models, tools and memories have time limits.
 pub(crate) fn timers() -> Result<(), NodeError> {
     check_timers().map_err(|error| NodeError::new(error).fatal())
 }
 
-/// A cancelled turn still leaves a valid conversation behind, so every node of the agent gets to finish.
+/// Lets a node finish after a cancellation, so that a cancelled turn leaves a valid conversation.
 #[track_caller]
 pub(crate) fn finishes<S: State>(graph: &mut StateGraph<S>, node: NodeRef) -> NodeRef {
     graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });

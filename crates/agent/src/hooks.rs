@@ -1,4 +1,4 @@
-//! What a program does before and after the steps of an agent.
+//! Hooks before and after the steps of an agent.
 //!
 //! Start at [`Hooks`].
 
@@ -16,20 +16,19 @@ use superstep_llm::{ChatModel, Message, Request, ResponseStream, Tool, ToolCx, T
 
 use crate::{Msg, texts};
 
-/// What runs before and after each step.
+/// The hooks before and after each step.
 ///
-/// `reasoning` is a model call and `acting` a tool call: their hooks run inside the nodes `agent` and `tools`, so they run in
-/// every graph that has those. `reply`, `observe` and `print` are what [`ReActAgent`](crate::agentscope::ReActAgent) does.
+/// `reasoning` is a model call and `acting` a tool call: their hooks run inside of the nodes `agent` and
+/// `tools`, in every graph with these nodes. `reply`, `observe` and `print` are the operations of
+/// [`ReActAgent`](crate::agentscope::ReActAgent).
 ///
-/// # Order
-/// In the order in which they were added, each seeing what the one before made of it; a post hook also sees what its step was
-/// given in the end. [`Hooks::then`] appends those of a kind of agent to those of one agent.
+/// # Order    In the order of registration; each hook receives the result of the one before. A post hook also
+/// receives the final input of its step. [`Hooks::then`] appends shared hooks to those of one agent.
 ///
-/// # Errors
-/// A hook that fails or panics ends the turn: calls that did not run yet are answered so, the outcome is
-/// [`AgentOutcome::HookFailed`](crate::AgentOutcome::HookFailed), and facades return the error.
+/// # Errors    A hook that fails or panics ends the turn: calls that did not run yet get an error result, the
+/// outcome is [`AgentOutcome::HookFailed`](crate::AgentOutcome::HookFailed), and facades return the error.
 ///
-/// # Example: look at tool results before the model does
+/// # Example: inspect tool results before the model does
 /// ```
 /// use std::future::ready;
 /// use superstep_agent::{Acting, Hooks};
@@ -46,22 +45,22 @@ use crate::{Msg, texts};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
-    /// Around a whole answer to a user: the message, and the reply.
+    /// Around a whole reply to a user: the message, and the reply.
     pub reply: Around<Msg, Msg>,
-    /// Around a message that is remembered without a reply.
+    /// Around a message that is stored without a reply.
     pub observe: Around<Msg, ()>,
-    /// Around a piece of a reply that is shown.
+    /// Around a printed piece of a reply.
     pub print: Around<Printed, ()>,
-    /// Around a model call: what is asked, and the answer. The conversation stays as it is, whatever a hook makes of the
-    /// request; the answer becomes part of it as the hooks leave it.
+    /// Around a model call: the request, and the response. Changes of the request do not affect the
+    /// conversation; the response is stored as the hooks return it.
     pub reasoning: Around<Request, Message>,
-    /// Around a tool call: the call, and its result as the model reads it, before it is cut. The model's own words stay as
-    /// they are in the conversation, whatever a hook makes of the call.
+    /// Around a tool call: the call, and its result before truncation. Changes of the call do not affect the
+    /// model's message in the conversation.
     pub acting: Around<Acting, String>,
 }
 
-/// The two steps of a ReAct agent, for a program that has its own way to take one of them. What it does not override is done as
-/// ever.
+/// The two steps of a ReAct agent, for a program that implements one of them itself. The default methods have
+/// the normal behaviour.
 ///
 /// ```
 /// # use superstep_agent::Steps;
@@ -77,18 +76,19 @@ pub struct Hooks {
 /// // Agent::builder(model).steps(Arc::new(Cold))
 /// ```
 pub trait Steps: Send + Sync {
-    /// Answers a request, with the model or without. The model sends a request again that failed, as the configuration says.
+    /// Returns the response to a request, with or without the model. `model` retries failed requests by the
+    /// configuration.
     fn reasoning<'a>(&'a self, request: Request, model: &'a dyn ChatModel) -> ResponseStream<'a> {
         model.stream(request)
     }
 
-    /// Runs a call that may run, with the tool or without. `args` have been checked against its schema.
+    /// Executes a permitted call, with or without the tool. `args` match the tool's schema.
     fn acting<'a>(&'a self, args: Value, cx: ToolCx, tool: &'a dyn Tool) -> ToolFuture<'a> {
         tool.call(args, cx)
     }
 }
 
-/// The hooks around one step, which makes an `O` of an `A`.
+/// The hooks around one step with the input `A` and the output `O`.
 pub struct Around<A, O> {
     pre: Vec<Pre<A>>,
     post: Vec<Post<A, O>>,
@@ -97,55 +97,56 @@ pub struct Around<A, O> {
 type Pre<A> = Arc<dyn Fn(A) -> BoxFuture<'static, Hooked<A>> + Send + Sync>;
 type Post<A, O> = Arc<dyn Fn(A, O) -> BoxFuture<'static, Hooked<O>> + Send + Sync>;
 
-/// What a hook makes of the copy that it was given: something else in its place, or `None` to leave it.
+/// A hook's result: a replacement of its input, or `None` to leave it unchanged.
 pub type Hooked<T> = Result<Option<T>, HookError>;
 
-/// Why a hook failed.
+/// The error of a hook.
 pub type HookError = Box<dyn Error + Send + Sync>;
 
 /// A tool call that is about to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Acting {
     call_id: String,
-    /// The tool that is to run.
+    /// The tool.
     pub tool: String,
-    /// Its arguments, which are checked after the hooks; a string with the model's words if they are no JSON.
+    /// Its arguments, which are validated after the hooks; a string with the model's text if they are not
+    /// valid JSON.
     pub args: Value,
-    /// Why it may not run; the model reads that as its result.
+    /// The reason for denying it, which the model receives as the result.
     pub denied: Option<String>,
 }
 
-/// A piece of a reply that is shown.
+/// A printed piece of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Printed {
-    /// The reply, as far as it is known.
+    /// The reply so far.
     pub msg: Msg,
-    /// Whether that is all of it.
+    /// The reply is complete.
     pub last: bool,
 }
 
-/// A hook that failed, as it is stored.
+/// The stored failure of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("the hook `{hook}` failed: {message}")]
 pub struct HookFailure {
-    /// Which: `pre_acting`, `post_reasoning`, …
+    /// The hook: `pre_acting`, `post_reasoning`, …
     pub hook: String,
-    /// What it said, with the causes.
+    /// The error with its causes.
     pub message: String,
 }
 
-/// A tool that failed, panicked or took too long.
+/// A tool that failed, panicked or timed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool `{tool}` failed: {message}")]
 pub struct ToolFailure {
     /// Its name.
     pub tool: String,
-    /// What the model reads of it.
+    /// The error that the model receives.
     pub message: String,
 }
 
 impl Hooks {
-    /// These hooks, and after them those: an agent's own come before those of its kind.
+    /// Appends hooks: an agent's own run before the shared ones.
     #[must_use]
     pub fn then(mut self, those: &Self) -> Self {
         self.reply.append(&those.reply);
@@ -158,7 +159,7 @@ impl Hooks {
 }
 
 impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
-    /// Adds a hook that runs before the step and may replace what it is given.
+    /// Adds a hook that runs before the step and may replace its input.
     pub fn pre<F, Fut>(&mut self, hook: F)
     where
         F: Fn(A) -> Fut + Send + Sync + 'static,
@@ -167,7 +168,7 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
         self.pre.push(Arc::new(move |given| Box::pin(hook(given))));
     }
 
-    /// Adds a hook that runs after the step and may replace what came of it.
+    /// Adds a hook that runs after the step and may replace its output.
     pub fn post<F, Fut>(&mut self, hook: F)
     where
         F: Fn(A, O) -> Fut + Send + Sync + 'static,
@@ -176,12 +177,12 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
         self.post.push(Arc::new(move |given, output| Box::pin(hook(given, output))));
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no hooks.
     pub fn is_empty(&self) -> bool {
         self.pre.is_empty() && self.post.is_empty()
     }
 
-    /// What the step is given after all of its pre hooks; `step` names it in failures.
+    /// Runs all pre hooks and returns the step's input; `step` is its name in failures.
     pub(crate) async fn before(&self, step: &str, mut given: A) -> Result<A, HookFailure> {
         for hook in &self.pre {
             let copy = given.clone();
@@ -191,7 +192,7 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
         Ok(given)
     }
 
-    /// What comes of the step after all of its post hooks.
+    /// Runs all post hooks and returns the step's output.
     pub(crate) async fn after(&self, step: &str, given: &A, mut output: O) -> Result<O, HookFailure> {
         for hook in &self.post {
             let (given, copy) = (given.clone(), output.clone());
@@ -207,7 +208,7 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
     }
 }
 
-/// What a hook gave, or what it said when it failed.
+/// Runs a hook; returns its result, or the message of its error or panic.
 async fn run<T>(hook: impl FnOnce() -> BoxFuture<'static, Hooked<T>>) -> Result<Option<T>, String> {
     caught(hook).await.map_err(|panic| panic.to_string())?.map_err(|error| with_causes(&*error))
 }
@@ -217,7 +218,7 @@ async fn run<T>(hook: impl FnOnce() -> BoxFuture<'static, Hooked<T>>) -> Result<
 #[error("it panicked: {0}")]
 pub(crate) struct Panicked(String);
 
-/// What the program's code gave, or what it said when it panicked.
+/// Runs the program's code and catches a panic.
 pub(crate) async fn caught<T>(run: impl FnOnce() -> BoxFuture<'static, T>) -> Result<T, Panicked> {
     let panicked = |panic: Box<dyn std::any::Any + Send>| Panicked(texts::panic(&*panic));
     let running = catch_unwind(AssertUnwindSafe(run)).map_err(panicked)?;
@@ -238,13 +239,13 @@ impl Acting {
         Self { call_id: call_id.to_owned(), tool: tool.to_owned(), args, denied: None }
     }
 
-    /// The same call, which may not run for this reason.
+    /// Denies the call for this reason.
     #[must_use]
     pub fn denied(self, reason: impl Into<String>) -> Self {
         Self { denied: Some(reason.into()), ..self }
     }
 
-    /// The id of the call.
+    /// Returns the id of the call.
     pub fn call_id(&self) -> &str {
         &self.call_id
     }

@@ -6,11 +6,10 @@
 //!                                          └─ tools
 //! ```
 //!
-//! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no model,
-//! `finalize` makes the reply. Others are there where they are configured: `retrieve`, which looks something up for the user before
-//! `memory_trigger`, `compact`, which sums up long conversations before `agent`, and `record`, which writes turns down, behind
-//! `finalize`.
-//! Start at [`Agent`], or at [`react_graph`] for the graph alone.
+//! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no
+//! model, `finalize` makes the reply. Optional nodes exist if configured: `retrieve` searches entries before
+//! `memory_trigger`, `compact` summarizes long conversations before `agent`, and `record` stores turns in a
+//! history after `finalize`. Start at [`Agent`], or at [`react_graph`] for the graph alone.
 
 mod agent;
 mod approval;

@@ -1,4 +1,4 @@
-//! Files that one program has at a time, and what makes a change to a folder last.
+//! File locks, and durable changes to a folder.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions, TryLockError},
@@ -6,12 +6,13 @@ use std::{
     path::Path,
 };
 
-/// Takes a lock, which is ours until it is dropped; `None` if another program has it. The file is made if it is not there.
+/// Acquires a lock until the file is dropped; `None` if another program holds it. Creates the file if it is
+/// missing.
 pub(crate) fn lock(path: &Path) -> io::Result<Option<File>> {
     locked(path, private().write(true))
 }
 
-/// Opens a file, as [`lock`] does. A link is refused, wherever it leads.
+/// Opens and locks a file like [`lock`]. Fails on a link, whatever its target.
 pub(crate) fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         let name = path.file_name().unwrap_or_default().display();
@@ -20,7 +21,7 @@ pub(crate) fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Optio
     held(options.create(true).truncate(false).open(path)?, path)
 }
 
-/// The file, if nobody else has it, and if it still is what is there: who had it may have deleted it meanwhile.
+/// Locks the file and verifies that it is still the one at the path; its last holder may have deleted it.
 fn held(file: File, path: &Path) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => {}
@@ -40,13 +41,13 @@ pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Without inode numbers, a file that is no link has to be enough.
+/// Without inode numbers, a file that is not a link is accepted.
 #[cfg(not(unix))]
 pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
     a.file_type() == b.file_type()
 }
 
-/// For the owner only.
+/// Returns options for a file readable by its owner only.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -54,7 +55,7 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// Has the names in a folder outlast a loss of power, where a system takes that for more than its files.
+/// Syncs the names in a folder, on systems where syncing files is not sufficient.
 pub(crate) fn keep_names(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -1,6 +1,6 @@
-//! Marks around data in what a model reads, which the data itself cannot close.
+//! Delimiters around data in the model's input, which the data itself cannot close.
 
-/// A text in which none of these marks is closed or opened.
+/// Escapes all delimiters in a text.
 pub(crate) fn defused(text: &str, marks: &[&str]) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -17,7 +17,7 @@ pub(crate) fn defused(text: &str, marks: &[&str]) -> String {
     safe
 }
 
-/// Whether this begins as one of the marks does, in any case and with any spaces.
+/// Returns whether a text begins with a delimiter, in any case and with any spaces.
 pub(crate) fn is_mark(text: &str, marks: &[&str]) -> bool {
     let name = text.trim_start_matches(|c: char| c == '<' || c == '/' || c.is_whitespace());
     let begins = |mark: &&str| name.get(..mark.len()).is_some_and(|name| name.eq_ignore_ascii_case(mark));

@@ -1,4 +1,4 @@
-//! Which models an agent asks, and for what.
+//! The models of an agent.
 //!
 //! Start at [`Models`].
 
@@ -18,28 +18,29 @@ use superstep_llm::ChatModel;
 /// ```
 #[derive(Clone)]
 pub struct Models {
-    /// The model that answers, its retries and fallbacks included: see [`Retrying`](superstep_llm::Retrying).
+    /// The model of the agent, including its retries and fallbacks: see
+    /// [`Retrying`](superstep_llm::Retrying).
     pub main: Arc<dyn ChatModel>,
-    /// The model that sums up what a request has no room for, its retries included; `None` for the main one.
+    /// The model for summaries, including its retries; `None` for the main one.
     pub compaction: Option<Arc<dyn ChatModel>>,
 }
 
 impl Models {
-    /// The model that sums up what a request has no room for.
+    /// Returns the model for summaries.
     pub fn for_compaction(&self) -> &Arc<dyn ChatModel> {
         self.compaction.as_ref().unwrap_or(&self.main)
     }
 }
 
 impl From<Arc<dyn ChatModel>> for Models {
-    /// One model for everything.
+    /// Uses one model for everything.
     fn from(main: Arc<dyn ChatModel>) -> Self {
         Self { main, compaction: None }
     }
 }
 
 impl<M: ChatModel + 'static> From<Arc<M>> for Models {
-    /// One model for everything.
+    /// Uses one model for everything.
     fn from(main: Arc<M>) -> Self {
         Self { main, compaction: None }
     }

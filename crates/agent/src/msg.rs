@@ -1,30 +1,30 @@
-//! A message with the name of whoever says it.
+//! A message with the name of its author.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_llm::Role;
 
-/// What somebody says to an agent, or an agent to them.
+/// A message to or from an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Msg {
-    /// Who says it.
+    /// The author.
     pub name: String,
-    /// As what.
+    /// The author's role.
     pub role: Role,
-    /// What.
+    /// The text.
     pub content: String,
-    /// What else is known of it.
+    /// Additional fields.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
 impl Msg {
-    /// What `name` says.
+    /// Creates a message by `name`.
     pub fn new(name: impl Into<String>, role: Role, content: impl Into<String>) -> Self {
         Self { name: name.into(), role, content: content.into(), metadata: Map::new() }
     }
 
-    /// What a user says.
+    /// Creates a user's message.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new("user", Role::User, content)
     }

@@ -1,4 +1,4 @@
-//! The nodes, each one step.
+//! The nodes; each does one step.
 
 pub(crate) mod agent;
 mod answer;

@@ -1,4 +1,4 @@
-//! What an answer is made of, piece by piece, and how far each tool call has come.
+//! The parts of a response, and the state of each tool call.
 //!
 //! ```text
 //!             arguments        result
@@ -13,36 +13,36 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{ById, HasId};
 
-/// A piece of an answer of the model. Its text is that of the message.
+/// A part of a model's response. Its text is that of the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Unique within its thread: the message's id, then which part of it.
+    /// A unique id within its thread: the message's id, then the part.
     pub id: String,
     /// The thread; empty if it has none.
     pub session_id: String,
     /// The message.
     pub message_id: String,
-    /// What it is.
+    /// The kind.
     #[serde(rename = "type")]
     pub kind: PartKind,
-    /// The name of the tool that is called.
+    /// The name of the called tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// How far the call has come.
+    /// The state of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ToolState>,
 }
 
-/// What a [`Part`] is.
+/// The kind of a [`Part`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PartKind {
-    /// What the model said.
+    /// The model's text.
     Text,
     /// A tool call.
     Tool,
-    /// What the model thought.
+    /// The model's reasoning.
     Reasoning,
 }
 
@@ -59,57 +59,57 @@ impl HasId for Part {
     }
 }
 
-/// How far a tool call has come.
+/// The state of a tool call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolState {
-    /// In one word.
+    /// The status.
     pub status: ToolStatus,
-    /// The arguments, once they are whole; a text if they are no JSON.
+    /// The complete arguments; a text if they are not valid JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// What the model reads of it, once that is known.
+    /// The result for the model, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// How far a tool call has come, in one word.
+/// The status of a tool call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
     /// The model has named the tool.
     #[default]
     Pending,
-    /// The arguments are whole.
+    /// The arguments are complete.
     Running,
     /// The tool returned.
     Completed,
-    /// It did not: it failed, or was refused, or stopped, or its arguments never became whole.
+    /// It failed, was refused or stopped, or its arguments stayed incomplete.
     Error,
 }
 
-/// What happens to a tool call.
+/// An event of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolEvent {
-    /// Its arguments are whole.
+    /// Its arguments are complete.
     Called(Value),
     /// The tool returned this.
     Returned(String),
-    /// This is what the model reads instead of a result.
+    /// The error that the model receives instead of a result.
     Failed(String),
 }
 
-/// Something that cannot happen to a tool call where it stands.
+/// An event that is not allowed in the call's current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a tool call that is {} cannot become {}", from.as_str(), to.as_str())]
 pub struct IllegalTransition {
-    /// Where it stands.
+    /// The current status.
     pub from: ToolStatus,
-    /// What it was to become.
+    /// The requested status.
     pub to: ToolStatus,
 }
 
 impl ToolStatus {
-    /// The name that is stored and shown.
+    /// Returns the name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -121,7 +121,7 @@ impl ToolStatus {
 }
 
 impl ToolState {
-    /// Where a call stands after an event.
+    /// Returns the state after an event.
     ///
     /// ```
     /// # use superstep_agent::{ToolEvent, ToolState, ToolStatus};
@@ -132,8 +132,7 @@ impl ToolState {
     /// # Ok::<(), superstep_agent::IllegalTransition>(())
     /// ```
     ///
-    /// # Errors
-    /// [`IllegalTransition`] if it cannot happen there.
+    /// # Errors    [`IllegalTransition`] if the event is not allowed.
     pub fn after(self, event: ToolEvent) -> Result<Self, IllegalTransition> {
         use ToolEvent::{Called, Failed, Returned};
         use ToolStatus::{Completed, Error, Pending, Running};

@@ -1,4 +1,4 @@
-//! Text of models, tools, servers, files and databases in a form that a terminal only shows.
+//! Escaping of text from models, tools, servers, files and databases for display in a terminal.
 
 pub use superstep_llm::is_printable;
 
@@ -13,7 +13,8 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_printable)
 }
 
-/// Escapes as [`printable`] does, and line feeds and tabs as well: a name in a list or a table stays on its line.
+/// Escapes like [`printable`], and line feeds and tabs as well: a name in a list or a table stays on its
+/// line.
 pub fn printable_line(text: &str) -> String {
     escaped(text, |c| !matches!(c, '\n' | '\t') && is_printable(c))
 }

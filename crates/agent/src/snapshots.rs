@@ -1,34 +1,35 @@
-//! What tools do to the files around them: the files are kept as they were before each round of tools and after it.
+//! Changes of files by tools: snapshots before each round of tools and after it.
 
 use std::{future::Future, io, path::Path, pin::Pin, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-/// Keeps files as they are now and then, and tells what changed in between.
+/// Takes snapshots of files and compares them.
 ///
-/// The node `tools` has them kept before its first call runs and after its last one was answered. What differs is the event
-/// `files_changed` and the channel [`AgentState::files`](crate::AgentState::files). A round that is interrupted, or goes on after a
-/// crash, is compared with what was there when it began.
+/// The node `tools` takes one before its first call runs and one after its last call is answered. The
+/// difference is the event `files_changed` and the channel [`AgentState::files`](crate::AgentState::files). A
+/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning.
 pub trait Snapshots: Send + Sync {
-    /// Whether a tool may change files that does not say so itself ([`Tool::changes_files`](superstep_llm::Tool::changes_files)).
-    /// Rounds without a call that may are not watched.
+    /// Returns whether a tool that does not declare it
+    /// ([`Tool::changes_files`](superstep_llm::Tool::changes_files)) may change files. Rounds without such a
+    /// call take no snapshots.
     fn concerns(&self, tool: &str) -> bool {
         let _ = tool;
         true
     }
 
-    /// The same for another folder, which takes the place of this one in a turn that works there; `None` if it watches no folder.
+    /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
     ///
-    /// # Errors    The folder cannot be used; then no call of the round runs.
+    /// # Errors    The folder is not usable; then no call of the round runs.
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
         let _ = folder;
         Ok(None)
     }
 
-    /// Keeps the files as they are, and names that. Files that are equal have equal names.
+    /// Takes a snapshot of the files and returns its name. Equal files have equal names.
     fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String>;
 
-    /// What is different in `after`.
+    /// Returns the changes between two snapshots.
     fn compare<'a>(
         &'a self,
         thread: Option<&'a str>,
@@ -37,49 +38,49 @@ pub trait Snapshots: Send + Sync {
     ) -> SnapshotFuture<'a, FileChanges>;
 }
 
-/// The future of keeping and comparing files.
+/// The future of a snapshot operation.
 pub type SnapshotFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SnapshotError>> + Send + 'a>>;
 
-/// Files could not be kept, or what was kept is not there. Never ends a run: the event `snapshot_failed` says why.
+/// A snapshot failed or is missing. Never ends a run: the event `snapshot_failed` has the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SnapshotError(pub String);
 
-/// What happened to files between two moments.
+/// The changes of files between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChanges {
-    /// What was kept first.
+    /// The name of the first snapshot.
     pub before: String,
-    /// What was kept then.
+    /// The name of the second snapshot.
     pub after: String,
     /// The files that differ, by path.
     pub changes: Vec<FileChange>,
-    /// How many more there are that are not listed.
+    /// Number of further files that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
 }
 
-/// What happened to a file.
+/// The change of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// Relative to the folder that is watched, with `/` between names.
+    /// The path relative to the folder, with `/` between names.
     pub path: String,
-    /// What happened.
+    /// The kind of the change.
     pub kind: FileChangeKind,
-    /// The lines that went and came, as a unified diff; empty if it is no text, or too long.
+    /// The removed and added lines as a unified diff; empty if it is not text, or too long.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub diff: String,
 }
 
-/// What can happen to a file.
+/// The kind of a file's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileChangeKind {
-    /// It was made.
+    /// It was created.
     Made,
-    /// It has another content, or is another kind of file.
+    /// Its content or its file type changed.
     Changed,
-    /// It is gone.
+    /// It was removed.
     Removed,
 }
 

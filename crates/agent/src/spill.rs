@@ -1,4 +1,4 @@
-//! Where the whole of a tool result goes that is too long for the conversation.
+//! Storage of the full text of tool results too long for the conversation.
 
 mod files;
 
@@ -10,28 +10,29 @@ use crate::{AgentDeps, events};
 
 pub use files::SpillFiles;
 
-/// Keeps texts that were cut, where the agent can read them.
+/// Stores the full text of truncated results where the agent can read them.
 ///
-/// A text that was kept stays as it is: a call that is made again after a crash does not change what another one left.
+/// A stored text never changes: a call repeated after a crash does not change the text of another one.
 pub trait Spill: Send + Sync {
-    /// Keeps a text, and says where, in words that the model can use: the path for a tool that reads files.
+    /// Stores a text and returns its location in a form that the model can use: the path for a tool that
+    /// reads files.
     fn keep<'a>(&'a self, text: SpillText<'a>) -> SpillFuture<'a>;
 
-    /// The same for another folder, which takes the place of this one in a turn that works there; `None` if it uses no folder.
+    /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
     ///
-    /// # Errors    The folder cannot be used; then no call of the round runs.
+    /// # Errors    The folder is not usable; then no call of the round runs.
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Spill>>> {
         let _ = folder;
         Ok(None)
     }
 }
 
-/// A text that is to be kept.
+/// A text to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpillText<'a> {
     /// The thread of the run; `None` without a checkpointer.
     pub thread: Option<&'a str>,
-    /// The id of the call whose result it is, as the provider wrote it: any text, and not unique.
+    /// The id of the call with this result, as the provider wrote it: any text, and not unique.
     pub call_id: &'a str,
     /// The whole result.
     pub text: &'a str,
@@ -40,12 +41,13 @@ pub struct SpillText<'a> {
 /// The future of [`Spill::keep`].
 pub type SpillFuture<'a> = Pin<Box<dyn Future<Output = Result<String, SpillError>> + Send + 'a>>;
 
-/// A text that could not be kept. Never ends a run: the result is cut all the same, and an event says why.
+/// A text could not be stored. Never ends a run: the result is truncated anyway, and an event has the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpillError(pub String);
 
-/// A tool result as the model reads it: cut if it is too long, and then kept as a whole if the configuration says so; and where.
+/// Returns a tool result for the model: truncated if too long, with the full text stored if configured; and
+/// its location.
 pub(crate) async fn shorten(
     deps: &AgentDeps,
     cx: &Cx,

@@ -1,4 +1,4 @@
-//! What the agent remembers from superstep to superstep.
+//! The state of the agent.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,7 +9,7 @@ use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
 
 use crate::{Budget, ContextView, FileChanges, HookFailure, Parts, PermissionRule, RequestSize};
 
-/// Where the id of a [`Message`] is.
+/// Selects the id of a [`Message`].
 #[derive(Clone, Copy, Debug)]
 pub enum MessageIds {}
 
@@ -28,191 +28,194 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and `permitted_in` last as long as the thread,
-/// `hints` until they are told, `user_id` and `cwd` until another input writes them; every other channel belongs to one turn and is reset when the next one begins.
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and
+/// `permitted_in` last as long as the thread, `hints` until they are sent, `user_id` and `cwd` until another
+/// input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
-    /// The conversation: what users, the model and tools said, without the system prompt.
+    /// The conversation: messages of users, the model and tools, without the system prompt.
     #[channel(merge_by_id)]
     pub messages: Messages,
-    /// What the model is told once more, as if the user said it: at the end of its next request, and not in the conversation.
-    /// They stay until that request is answered.
+    /// User messages added to the end of the next request only, not to the conversation. They stay until that
+    /// request is answered.
     #[channel(append)]
     pub hints: Log<String>,
-    /// The answers of the model in parts, in order; empty unless [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
+    /// The parts of the model's responses, in order; empty unless
+    /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]
     pub parts: Parts,
-    /// What the last round of tools that was watched did to the files; see [`Snapshots`](crate::Snapshots).
+    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](crate::Snapshots).
     pub files: Option<FileChanges>,
-    /// The number of the last message in the conversation that was said while a turn ran, see [`steer`](crate::steer()).
+    /// The number of the last message in the conversation that was sent while a turn ran, see
+    /// [`steer`](crate::steer()).
     pub steered: u64,
-    /// Whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's own. It stays until another
-    /// input writes it.
+    /// The user whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's
+    /// own. It stays until another input writes it.
     pub user_id: String,
-    /// The folder that the tools work in, if it is another one than they were made for: given with the input of a turn, and of a
-    /// sub-agent by its caller. Canonical once the turn has begun.
+    /// The tools' folder, if it differs from the one they were made for: given with the input of a turn, and
+    /// of a sub-agent by its caller. Canonical once the turn has begun.
     pub cwd: Option<PathBuf>,
-    /// What the turn may spend at the most, beside the budget of the configuration: given with the input by an agent that calls
-    /// this one.
+    /// An additional budget of the turn: given with the input by an agent that calls this one.
     pub granted: Option<Budget>,
-    /// Rounds of tool calls in this turn.
+    /// Number of tool rounds in this turn.
     pub current_step: u32,
-    /// How many rounds there may be.
+    /// Maximum number of rounds.
     pub max_steps: u32,
-    /// Model answers that were accepted in this turn.
+    /// Number of accepted model responses in this turn.
     pub llm_calls: u32,
-    /// Model requests that were sent in this turn, retries included.
+    /// Number of model requests sent in this turn, including retries.
     pub model_requests: u32,
-    /// Tokens of this turn; estimated where the provider did not tell, see [`LastAnswer::estimated`].
+    /// Tokens of this turn; estimated where the provider did not report them, see [`LastAnswer::estimated`].
     pub usage: Usage,
-    /// The same by the names of the models, once another than the main one was asked in this turn, by sub-agents too; before
-    /// that, nothing, but in a turn that another agent asked for, which tells always.
+    /// Tokens by model, once another model than the main one was called in this turn, also by sub-agents;
+    /// empty before that. A sub-agent's turn always reports them.
     pub usage_by_model: BTreeMap<String, Usage>,
-    /// The name of the model that gave the last answer of this turn, if the main one could not be asked in it; it is asked
-    /// first for the next one.
+    /// The name of the fallback model that gave this turn's last response; it is called first for the next
+    /// one. Empty for the main model.
     pub model: String,
-    /// When the turn began, if its time is bounded: UTC milliseconds, by the clock of the run.
+    /// The start of the turn in UTC milliseconds by the clock of the run, if its time is limited.
     pub started_ms: i64,
-    /// Every tool call of this turn that was answered, in call order.
+    /// The answered tool calls of this turn, in call order.
     #[channel(append)]
     pub tool_call_history: Log<ToolCallRecord>,
-    /// Their results, in the same order, without the paths where the whole of cut ones is kept.
+    /// Their results, in the same order, without the paths of full texts.
     #[channel(append)]
     pub tool_result_history: Log<String>,
-    /// The tools that were executed in this turn, in call order, each as often as it was.
+    /// The executed tools of this turn, in call order, with repetitions.
     #[channel(append)]
     pub tools_used: Log<String>,
-    /// Calls that a model made although it was offered no tools; never executed.
+    /// Calls of a model that was offered no tools; never executed.
     #[channel(append)]
     pub ignored_tool_calls: Log<ToolCall>,
-    /// What is known of the model's last answer beside its message.
+    /// Facts about the model's last response beside its message.
     pub answer: LastAnswer,
-    /// Which part of the conversation is sent.
+    /// The sent part of the conversation.
     pub context: ContextView,
-    /// How large the last request was.
+    /// The size of the last request.
     pub request_size: RequestSize,
-    /// What was permitted for good on this thread.
+    /// The rules granted permanently on this thread.
     #[channel(append)]
     pub permissions: Log<PermissionRule>,
-    /// The `cwd` of the turn in which that was permitted. In a turn with another one, the rules that allow do not count.
+    /// The `cwd` of the turn in which they were granted. In a turn with another one, allowing rules do not
+    /// apply.
     pub permitted_in: Option<PathBuf>,
-    /// The tools that came from sources, as the last superstep that had others recorded them: a JSON text each, with what the
-    /// model is told of it. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
+    /// The source tools as recorded by the last superstep in which they changed: a JSON text each, with the
+    /// specification. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
     pub offered: Log<String>,
-    /// Whether the turn is to end now.
+    /// The turn ends now.
     pub stop: bool,
-    /// Why the turn ended before the model was done; empty if it was done.
+    /// The reason why the turn ended before the model was done; empty if it was done.
     pub stop_reason: String,
-    /// How the turn ended.
+    /// The outcome of the turn.
     pub outcome: Option<AgentOutcome>,
-    /// Why the model could not answer.
+    /// The failure of the model.
     pub error: Option<ModelFailure>,
-    /// Which hook failed, if one did.
+    /// The failed hook, if any.
     pub hook_error: Option<HookFailure>,
-    /// The JSON Schema that the reply of this turn is to have, if it is another one than the configuration says. Given with the
-    /// input; gone at the end of the turn.
+    /// The JSON Schema of this turn's reply, if it differs from the configuration. Given with the input;
+    /// removed at the end of the turn.
     pub output_schema: Option<Value>,
-    /// The reply as the schema has it; `None` if there is no schema, or no such reply.
+    /// The structured reply; `None` if there is no schema, or no matching reply.
     pub output: Option<Value>,
-    /// What is wrong with the last reply that was not as it is to be; empty if none was.
+    /// The problem of the last invalid reply; empty if there was none.
     pub output_problem: String,
-    /// The answer to the user, made at the end of the turn.
+    /// The reply to the user, made at the end of the turn.
     pub final_reply: String,
-    /// What the turn took.
+    /// The summary of the turn.
     pub metadata: Metadata,
 }
 
-/// What is known of the model's last answer, and of those before it in a row.
+/// Facts about the model's last response, and about consecutive ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastAnswer {
-    /// Whether it was cut off, so that its tool calls must not be executed.
+    /// It was truncated, so its tool calls must not be executed.
     #[serde(skip_serializing_if = "is_default")]
     pub cut_off: bool,
-    /// How many answers in a row had tool calls and were cut off.
+    /// Number of consecutive truncated responses with tool calls.
     #[serde(skip_serializing_if = "is_default")]
     pub cut_rounds: u32,
-    /// Whether it is a part of a message, which the model is asked to finish.
+    /// It is a part of a message, which the model is called to finish.
     #[serde(skip_serializing_if = "is_default")]
     pub continuing: bool,
-    /// How often the model was asked to finish a message in this turn.
+    /// Number of continuations in this turn.
     #[serde(skip_serializing_if = "is_default")]
     pub continuations: u32,
-    /// How many answers in a row were empty and not accepted.
+    /// Number of consecutive empty responses that were not accepted.
     #[serde(skip_serializing_if = "is_default")]
     pub empty: u32,
-    /// Whether the model is to be asked again before anything else happens.
+    /// The model must be called again before anything else.
     #[serde(skip_serializing_if = "is_default")]
     pub again: bool,
-    /// Why its tool calls must not be executed, if there are no more to be.
+    /// The reason why its tool calls must not be executed, if no more are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Whether the reply was given by a call of the finish tool.
+    /// The reply was given by a call of the finish tool.
     #[serde(skip_serializing_if = "is_default")]
     pub finished: bool,
-    /// How often in this turn the reply was not as it is to be.
+    /// Number of invalid replies in this turn.
     #[serde(skip_serializing_if = "is_default")]
     pub invalid: u32,
-    /// How often the turn went on because of what the user said meanwhile.
+    /// Number of times that a user message extended the turn.
     #[serde(skip_serializing_if = "is_default")]
     pub steered: u32,
-    /// Whether the user was told that the budget of the turn is nearly exhausted.
+    /// The budget warning was emitted.
     #[serde(skip_serializing_if = "is_default")]
     pub budget_warned: bool,
-    /// Whether tokens of the turn had to be estimated.
+    /// Some tokens of the turn were estimated.
     #[serde(skip_serializing_if = "is_default")]
     pub estimated: bool,
 }
 
-/// Why tool calls are not executed although they are whole.
+/// The reason why complete tool calls are not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The model was not to make any: there are no steps left.
+    /// The step limit was reached before the call.
     StepLimit,
-    /// The budget of the turn is exhausted.
+    /// The budget of the turn is used up.
     Budget,
 }
 
-/// A tool call as the histories keep it.
+/// A tool call as the histories store it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallRecord {
     /// The tool's name as the model wrote it.
     pub name: String,
-    /// The arguments; a string with the model's text if it is no JSON.
+    /// The arguments; a string with the model's text if they are not valid JSON.
     pub args: Value,
 }
 
-/// What a turn took.
+/// The summary of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
-    /// Rounds of tool calls.
+    /// Number of tool rounds.
     pub steps_taken: u32,
-    /// The tools that were executed, in call order, each as often as it was.
+    /// The executed tools, in call order, with repetitions.
     pub tools_used: Vec<String>,
-    /// Why the turn ended before the model was done; empty if it was done.
+    /// The reason why the turn ended before the model was done; empty if it was done.
     pub stop_reason: String,
-    /// Model answers that were accepted.
+    /// Number of accepted model responses.
     pub llm_calls: u32,
-    /// Whether someone cancelled the turn.
+    /// The turn was cancelled.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_interrupted: bool,
-    /// The name of the model that answered, if the main one could not be asked.
+    /// The name of the fallback model that replied; empty for the main one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub model: String,
-    /// Tokens by the names of the models, if another than the main one was asked.
+    /// Tokens by model, if another than the main one was called.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage_by_model: BTreeMap<String, Usage>,
-    /// Calls that the model made although it was offered no tools; never executed.
+    /// Calls of the model although it was offered no tools; never executed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ignored_tool_calls: Vec<ToolCall>,
-    /// How many tokens the last request had more than it may have, because nothing made it smaller.
+    /// Number of tokens by which the last request exceeded its limit, because it could not be reduced.
     #[serde(default, skip_serializing_if = "is_default")]
     pub over_context: u64,
 }
 
 impl AgentState {
-    /// What the turn took so far; [`metadata`](Self::metadata) has it when it has ended.
+    /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
     pub fn taken(&self) -> Metadata {
         Metadata {
             steps_taken: self.current_step,
@@ -232,56 +235,56 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How a turn ended.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AgentOutcome {
-    /// The model said all it had to say.
+    /// The model completed its reply.
     Completed,
     /// The step limit was reached.
     Limit,
     /// The model repeated itself.
     LoopDetected,
-    /// Someone cancelled the turn.
+    /// The turn was cancelled.
     Cancelled,
-    /// The model could not be asked.
+    /// The model was unavailable.
     LlmError,
     /// A hook of the program failed.
     #[serde(rename = "hook_error", alias = "hook_failed")]
     HookFailed,
-    /// The model gave empty answers only.
+    /// The model returned only empty responses.
     #[serde(rename = "empty_response", alias = "empty")]
     Empty,
-    /// The output limit cut the answers off.
+    /// The output limit truncated the responses.
     #[serde(rename = "length_limit", alias = "length")]
     Length,
-    /// The model refused; the reply is what it said.
+    /// The model refused; the reply is its text.
     #[serde(rename = "refusal")]
     Refused,
-    /// The provider's content filter withheld the answer, or the rest of it.
+    /// The provider's content filter withheld the response, or the rest of it.
     ContentFilter,
-    /// The budget was exhausted.
+    /// The budget was used up.
     Budget,
-    /// The reply does not have the shape it is to have.
+    /// The reply does not match its schema.
     #[serde(rename = "structured_output_invalid", alias = "invalid_output")]
     InvalidOutput,
-    /// Somebody denied a tool call, and the turn was to end then.
+    /// The user denied a tool call, which ends the turn by configuration.
     Denied,
-    /// A tool failed, and the turn was to end then.
+    /// A tool failed, which ends the turn by configuration.
     #[serde(rename = "tool_error")]
     ToolFailed,
-    /// It has not ended: calls wait to be approved.
+    /// It has not ended: calls wait for approval.
     AwaitingApproval,
 }
 
 impl AgentOutcome {
-    /// Whether the turn broke off: resuming it asks the model again.
+    /// Returns whether the turn broke off: resuming it calls the model again.
     pub fn is_unanswered(self) -> bool {
         matches!(self, Self::Cancelled | Self::LlmError | Self::HookFailed)
     }
 
-    /// The name that is stored and shown.
+    /// Returns the name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -303,18 +306,18 @@ impl AgentOutcome {
     }
 }
 
-/// Why the model could not answer, as it is stored.
+/// The stored failure of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: ModelErrorKind,
     /// The HTTP status, if there was one.
     pub status: Option<u16>,
-    /// What happened. Never holds a key.
+    /// The error message. Never contains a key.
     pub message: String,
-    /// How long the provider asked to wait, in milliseconds, if it did.
+    /// The provider's requested wait in milliseconds, if any.
     pub retry_after_ms: Option<u64>,
-    /// The same as a time: UTC milliseconds, by the clock of the run.
+    /// The end of that wait in UTC milliseconds, by the clock of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at_ms: Option<i64>,
 }

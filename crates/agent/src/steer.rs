@@ -1,21 +1,21 @@
-//! What users say while a turn runs.
+//! Steering: user messages to a running turn.
 //!
 //! Start at [`steer`].
 
 use superstep_graph::{CompiledGraph, History, RunConfig, RunError, State, ThreadId};
 
-/// Says something to the agent that runs on `config`'s thread: it reads it before its next model call, as a message of the user
-/// behind the results of the round it is in.
+/// Sends a message to the agent that runs on `config`'s thread. It reads the message before its next model
+/// call, as a user message after the results of the current round.
 ///
-/// Whoever runs the thread may be another process. Once this returns, the message is stored: a crash, a cancelled turn or a model
-/// that cannot be asked does not lose it. Several are read in the order in which they were accepted. One that comes too late for
-/// the turn is read at the beginning of the next one.
+/// The thread may run in another process. Once this returns, the message is stored: a crash, a cancelled turn
+/// or an unavailable model does not lose it. Several are read in the order in which they were accepted. A
+/// message that is too late for the turn is read at the beginning of the next one.
 ///
 /// Returns the message's number on its thread; its id in the conversation is `steered.` and that number. See also
 /// [`Agent::steer`](crate::Agent::steer).
 ///
-/// # Errors
-/// [`SteerError::NotRunning`] if the thread has nothing to run: say it as a message then, which begins a turn.
+/// # Errors    [`SteerError::NotRunning`] if the thread has no pending tasks: start a turn with the message
+/// instead.
 pub async fn steer<S: State>(
     graph: &CompiledGraph<S>,
     text: &str,
@@ -31,17 +31,17 @@ pub async fn steer<S: State>(
     Ok(graph.post(text, config).await?)
 }
 
-/// Why nothing was said to an agent.
+/// The reason why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
-    /// The thread has nothing to run.
+    /// The thread has no pending tasks.
     #[error("thread `{thread}` has nothing to run; say it as a message, which begins a turn")]
     NotRunning {
         /// The thread.
         thread: ThreadId,
     },
-    /// There is no such thread, or it cannot be reached.
+    /// The thread does not exist or cannot be read.
     #[error(transparent)]
     Run(#[from] RunError),
 }

@@ -1,4 +1,4 @@
-//! Agents that other agents call.
+//! Sub-agents: agents that other agents call.
 //!
 //! Start at [`SubAgent`].
 
@@ -14,11 +14,11 @@ use crate::{Agent, AgentState};
 
 /// An agent as a tool of another one.
 ///
-/// A call of it is a turn of the agent, on a thread of its own beneath the caller's. The model of the caller reads its reply,
-/// and nothing else of it. See [`AgentBuilder::sub_agent`](crate::AgentBuilder::sub_agent).
+/// A call is a turn of the agent, on its own thread below the caller's. The caller's model receives only its
+/// reply. See [`AgentBuilder::sub_agent`](crate::AgentBuilder::sub_agent).
 ///
-/// An agent has to be there before it can be one of another, so none can call itself, and how deep calls go is known before
-/// anything runs.
+/// An agent must exist before it can be a sub-agent, so none can call itself, and the depth of calls is known
+/// before anything runs.
 #[derive(Clone)]
 pub struct SubAgent {
     spec: ToolSpec,
@@ -36,28 +36,29 @@ struct Task {
 }
 
 impl SubAgent {
-    /// The agent under a name by which the model calls it; the description says what it is good for. A call may spend half of
-    /// what is left of the caller's budget, see [`share`](Self::share).
+    /// Creates the tool of an agent; the description tells the model its purpose. A call may use half of the
+    /// caller's remaining budget, see [`share`](Self::share).
     pub fn new(name: impl Into<String>, description: impl Into<String>, agent: &Agent) -> Self {
         let spec = ToolSpec::of::<Task>(name, description);
         Self { spec, graph: agent.graph().clone(), share: 0.5, timeout: None }
     }
 
-    /// Sets how much of what is left of the caller's budget a call may spend, from 0 to 1; calls of one round have it
-    /// together. The agent's own budget holds as well.
+    /// Sets the share of the caller's remaining budget that the calls of one round may use together, from 0
+    /// to 1. The agent's own budget applies as well.
     #[must_use]
     pub fn share(self, share: f64) -> Self {
         Self { share: share.clamp(0.0, 1.0), ..self }
     }
 
-    /// Sets how long a call may take, in place of the caller's [`ReactConfig::tool_timeout`](crate::ReactConfig::tool_timeout).
-    /// It does not end one that waits for an answer from outside, and begins anew after the answer.
+    /// Sets the time limit of a call, overriding the caller's
+    /// [`ReactConfig::tool_timeout`](crate::ReactConfig::tool_timeout). It pauses while the call waits for an
+    /// external answer, and restarts after the answer.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// The graph that a call runs.
+    /// Returns the graph that a call runs.
     pub fn graph(&self) -> &CompiledGraph<AgentState> {
         &self.graph
     }
@@ -68,7 +69,7 @@ impl Tool for SubAgent {
         &self.spec
     }
 
-    /// A call that is made again goes on where it was.
+    /// Returns the behaviour: a repeated call resumes from its checkpoint.
     fn behaviour(&self) -> Behaviour {
         Behaviour { idempotent: true, ..Behaviour::default() }
     }

@@ -1,4 +1,4 @@
-//! Folders in which something is kept thread by thread.
+//! Folders that store files by thread.
 
 use std::{
     fs::{self, DirBuilder},
@@ -11,19 +11,20 @@ use std::{
     },
 };
 
-/// So long may a name be that is made of a call or a thread, in bytes; file systems take 255.
+/// Maximum length of a name derived from a call or a thread, in bytes; file systems allow 255.
 const LONGEST_NAME: usize = 100;
 
-/// So long may one be that is a user's, or the beginning of a user's, without [`GOES_ON`].
+/// Maximum length of one part of a user's name, without [`GOES_ON`].
 const LONGEST_PART: usize = 240;
 
-/// So long may a user's be with all its parts; file systems take paths of some thousands.
+/// Maximum length of a user's name with all its parts; file systems allow paths of some thousands.
 const LONGEST_USER: usize = 1_200;
 
-/// What the name of a folder ends with that has the rest of a user's name in it. Nothing else has two `%` in a row.
+/// The suffix of a folder that contains the rest of a user's name. Nothing else has two `%` in a row.
 const GOES_ON: &str = "%%";
 
-/// A folder with a folder for each thread, for their owner only and out of sight of git. No part of a path is a link.
+/// A folder with a folder for each thread, accessible by the owner only and ignored by git. No part of a path
+/// is a link.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadFolders {
     /// Canonical.
@@ -31,12 +32,14 @@ pub(crate) struct ThreadFolders {
     folder: Arc<Path>,
 }
 
-/// The error for a folder in whose path is a link where none was.
+/// Returns the error for a folder whose path contains a link by now.
 pub(crate) fn leads_elsewhere() -> io::Error {
     io::Error::other("there is a link in its path")
 }
 
 impl ThreadFolders {
+    /// Opens `folder` below `root`.
+    ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub(crate) fn new(root: &Path, folder: &Path) -> io::Result<Self> {
         if !folder.components().all(|part| matches!(part, Component::Normal(_))) || folder.to_str().is_none()
@@ -47,7 +50,7 @@ impl ThreadFolders {
         Ok(Self { root: root.canonicalize()?.into(), folder: folder.into() })
     }
 
-    /// The same folder below another root, in whose path is no link.
+    /// Returns the same folder below another root, whose path contains no link.
     pub(crate) fn in_root(&self, root: &Path) -> io::Result<Self> {
         if root.canonicalize()? != root {
             return Err(leads_elsewhere());
@@ -55,10 +58,11 @@ impl ThreadFolders {
         Ok(Self { root: root.into(), folder: self.folder.clone() })
     }
 
-    /// The folder of a thread, relative to the root. Threads whose names differ in capital letters have different ones everywhere.
+    /// Returns the folder of a thread, relative to the root. Threads whose names differ in case only have
+    /// different folders on every system.
     pub(crate) fn below(&self, thread: &str) -> PathBuf {
         let name = written(thread, |byte| byte.is_ascii_lowercase());
-        // Earlier versions left capital letters as they are.
+        // Earlier versions did not escape capital letters.
         let earlier = plain(thread);
         let is_there = |folder: fs::ReadDir| folder.flatten().any(|entry| *entry.file_name() == *earlier);
         if earlier != name && fs::read_dir(self.root.join(&self.folder)).is_ok_and(is_there) {
@@ -67,7 +71,7 @@ impl ThreadFolders {
         self.folder.join(name)
     }
 
-    /// The folder of a user, relative to the root: a name that is too long for one is that of several, each in the one before.
+    /// Returns the folder of a user, relative to the root: a long name is split into nested folders.
     ///
     /// # Errors    The name is too long.
     pub(crate) fn of_user(&self, user: &str) -> io::Result<PathBuf> {
@@ -87,18 +91,18 @@ impl ThreadFolders {
         Ok(path)
     }
 
-    /// Whether all of it is in another one's folder.
+    /// Returns whether it is inside of the other folder.
     #[cfg(feature = "workspace-tools")]
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.root.join(&self.folder).starts_with(other.root.join(&other.folder))
     }
 
-    /// Deletes what was kept of a thread; nothing if there is nothing.
+    /// Deletes the files of a thread, if any.
     pub(crate) fn forget(&self, thread: &str) -> io::Result<()> {
         self.remove(&self.below(thread))
     }
 
-    /// Deletes a folder; nothing if there is none.
+    /// Deletes a folder, if it exists.
     pub(crate) fn remove(&self, below: &Path) -> io::Result<()> {
         match self.check(below) {
             Ok(folder) => fs::remove_dir_all(folder),
@@ -107,7 +111,7 @@ impl ThreadFolders {
         }
     }
 
-    /// Makes a folder below the root, for its owner only and out of sight of git.
+    /// Creates a folder below the root, accessible by the owner only and ignored by git.
     pub(crate) fn make(&self, below: &Path) -> io::Result<PathBuf> {
         let mut path = self.root.to_path_buf();
         let mut is_hidden = false;
@@ -127,7 +131,7 @@ impl ThreadFolders {
         self.check(below)
     }
 
-    /// A folder below the root, if there is no link in its path.
+    /// Returns the path of a folder below the root after checking that it contains no link.
     pub(crate) fn check(&self, below: &Path) -> io::Result<PathBuf> {
         let path = self.root.join(below);
         if path.canonicalize()? != path {
@@ -137,9 +141,9 @@ impl ThreadFolders {
     }
 }
 
-/// Makes a folder for its owner only and out of sight of git, unless there is something already.
+/// Creates a folder that is accessible by the owner only and ignored by git, unless it exists.
 ///
-/// # Errors    What the file system says.
+/// # Errors    An error of the file system.
 pub fn make_private_folder(path: &Path) -> io::Result<()> {
     match hidden(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -147,7 +151,8 @@ pub fn make_private_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder that git does not see. It gets its name when its `.gitignore` is there, so that nothing ever is in it without.
+/// Creates a folder that git ignores. It gets its name after its `.gitignore` exists, so that its contents
+/// are never visible.
 fn hidden(path: &Path) -> io::Result<()> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     if fs::symlink_metadata(path).is_ok() {
@@ -157,21 +162,21 @@ fn hidden(path: &Path) -> io::Result<()> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let next = path.with_file_name(format!(".superstep-new-{}-{number}", process::id()));
         match private().create(&next) {
-            // Somebody of this number was killed here.
+            // A process with this number was killed here.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => break made.map(|()| next)?,
         }
     };
     let made = fs::write(next.join(".gitignore"), "*\n").and_then(|()| fs::rename(&next, path));
     made.map_err(|error| {
-        // If that fails as well, git still sees nothing of it.
+        // If that fails as well, git still ignores it.
         let _ = fs::remove_dir_all(&next);
-        // Somebody else was faster.
+        // A concurrent process was faster.
         if fs::symlink_metadata(path).is_ok() { io::ErrorKind::AlreadyExists.into() } else { error }
     })
 }
 
-/// For its owner only.
+/// Returns a builder for folders accessible by the owner only.
 fn private() -> DirBuilder {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -183,7 +188,7 @@ fn link_in(below: &Path) -> io::Error {
     io::Error::other(format!("there is a link in `{}`", below.display()))
 }
 
-/// A name for the folder of a user, different for different users, also where capital letters are none of their own.
+/// Returns the name of a user's folder, unique also on file systems that ignore case.
 pub(crate) fn user_name(user_id: &str) -> String {
     let mut name = String::new();
     for (at, byte) in user_id.bytes().enumerate() {
@@ -197,7 +202,7 @@ pub(crate) fn user_name(user_id: &str) -> String {
     if name.is_empty() { "%".to_owned() } else { name }
 }
 
-/// Who has a folder of this name; `None` if nobody has.
+/// Returns the user of a folder; `None` if it is not a user's folder.
 #[cfg(feature = "workspace-tools")]
 pub(crate) fn user_of(name: &str) -> Option<String> {
     let mut parts = name.split('%');
@@ -210,7 +215,7 @@ pub(crate) fn user_of(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|user| user_name(user) == name)
 }
 
-/// A name of letters, digits and a few signs, different for different names. What else there is becomes `%` and its bytes.
+/// Encodes a name in letters, digits and a few signs, uniquely. Other characters become `%` and their bytes.
 pub(crate) fn plain(name: &str) -> String {
     written(name, |byte| byte.is_ascii_alphabetic())
 }
@@ -235,7 +240,7 @@ fn written(name: &str, is_letter: impl Fn(u8) -> bool) -> String {
     plain
 }
 
-/// FNV-1a of a text, as 16 digits.
+/// Returns the FNV-1a hash of a text as 16 digits.
 pub(crate) fn hash_of(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
@@ -264,7 +269,7 @@ mod tests {
         let folders = ThreadFolders::new(dir.path(), "kept".as_ref()).unwrap();
         let below = |thread: &str| folders.below(thread).to_str().unwrap().to_owned();
         assert_eq!(["t.1", "T.1", "Ü"].map(below), ["kept/t.1", "kept/%54.1", "kept/%c3%9c"]);
-        // One that an earlier version made.
+        // A folder of an earlier version.
         folders.make("kept/T.1".as_ref()).unwrap();
         assert_eq!(["t.1", "T.1"].map(below), ["kept/t.1", "kept/T.1"]);
     }

@@ -1,4 +1,4 @@
-//! Several sources of tools as one, in which a name stays with the source that had it first.
+//! Several sources of tools as one, in which a name stays with the first source that had it.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,18 @@ use std::{
 use futures::future::join_all;
 use superstep_llm::{RefreshFuture, ToolRegistry, ToolSource};
 
-/// The most names that a source can make its own: one that goes on making up others gains no more of them.
+/// Maximum number of names that a source can own: one that keeps inventing names gains no more of them.
 const MOST_NAMES: usize = 10_000;
 
-/// The sources of an agent. What is permitted for good is permitted by name, so that no other source may take one over, not
-/// even while its owner is without it.
+/// The sources of an agent. Permanent grants are by tool name, so no other source may take over a name, not
+/// even while its owner does not offer it.
 pub(crate) struct ToolSources {
     sources: Vec<Arc<dyn ToolSource>>,
     owners: Mutex<BTreeMap<String, usize>>,
 }
 
 impl ToolSources {
-    /// The names that they have now are theirs.
+    /// Creates the combination; the current names belong to their sources.
     pub(crate) fn new(sources: Vec<Arc<dyn ToolSource>>) -> Self {
         let all = Self { sources, owners: Mutex::default() };
         drop(all.tools());
@@ -82,7 +82,7 @@ mod tests {
         Arc::new(Named(ToolSpec { name: name.into(), description: String::new(), parameters }))
     }
 
-    /// Has `kept`, and a thousand tools of other names each time it is asked.
+    /// A source with `kept`, and a thousand tools with new names at each call.
     #[derive(Default)]
     struct Renames(AtomicUsize);
 

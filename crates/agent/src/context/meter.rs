@@ -1,4 +1,4 @@
-//! How large a request is.
+//! The size of requests.
 
 use superstep_llm::{Accepts, Message, TokenCounter, ToolSpec};
 
@@ -9,18 +9,18 @@ use crate::{
     nodes::request::{Frame, synthetic_text},
 };
 
-/// Counts requests of one agent.
+/// Counts the tokens of one agent's requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Meter<'a> {
     pub(super) config: &'a ContextConfig,
     counter: &'a dyn TokenCounter,
-    /// The media that the model takes; others are not sent.
+    /// The media that the model accepts; others are not sent.
     accepts: Accepts,
     deps: &'a AgentDeps,
     state: &'a AgentState,
-    /// The tokens of what the next request says for the first time and the conversation does not have yet.
+    /// The tokens of new messages of the next request that are not in the conversation yet.
     unsent: u64,
-    /// Whether counts may be too large, which saves most of the work.
+    /// Overestimates are acceptable, which saves most of the work.
     roughly: bool,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Meter<'a> {
         Self { config, counter, accepts, deps, state, unsent, roughly: false }
     }
 
-    /// The same for a request that says these for the first time.
+    /// Includes these new messages in the counts.
     pub(crate) fn saying(self, new: &[Message]) -> Self {
         Self {
             unsent: new.iter().map(|message| self.counter.message(message)).fold(0, u64::saturating_add),
@@ -41,24 +41,24 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The tokens of what is not in the conversation yet.
+    /// Returns the tokens of messages that are not in the conversation yet.
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// The same, but its counts may be too large, and take no work to speak of.
+    /// Returns a meter that may overestimate, at almost no cost.
     pub(super) fn roughly(self) -> Self {
         Self { roughly: true, ..self }
     }
 
-    /// How many tokens a request may have; fewer than configured after the provider has refused one.
+    /// Returns the token limit of a request; less than configured after the provider has rejected one.
     pub(super) fn limit(&self, view: &ContextView) -> u64 {
         let refused = view.refused.map(|tokens| share(tokens, 1.0 - self.config.breaker.min_gain));
         self.config.limit().min(refused.unwrap_or(u64::MAX))
     }
 
-    /// The tokens of a request: of the last one, and of what came since. Only that is counted, so that the work of a round is
-    /// that of what is new in it.
+    /// Returns the tokens of a request: those of the last one plus those of later messages. Only these are
+    /// counted, so that the cost of a round depends on its new messages only.
     pub(crate) fn size(&self, shown: &Shown<'_>, last: &RequestSize) -> u64 {
         let known = if last.message.is_empty() { None } else { shown.messages.position(&last.message) };
         let said = match known.filter(|known| *known >= shown.start) {
@@ -74,24 +74,24 @@ impl<'a> Meter<'a> {
         said.saturating_add(self.unsent)
     }
 
-    /// The tokens that the next request has, whatever is sent of the conversation.
+    /// Returns the tokens of the next request without the conversation.
     pub(super) fn overhead(&self) -> u64 {
         self.frame().saturating_add(self.unsent)
     }
 
-    /// The tokens that every request has.
+    /// Returns the tokens common to all requests.
     pub(super) fn frame(&self) -> u64 {
         let Frame { system, tools } = Frame::of(self.deps, self.state);
         let system = system.map_or(0, |system| self.message(&system));
         tools.iter().map(|tool| self.tool(tool)).fold(system, u64::saturating_add)
     }
 
-    /// How many tokens a changed request still has more than it may have.
+    /// Returns by how many tokens a changed request exceeds its limit.
     pub(crate) fn over(&self, change: &Change) -> u64 {
         change.after.saturating_sub(self.limit(&change.view))
     }
 
-    /// The tokens of a summary, as it is sent.
+    /// Returns the tokens of a summary as it is sent.
     pub(super) fn summary(&self, text: &str) -> u64 {
         self.message(&summary::message(text))
     }

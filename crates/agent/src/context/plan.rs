@@ -1,4 +1,4 @@
-//! What is done when a request is too large.
+//! Planning of reductions when a request is too large.
 
 use std::collections::BTreeSet;
 
@@ -7,44 +7,44 @@ use superstep_llm::{Message, Role};
 use super::{ContextView, Meter, Shown, shown::is_of_user, summary};
 use crate::{AgentState, ContextLayer, config::share};
 
-/// What is to be done before the model is asked.
+/// The next step before the model call.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing: the request is small enough, or everything was tried already.
+    /// Send the request: it is small enough, or all reductions were tried.
     Send,
-    /// Nothing: it has so many tokens more than it may have, and nothing makes it smaller.
+    /// Send the request although it exceeds its limit by this number of tokens and cannot be reduced.
     TooLarge(u64),
-    /// The request is to be made under another view.
+    /// Send the request with another view.
     Change(Change),
-    /// A model is to sum up a part of the conversation.
+    /// Summarize a part of the conversation with a model call.
     Consolidate(Consolidation),
-    /// There is no room for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
+    /// No space for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
     NoRoom { overhead: u64, limit: u64 },
 }
 
-/// Another view, and what it gains.
+/// A new view and its gain.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) view: ContextView,
     /// Tokens of the request before and after.
     pub(crate) before: u64,
     pub(crate) after: u64,
-    /// How many messages are not sent any more, or not as they were.
+    /// Number of messages omitted or changed.
     pub(crate) dropped: usize,
 }
 
-/// A summary that is to be written.
+/// A planned summary.
 #[derive(Clone, Debug)]
 pub(crate) struct Consolidation {
-    /// What came of the layers before, with the part that stays. It has no summary yet.
+    /// The change by the layers before, with the retained part. It has no summary yet.
     change: Change,
-    /// What is to be summed up, as text.
+    /// The text to summarize.
     pub(crate) conversation: String,
-    /// What the model that does it is told.
+    /// The prompt of the summarizing model.
     pub(crate) prompt: String,
 }
 
-/// Plans what is done about the next request. Summaries are planned only if a model may be asked for them.
+/// Plans the next request. Summaries are planned only if `summaries` is set.
 ///
 /// Depends on its arguments only.
 pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Step {
@@ -95,7 +95,7 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
         }
     }
     if plan.change.after > limit && config.micro().is_some() {
-        // Better a part of what the model has not read yet than no answer at all.
+        // A part of the unread messages is better than no reply at all.
         plan.shorten(state.messages.len(), 1);
     }
     if plan.change.after > limit {
@@ -116,7 +116,7 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     }
 }
 
-/// Whether a layer may have something to prune although the request is small enough, found without much work.
+/// Returns whether a layer may prune although the request is small enough; a cheap check.
 fn prunes_now(layer: &ContextLayer, meter: Meter<'_>, shown: &Shown<'_>) -> bool {
     let ContextLayer::Prune { protect, min_gain, each_turn: true, .. } = layer else { return false };
     let places = shown.start.max(shown.pruned)..shown.messages.len();
@@ -125,14 +125,14 @@ fn prunes_now(layer: &ContextLayer, meter: Meter<'_>, shown: &Shown<'_>) -> bool
     tokens.fold(0, u64::saturating_add) > protect.saturating_add(*min_gain)
 }
 
-/// A view in the making.
+/// A view under construction.
 struct Plan<'a> {
     meter: Meter<'a>,
     shown: Shown<'a>,
     change: Change,
-    /// The tokens of each message from the first that is sent, as it is sent.
+    /// The tokens of each sent message, as it is sent.
     sizes: Vec<u64>,
-    /// The messages that are sent otherwise than before.
+    /// The messages whose sent form changes.
     changed: BTreeSet<usize>,
     newest_of_user: Option<usize>,
     overhead: u64,
@@ -161,13 +161,13 @@ impl<'a> Plan<'a> {
         self.sizes[place - self.shown.start]
     }
 
-    /// The tool results from `from` to `to`.
+    /// Returns the tool results from `from` to `to`.
     fn results(&self, from: usize, to: usize) -> Vec<usize> {
         let is_result = |place: &usize| self.shown.messages[*place].role == Role::Tool;
         (from.max(self.shown.start)..to).filter(is_result).collect()
     }
 
-    /// Shows results otherwise if that gains enough.
+    /// Replaces results if that gains enough.
     fn replace(
         &mut self,
         places: &[usize],
@@ -189,7 +189,7 @@ impl<'a> Plan<'a> {
         true
     }
 
-    /// Sends no media of the results before `to`.
+    /// Omits the media of the results before `to`.
     fn leave_out_media(&mut self, to: usize) {
         let places = self.results(self.shown.without_media, to);
         if self.replace(&places, 1, |shown, place| shown.bare(place).into_owned()) {
@@ -198,7 +198,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Cuts the results before `to`.
+    /// Truncates the results before `to`.
     fn shorten(&mut self, to: usize, min_gain: u64) {
         let places = self.results(self.shown.shortened, to);
         if self.replace(&places, min_gain, |shown, place| shown.cut(place).into_owned()) {
@@ -207,7 +207,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Leaves only the first line of old results.
+    /// Reduces old results to their first line.
     fn prune(&mut self, protect: u64, min_gain: u64, protect_turns: u32) {
         let (mut turns, mut tokens, mut to) = (0, 0u64, 0);
         for place in (self.shown.start..self.shown.messages.len()).rev() {
@@ -230,7 +230,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Plans a summary of all but the newest messages, if there is something to gain by it.
+    /// Plans a summary of all but the newest messages, if it has a gain.
     fn consolidate(&self, keep_recent: usize, target: u64, prompt: &str) -> Option<Consolidation> {
         let wanted = self.shown.messages.len().saturating_sub(keep_recent);
         let fits = |start: usize| self.overhead.saturating_add(self.rest(start)) <= target;
@@ -243,14 +243,14 @@ impl<'a> Plan<'a> {
         can_gain.then(|| Consolidation { change, conversation, prompt: prompt.to_owned() })
     }
 
-    /// Leaves out all but the newest messages. What stands for them stays if there is room for it.
+    /// Omits all but the newest messages. The summary stays if there is space for it.
     fn snip(&mut self, keep_last: usize) {
         let wanted = self.shown.messages.len().saturating_sub(keep_last);
         let summary = self.shown.summary.as_deref().map_or(0, |summary| self.meter.summary(summary));
         let fits = |start: usize| {
             self.overhead.saturating_add(summary).saturating_add(self.rest(start)) <= self.limit
         };
-        // Rather more than wanted than a part of a group.
+        // Retains more messages than requested rather than split a group.
         let whole = (self.shown.start + 1..=wanted.min(self.last_group)).rev();
         let whole = whole.into_iter().find(|place| self.shown.may_begin(*place)).filter(|place| fits(*place));
         if let Some(start) = whole.or_else(|| self.begin(wanted, fits)) {
@@ -261,7 +261,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The first place from `wanted` on where the part that is sent may begin so that it `fits`; otherwise the last one.
+    /// Returns the first valid start from `wanted` on that `fits`; otherwise the last valid one.
     fn begin(&self, wanted: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
         let from = wanted.clamp(self.shown.start + 1, self.last_group.max(self.shown.start + 1));
         let mut places =
@@ -270,18 +270,18 @@ impl<'a> Plan<'a> {
         Some(places.into_iter().find(|place| fits(*place)).unwrap_or(last))
     }
 
-    /// The tokens of what is sent of the conversation from `start` on.
+    /// Returns the tokens of the sent conversation from `start` on.
     fn rest(&self, start: usize) -> u64 {
         let kept = self.kept(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));
         (start..self.shown.messages.len()).map(|place| self.size(place)).fold(kept, u64::saturating_add)
     }
 
-    /// The newest thing the user said, if it stands before `start`.
+    /// Returns the newest user message, if it is before `start`.
     fn kept(&self, start: usize) -> Option<usize> {
         self.newest_of_user.filter(|newest| *newest < start)
     }
 
-    /// The view if the part that is sent began at `start`.
+    /// Returns the view that starts at `start`.
     fn begun_at(&self, start: usize) -> Change {
         let (messages, kept) = (self.shown.messages, self.kept(start));
         let mut change = self.change.clone();
@@ -304,7 +304,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Consolidation {
-    /// The view with the summary; nothing if it does not gain enough.
+    /// Returns the view with the summary; `None` if it does not gain enough.
     pub(crate) fn with(self, summary: &str, meter: Meter<'_>) -> Option<Change> {
         let mut change = self.change;
         change.after = change.after.saturating_add(meter.summary(summary));

@@ -1,4 +1,4 @@
-//! The messages that a view shows.
+//! The messages of a view.
 
 use std::borrow::Cow;
 
@@ -7,24 +7,24 @@ use superstep_llm::{Message, Role};
 use super::{ContextView, summary};
 use crate::{Messages, Truncate, texts};
 
-/// A conversation under a view. Messages are named by their places in the conversation.
+/// A conversation under a view. Messages are referenced by their positions.
 pub(crate) struct Shown<'a> {
     pub(super) messages: &'a Messages,
     pub(super) summary: Option<Cow<'a, str>>,
-    /// Where the part that is sent begins.
+    /// The start of the sent part.
     pub(super) start: usize,
-    /// A message before it that is sent as well.
+    /// An earlier message that is sent as well.
     pub(super) kept: Option<usize>,
-    /// Tool results before this place are cut.
+    /// Tool results before this position are truncated.
     pub(super) shortened: usize,
-    /// Of tool results before this place only the first line is shown.
+    /// Tool results before this position are reduced to their first line.
     pub(super) pruned: usize,
-    /// The media of tool results before this place are not sent.
+    /// The media of tool results before this position are not sent.
     pub(super) without_media: usize,
     micro: Option<&'a Truncate>,
 }
 
-/// Most characters of a line that tells what a result was.
+/// Maximum number of characters of the line that describes a result.
 const TITLE: usize = 80;
 
 impl<'a> Shown<'a> {
@@ -39,7 +39,7 @@ impl<'a> Shown<'a> {
         Self { messages, summary, start: start.unwrap_or(0), kept, shortened, pruned, without_media, micro }
     }
 
-    /// What is sent.
+    /// Returns the sent messages.
     pub(crate) fn messages(&self) -> impl Iterator<Item = Cow<'a, Message>> {
         let summary = self.summary.as_deref().map(|summary| Cow::Owned(summary::message(summary)));
         let kept = self.kept.map(|kept| Cow::Borrowed(&self.messages[kept]));
@@ -52,7 +52,7 @@ impl<'a> Shown<'a> {
         summary.into_iter().chain(kept).chain(rest)
     }
 
-    /// The message at a place, as it is sent.
+    /// Returns the message at a position, as it is sent.
     pub(super) fn at(&self, place: usize) -> Cow<'a, Message> {
         self.with(place, place < self.pruned, place < self.shortened, place < self.without_media)
     }
@@ -62,34 +62,34 @@ impl<'a> Shown<'a> {
         if bare { without_media(message) } else { message }
     }
 
-    /// The same message if its media were not sent.
+    /// Returns the message without its media.
     pub(super) fn bare(&self, place: usize) -> Cow<'a, Message> {
         self.with(place, place < self.pruned, place < self.shortened, true)
     }
 
-    /// The same message if it were cut.
+    /// Returns the message truncated.
     pub(super) fn cut(&self, place: usize) -> Cow<'a, Message> {
         self.with(place, place < self.pruned, true, place < self.without_media)
     }
 
-    /// The same message if only its first line were shown.
+    /// Returns the message reduced to its first line.
     pub(super) fn stub(&self, place: usize) -> Cow<'a, Message> {
         self.with(place, true, true, place < self.without_media)
     }
 
-    /// Where the last group begins: an answer with the results of its calls, or another message.
+    /// Returns the start of the last group: a response with its results, or another message.
     pub(super) fn last_group(&self) -> usize {
         let last = self.messages.iter().rposition(|message| message.role != Role::Tool);
         last.unwrap_or(0).max(self.start)
     }
 
-    /// The newest thing the user said.
+    /// Returns the position of the newest user message.
     pub(super) fn newest_of_user(&self) -> Option<usize> {
         self.messages.iter().rposition(is_of_user)
     }
 
-    /// Whether the part that is sent may begin here: neither between a call and its result, nor with a word of the agent's
-    /// about what came before.
+    /// Returns whether the sent part may start here: not between a call and its result, nor at a synthetic
+    /// message about what precedes it.
     pub(super) fn may_begin(&self, place: usize) -> bool {
         let message = &self.messages[place];
         message.role != Role::Tool && !message.synthetic
@@ -109,7 +109,7 @@ fn as_shown<'a>(message: &'a Message, pruned: bool, cut: bool, micro: Option<&Tr
         Some(micro) if cut => Some(micro.apply(message.content.clone())),
         _ => None,
     };
-    // What was cut before is only a marker longer than it may be, and is not to be cut twice.
+    // Truncated text exceeds the limit by its marker only, and must not be truncated twice.
     let is_worth_it =
         |shorter: &String| shorter.len().saturating_mul(10) < message.content.len().saturating_mul(9);
     match shorter.filter(is_worth_it) {
@@ -118,7 +118,7 @@ fn as_shown<'a>(message: &'a Message, pruned: bool, cut: bool, micro: Option<&Tr
     }
 }
 
-/// The same message without its media, which its text describes.
+/// Returns the message without its media, described in its text.
 fn without_media(message: Cow<'_, Message>) -> Cow<'_, Message> {
     match message.media.len() {
         0 => message,
@@ -126,14 +126,14 @@ fn without_media(message: Cow<'_, Message>) -> Cow<'_, Message> {
     }
 }
 
-/// The same message without the first `n` of its media, which its text says.
+/// Returns the message without its first `n` media, as stated in its text.
 pub(crate) fn without_first_media(mut message: Message, n: usize) -> Message {
     message.media.drain(..n);
     message.content = format!("{}\n{}", message.content, texts::media_left_out(n));
     message
 }
 
-/// What is left of an old result. The call, with its arguments, stands right before it.
+/// Returns the stub of an old result. The call with its arguments precedes it.
 fn stub(content: &str) -> String {
     let line = content.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let title = match line.char_indices().nth(TITLE) {

@@ -1,4 +1,4 @@
-//! What a model is asked to sum up, and how the summary is sent.
+//! The summary request, and the message that contains the summary.
 
 use std::fmt::Write;
 
@@ -7,22 +7,22 @@ use superstep_llm::{Message, Request, Role};
 use super::{Consolidation, Shown};
 use crate::{Keep, Truncate, marks::defused};
 
-/// Most characters of a message that is to be summed up.
+/// Maximum number of characters of a message in a summary request.
 const LONGEST: usize = 8_000;
 
-/// A summary as the model reads it: data between marks, which it cannot close itself.
+/// Formats a summary for the model: data inside of delimiters that it cannot close.
 pub(crate) fn message(summary: &str) -> Message {
     Message::user(format!("<conversation_summary>{}</conversation_summary>", closed(summary)))
 }
 
-/// The request for a summary. It offers no tools, and the conversation is text in it, so that nothing in there is taken for
-/// something to do.
+/// Creates the summary request. It offers no tools and contains the conversation as text, so that the model
+/// does not follow instructions in it.
 pub(crate) fn request(consolidation: &Consolidation) -> Request {
     let Consolidation { prompt, conversation, .. } = consolidation;
     Request { messages: vec![Message::system(prompt), Message::user(conversation)], ..Request::default() }
 }
 
-/// What is sent of a conversation before `start`, as text, without the message that stays.
+/// Formats the sent conversation before `start` as text, without the retained message.
 pub(super) fn conversation(shown: &Shown<'_>, start: usize, stays: Option<usize>) -> String {
     let mut text = String::new();
     if let Some(summary) = &shown.summary {
@@ -57,7 +57,7 @@ fn write(text: &mut String, message: &Message) {
     }
 }
 
-/// A text that does not end what it stands in.
+/// Escapes a text so that it cannot close its delimiters.
 fn closed(text: &str) -> String {
     defused(text, &["conversation"])
 }

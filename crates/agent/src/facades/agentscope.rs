@@ -1,4 +1,4 @@
-//! The agent of the preset `agentscope`: it replies, observes and prints, with hooks around all of that.
+//! The facade of the preset `agentscope`: reply, observe and print, with hooks around each.
 //!
 //! Start at [`ReActAgent`].
 
@@ -12,10 +12,10 @@ use crate::{
     Agent, AgentBuilder, AgentError, AgentState, AgentStateUpdate, Hooks, Msg, Printed, ReactConfig,
 };
 
-/// An agent with a name and a memory of its own: the thread of that name.
+/// An agent with a name and its own memory: the thread of that name.
 ///
-/// Its hooks are those of the builder: around [`reply`](Self::reply), [`observe`](Self::observe) and [`print`](Self::print) here,
-/// around model calls and tool calls in the graph.
+/// It uses the builder's hooks: around [`reply`](Self::reply), [`observe`](Self::observe) and
+/// [`print`](Self::print) here, around model calls and tool calls in the graph.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -45,11 +45,10 @@ pub struct ReActAgent {
 type Display = dyn Fn(&Printed) + Send + Sync;
 
 impl ReActAgent {
-    /// The agent of this name, with the preset [`agentscope`](ReactConfig::agentscope) if it has no configuration, and a memory
-    /// that lasts as long as this does if it has no checkpointer.
+    /// Creates the agent of this name. Defaults to the preset [`agentscope`](ReactConfig::agentscope) and to
+    /// an in-memory checkpointer.
     ///
-    /// # Errors
-    /// Those of [`AgentBuilder::build`].
+    /// # Errors    Those of [`AgentBuilder::build`].
     pub fn new(name: impl Into<String>, mut agent: AgentBuilder) -> Result<Self, AgentError> {
         agent.checkpointer.get_or_insert_with(|| Arc::new(MemoryCheckpointer::new()));
         let hooks = agent.hooks.clone();
@@ -57,36 +56,34 @@ impl ReActAgent {
         Ok(Self { name: name.into(), facade, hooks, display: None })
     }
 
-    /// Sets where [`print`](Self::print) shows what is said. Without, it is shown nowhere.
+    /// Sets the output of [`print`](Self::print); by default there is none.
     #[must_use]
     pub fn display(self, display: impl Fn(&Printed) + Send + Sync + 'static) -> Self {
         Self { display: Some(Arc::new(display)), ..self }
     }
 
-    /// The agent inside.
+    /// Returns the inner agent.
     pub fn agent(&self) -> &Agent {
         &self.facade.agent
     }
 
-    /// The thread that is its memory.
+    /// Returns the thread that is its memory.
     pub fn thread(&self) -> ThreadId {
         self.name.as_str().into()
     }
 
-    /// Answers a message, and remembers both. Pieces of the answer are printed as they come, and all of it at the end. The
-    /// reply's metadata is that of the turn, and the fields of a reply that follows a schema.
+    /// Replies to a message and stores both. Pieces of the reply are printed as they arrive, and the whole at
+    /// the end. The reply's metadata is that of the turn, and the fields of a structured reply.
     ///
-    /// # Errors
-    /// [`FacadeError`]; a model that cannot be asked is one, and so is a hook that fails. What was said until then is
-    /// remembered, every tool call with a result.
+    /// # Errors    [`FacadeError`], also for an unavailable model and a failing hook. The messages until then
+    /// are stored, every tool call with a result.
     pub async fn reply(&self, msg: impl Into<Msg>) -> Result<Msg, FacadeError> {
         self.reply_with(msg, RunConfig::default()).await
     }
 
-    /// The same, to be cancelled or otherwise configured; the thread is this agent's.
+    /// Does the same with a run configuration, for example to cancel it; the thread is this agent's.
     ///
-    /// # Errors
-    /// Those of [`reply`](Self::reply).
+    /// # Errors    Those of [`reply`](Self::reply).
     pub async fn reply_with(&self, msg: impl Into<Msg>, config: RunConfig) -> Result<Msg, FacadeError> {
         let msg = self.hooks.reply.before("reply", msg.into()).await?;
         let config = RunConfig { thread: Some(self.thread()), ..config };
@@ -118,10 +115,9 @@ impl ReActAgent {
         Ok(self.hooks.reply.after("reply", &msg, reply).await?)
     }
 
-    /// Remembers a message without an answer.
+    /// Stores a message without a reply.
     ///
-    /// # Errors
-    /// [`FacadeError`]; also if a turn is unfinished, for its calls are to be answered first.
+    /// # Errors    [`FacadeError`]; also if a turn is unfinished, because its calls must be answered first.
     pub async fn observe(&self, msg: impl Into<Msg>) -> Result<(), FacadeError> {
         let msg = self.hooks.observe.before("observe", msg.into()).await?;
         let (graph, thread) = (self.agent().graph(), self.thread());
@@ -133,10 +129,9 @@ impl ReActAgent {
         Ok(self.hooks.observe.after("observe", &msg, ()).await?)
     }
 
-    /// Shows what is said, or as much of it as is known yet.
+    /// Prints a message, complete or partial.
     ///
-    /// # Errors
-    /// [`FacadeError::Hook`].
+    /// # Errors    [`FacadeError::Hook`].
     pub async fn print(&self, msg: Msg, last: bool) -> Result<(), FacadeError> {
         let printed = self.hooks.print.before("print", Printed { msg, last }).await?;
         if let Some(display) = &self.display {
@@ -145,7 +140,7 @@ impl ReActAgent {
         Ok(self.hooks.print.after("print", &printed, ()).await?)
     }
 
-    /// Whether anybody sees what is printed.
+    /// Returns whether printing has any effect.
     fn shows(&self) -> bool {
         self.display.is_some() || !self.hooks.print.is_empty()
     }
@@ -155,7 +150,7 @@ impl ReActAgent {
     }
 }
 
-/// For the agent everybody else is a user, whatever they are to themselves.
+/// Converts a message to an input; every other party is a user to the agent.
 fn input(msg: &Msg) -> AgentStateUpdate {
     AgentState::update().messages([Message::user(&msg.content)]).cwd(None)
 }

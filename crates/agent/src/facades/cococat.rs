@@ -1,4 +1,4 @@
-//! The loop of the preset `cococat`: a prompt in, the content and a number of rounds out.
+//! The facade of the preset `cococat`: a prompt in, the content and a number of rounds out.
 //!
 //! Start at [`AgentLoop`].
 
@@ -11,7 +11,7 @@ use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
 #[cfg(feature = "workspace-tools")]
 use crate::{Dreams, memory::owner};
 
-/// Answers prompts, each of them a conversation of its own.
+/// Replies to prompts, each of them a separate conversation.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -31,20 +31,19 @@ pub struct AgentLoop {
     dreams: Option<Dreams>,
 }
 
-/// What [`AgentLoop::run`] returns.
+/// The result of [`AgentLoop::run`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CococatReply {
-    /// The final reply; also what went wrong, if the model could not be asked.
+    /// The final reply; also the error, if the model is unavailable.
     pub content: String,
-    /// Rounds of tool calls.
+    /// Number of tool rounds.
     pub iterations: u32,
 }
 
 impl AgentLoop {
-    /// The loop around this agent, with the preset [`cococat`](ReactConfig::cococat) if it has no configuration.
+    /// Creates the loop of this agent. Defaults to the preset [`cococat`](ReactConfig::cococat).
     ///
-    /// # Errors
-    /// Those of [`AgentBuilder::build`].
+    /// # Errors    Those of [`AgentBuilder::build`].
     pub fn new(agent: AgentBuilder) -> Result<Self, AgentError> {
         Ok(Self {
             facade: Facade::new(agent, ReactConfig::cococat)?,
@@ -53,35 +52,35 @@ impl AgentLoop {
         })
     }
 
-    /// The same, which writes each turn down in the history of `dreams`, and then dreams if it is time, before it returns. What
-    /// becomes of a dream does not reach the reply: [`Dreams::listener`] hears it, and the cursor keeps how it ended.
+    /// Creates a loop that stores each turn in the history of `dreams` and dreams if due before it returns.
+    /// The result of a dream does not affect the reply: [`Dreams::listener`] receives it, and the cursor
+    /// records it.
     ///
-    /// # Errors
-    /// Those of [`AgentBuilder::build`].
+    /// # Errors    Those of [`AgentBuilder::build`].
     #[cfg(feature = "workspace-tools")]
     pub fn with_dreams(agent: AgentBuilder, dreams: Dreams) -> Result<Self, AgentError> {
         let agent = agent.history(dreams.history().clone());
         Ok(Self { dreams: Some(dreams), ..Self::new(agent)? })
     }
 
-    /// The agent inside.
+    /// Returns the inner agent.
     pub fn agent(&self) -> &Agent {
         &self.facade.agent
     }
 
-    /// Answers a prompt of this user, in a conversation that begins with it and is kept on no thread. With dreams its turn is a line of
-    /// the user's history.
+    /// Replies to a prompt of this user in a new conversation without a thread. With dreams, the turn is
+    /// stored in the user's history.
     ///
-    /// # Errors
-    /// [`FacadeError`]; never for a model that cannot be asked, as long as the preset says so.
+    /// # Errors    [`FacadeError`]; not for an unavailable model, unless the configuration changes the
+    /// preset's handling.
     pub async fn run(&self, prompt: &str, user_id: &str) -> Result<CococatReply, FacadeError> {
         self.run_with(prompt, user_id, RunConfig::default()).await
     }
 
-    /// The same, on a thread, or to be cancelled. On a thread the conversation goes on.
+    /// Does the same with a run configuration: on a thread, where the conversation continues, or to cancel
+    /// it.
     ///
-    /// # Errors
-    /// Those of [`run`](Self::run).
+    /// # Errors    Those of [`run`](Self::run).
     pub async fn run_with(
         &self,
         prompt: &str,
@@ -94,7 +93,7 @@ impl AgentLoop {
         let state = self.facade.run(input, config).await?;
         #[cfg(feature = "workspace-tools")]
         if let (Some(dreams), Some(user)) = (&self.dreams, owner(&state, after.thread.as_ref())) {
-            // Told and noted where it failed; the reply is as good without it.
+            // Already emitted and recorded; the reply does not depend on it.
             let _ = dreams.dream_if_due(&user, after).await;
         }
         Ok(CococatReply { content: state.final_reply, iterations: state.metadata.steps_taken })

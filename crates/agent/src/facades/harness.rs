@@ -1,4 +1,4 @@
-//! The loop of the preset `harness`: callbacks of the program around it, a whole history in and out.
+//! The facade of the preset `harness`: a loop with callbacks, a whole history in and out.
 //!
 //! Start at [`AgentLoop`].
 
@@ -15,12 +15,13 @@ use crate::{
     Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolFailure, folder, hooks::caught,
 };
 
-/// How many characters of a tool's result the model reads.
+/// Maximum number of characters of a tool result sent to the model.
 pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
 
-/// Answers messages `M` of the program's own type, which alone knows how to make a conversation of one and its history.
+/// Replies to messages `M` of the program's own type; a callback of the program converts one and its history
+/// to a conversation.
 ///
-/// Callbacks may wait: they return futures. One that need not is a closure that is [`ready`](std::future::ready).
+/// Callbacks return futures. A synchronous one is a closure that returns [`ready`](std::future::ready).
 ///
 /// ```
 /// # use std::{future::ready, sync::Arc};
@@ -57,13 +58,14 @@ type BuildContext<M> =
 type OnError = dyn Fn(&(dyn Error + 'static), &str) + Send + Sync;
 type OnEvent = dyn Fn(&str, Value) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Says whether a call may run; the reason of an `Err` is what the model reads.
+/// Decides whether a call may run; the model receives the reason of an `Err`.
 pub type OnToolCheck = Arc<dyn Fn(Check) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// Is told of a tool that failed.
+/// Receives the failures of tools.
 pub type OnToolError = Arc<dyn Fn(&ToolFailure) + Send + Sync>;
 
-/// What is to be permitted: asked for every call of a known tool whose arguments fit, wherever the tool comes from.
+/// The argument of a permission check, made for every call of a known tool with valid arguments, whatever its
+/// source.
 #[derive(Clone)]
 pub struct Check {
     /// The tool's name.
@@ -74,37 +76,38 @@ pub struct Check {
     pub args: Value,
 }
 
-/// Somebody who is told what happens, event by event.
+/// A receiver of events.
 pub trait EventEmitter: Send + Sync {
-    /// Tells an event of the agent.
+    /// Receives an event of the agent.
     fn emit(&self, event: &str, payload: &Value);
 }
 
-/// What [`AgentLoop::run`] returns.
+/// The result of [`AgentLoop::run`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnResult {
     /// The model's last text, or [the fixed one](crate::AtLimit::Fixed) at the limit.
     pub final_content: Option<String>,
-    /// The tools that were executed, in call order, each as often as it was.
+    /// The executed tools, in call order, with repetitions.
     pub tools_used: Vec<String>,
-    /// The whole history as chat-completions JSON: what the context began with, as it was given, and what came of it.
+    /// The whole history as chat-completions JSON: the context as given, followed by the new messages.
     pub messages: Vec<Value>,
-    /// The index of the first message that came of it.
+    /// The index of the first new message.
     pub new_messages_start: usize,
 }
 
 impl<M> AgentLoop<M> {
-    /// The loop around this agent, with the preset [`harness`](ReactConfig::harness) if it has no configuration.
+    /// Creates the loop of this agent. Defaults to the preset [`harness`](ReactConfig::harness).
     ///
-    /// - `on_build_context` makes the conversation, as chat-completions JSON, of a message and the history before it.
-    /// - `on_tool_check` says whether a call may run; the reason of an `Err` is what the model reads. Nobody else is asked about
-    ///   a call that it denies.
-    /// - `on_error` is told every error that [`run`](Self::run) returns, once, and where it happened: `"llm"`, `"context"`,
-    ///   `"hook"` or `"run"`; and every tool that fails, as a [`ToolFailure`] from `"tool"`, also where the model is told
-    ///   instead and the turn goes on, as [`ReactConfig::tool_errors`] says.
+    /// - `on_build_context` converts a message and the history before it to the conversation, as
+    ///   chat-completions JSON.
+    /// - `on_tool_check` decides whether a call may run; the model receives the reason of an `Err`. A call
+    ///   that it denies needs no approval.
+    /// - `on_error` receives every error that [`run`](Self::run) returns, once, with its origin: `"llm"`,
+    ///   `"context"`, `"hook"` or `"run"`. It also receives every tool failure, as a [`ToolFailure`] from
+    ///   `"tool"`, even if the model receives it instead and the turn continues, see
+    ///   [`ReactConfig::tool_errors`].
     ///
-    /// # Errors
-    /// Those of [`AgentBuilder::build`].
+    /// # Errors    Those of [`AgentBuilder::build`].
     pub fn new<B, C>(
         mut agent: AgentBuilder,
         on_build_context: impl Fn(&M, &[Value]) -> B + Send + Sync + 'static,
@@ -128,8 +131,8 @@ impl<M> AgentLoop<M> {
         })
     }
 
-    /// Sets who is told the events of the agent, one after the other. An older way than [`emitter`](Self::emitter), which is
-    /// preferred if there are both.
+    /// Sets an asynchronous receiver of the agent's events, called sequentially. Superseded by
+    /// [`emitter`](Self::emitter), which takes precedence.
     #[must_use]
     pub fn on_event<E>(mut self, on_event: impl Fn(&str, Value) -> E + Send + Sync + 'static) -> Self
     where
@@ -139,24 +142,25 @@ impl<M> AgentLoop<M> {
         self
     }
 
-    /// Sets who is told the events of the agent.
+    /// Sets the receiver of the agent's events.
     #[must_use]
     pub fn emitter(self, emitter: Arc<dyn EventEmitter>) -> Self {
         Self { emitter: Some(emitter), ..self }
     }
 
-    /// The agent inside.
+    /// Returns the inner agent.
     pub fn agent(&self) -> &Agent {
         &self.facade.agent
     }
 
-    /// Answers a message. In this turn all tools work in the folder `cwd`, which is the root of their paths and of those in permission
-    /// rules, and so do file snapshots, long results and sub-agents; without it, in the folder that they were made for. Tools of your
-    /// own find it as `cwd` in the `serde_json::Value` that they are [given](superstep_llm::ToolCx::given), and move there by
+    /// Runs a turn for a message. All tools of this turn work in the folder `cwd`, the root of their paths
+    /// and of those in permission rules; so do file snapshots, long results and sub-agents. Without `cwd`
+    /// they work in the folder that they were made for. Your own tools find `cwd` in the `serde_json::Value`
+    /// that they are [given](superstep_llm::ToolCx::given), and are moved by
     /// [`Tool::in_folder`](superstep_llm::Tool::in_folder).
     ///
-    /// # Errors
-    /// [`FacadeError`], which `on_error` has been told before; [`FacadeError::Folder`] if there is no such folder.
+    /// # Errors    [`FacadeError`], which `on_error` has received before; [`FacadeError::Folder`] if there is
+    /// no such folder.
     pub async fn run(
         &self,
         msg: &M,
@@ -177,11 +181,10 @@ impl<M> AgentLoop<M> {
         self.run_with(msg, history, config).await
     }
 
-    /// The same, on a thread, or to be cancelled. The conversation of the thread becomes the one that is built, and the tools work in
-    /// the folder that the context of the run names as `cwd`.
+    /// Does the same with a run configuration: on a thread, or to cancel it. The thread's conversation is
+    /// replaced by the built one. The tools work in the folder that the context of the run has as `cwd`.
     ///
-    /// # Errors
-    /// Those of [`run`](Self::run).
+    /// # Errors    Those of [`run`](Self::run).
     pub async fn run_with(
         &self,
         msg: &M,
@@ -194,7 +197,7 @@ impl<M> AgentLoop<M> {
                 FacadeError::Model(error) => (self.on_error)(error, "llm"),
                 FacadeError::Callback { .. } => (self.on_error)(error, "context"),
                 FacadeError::Hook(error) => (self.on_error)(error, "hook"),
-                // It was told when it happened.
+                // It was reported when it happened.
                 FacadeError::Tool(_) => {}
                 error => (self.on_error)(error, "run"),
             }
@@ -223,7 +226,7 @@ impl<M> AgentLoop<M> {
         Ok(TurnResult { final_content: Some(state.final_reply), tools_used, messages, new_messages_start })
     }
 
-    /// The conversation, as it was given and as it is understood.
+    /// Builds the conversation; returns it as JSON and parsed.
     async fn context(&self, msg: &M, history: &[Value]) -> Result<(Vec<Value>, Vec<Message>), FacadeError> {
         let failed = |source: HookError| FacadeError::Callback { name: "on_build_context", source };
         let built = caught(|| (self.on_build_context)(msg, history)).await;

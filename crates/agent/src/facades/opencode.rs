@@ -1,4 +1,4 @@
-//! The loop of the preset `opencode`: a query in, the final answer out.
+//! The facade of the preset `opencode`: a query in, the final reply out.
 //!
 //! Start at [`ReactLoop`], or at [`AiClient`] for a single round.
 
@@ -12,7 +12,7 @@ use superstep_llm::Message;
 use super::{Facade, FacadeError, Turn};
 use crate::{AgentBuilder, AgentState, AgentStateUpdate, Part, ReactConfig};
 
-/// A model with tools that is asked once: it may call tools, at the same time, and then answers.
+/// A model with tools for a single round: it may call tools in parallel, and then replies.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -32,22 +32,22 @@ pub struct AiClient {
     agent: AgentBuilder,
 }
 
-/// A model with tools that goes on until it is done, or has no steps left.
+/// A model with tools that runs until it is done or reaches the step limit.
 #[derive(Clone)]
 pub struct ReactLoop {
-    /// Who is asked.
+    /// The client for model calls.
     pub client: AiClient,
-    /// How many model calls there may be.
+    /// Maximum number of model calls.
     pub max_steps: u32,
-    /// Whether a model request that failed is sent again. If not, the first failure is returned.
+    /// Retries failed model requests. If not set, the first failure is returned.
     pub enable_retry: bool,
-    /// Whether a third identical call in a row is refused.
+    /// Refuses a third identical consecutive call.
     pub enable_doom_detection: bool,
-    /// The parts of the answers of the last run that did not fail; of the whole thread, if it ran on one.
+    /// The parts of the responses of the last successful run; of the whole thread, if it ran on one.
     pub parts: Vec<Part>,
 }
 
-/// What is told of a run, by the names of the design: `text-delta`, `tool-call`, …
+/// An event of a run, with the names of the design: `text-delta`, `tool-call`, …
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -57,7 +57,7 @@ pub enum StepEvent {
         /// The piece.
         text: String,
     },
-    /// The text of this step so far is void: the model is asked again, or it was tool calls.
+    /// The text of this step so far is discarded: the model is called again, or the text was tool calls.
     TextDiscarded,
     /// A tool is called.
     ToolCall {
@@ -72,34 +72,34 @@ pub enum StepEvent {
     ToolResult {
         /// The call's id.
         id: String,
-        /// What the model reads.
+        /// The result that the model receives.
         output: String,
     },
-    /// A call has none.
+    /// A call failed.
     ToolError {
         /// The call's id.
         id: String,
-        /// What the model reads, or in a word why the call was not run.
+        /// The error that the model receives, or the reason for not running the call.
         error: String,
     },
-    /// A step is over: an answer of the model, with its calls.
+    /// A step ended: a response of the model, with its calls.
     FinishStep {
-        /// What comes next.
+        /// The next step.
         next: NextStep,
     },
 }
 
-/// What comes after a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NextStep {
-    /// Another one.
+    /// Another step.
     Continue,
-    /// The end.
+    /// The end of the run.
     Stop,
 }
 
-/// A run that goes on while its events are told. It ends if this is dropped.
+/// A running query whose events are consumed. Dropping it ends the run.
 pub struct Running<'a> {
     turn: Turn,
     told: VecDeque<StepEvent>,
@@ -108,7 +108,7 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// The next event; `None` when the run is over.
+    /// Returns the next event; `None` when the run has ended.
     pub async fn next(&mut self) -> Option<StepEvent> {
         loop {
             if let Some(told) = self.told.pop_front() {
@@ -124,10 +124,9 @@ impl Running<'_> {
         }
     }
 
-    /// The final answer. What was not told yet is not.
+    /// Returns the final reply. Remaining events are discarded.
     ///
-    /// # Errors
-    /// [`FacadeError`]; a model that cannot be asked is one.
+    /// # Errors    [`FacadeError`], also for an unavailable model.
     pub async fn end(self) -> Result<String, FacadeError> {
         let state = self.turn.end().await?;
         if let Some(parts) = self.parts {
@@ -159,23 +158,21 @@ impl Running<'_> {
 }
 
 impl AiClient {
-    /// The agent that is asked; its configuration is the preset [`opencode`](ReactConfig::opencode) if it has none.
+    /// Creates a client of this agent. Defaults to the preset [`opencode`](ReactConfig::opencode).
     pub fn new(agent: AgentBuilder) -> Self {
         Self { agent }
     }
 
-    /// Answers a query in a single round: see [`ReactConfig::single_round`].
+    /// Replies to a query in a single round: see [`ReactConfig::single_round`].
     ///
-    /// # Errors
-    /// [`FacadeError`]; a model that cannot be asked is one.
+    /// # Errors    [`FacadeError`], also for an unavailable model.
     pub async fn chat(&self, query: &str) -> Result<String, FacadeError> {
         Ok(self.turn(query, RunConfig::default(), ReactConfig::single_round).await?.final_reply)
     }
 
-    /// The same, told step by step.
+    /// Does the same and streams events.
     ///
-    /// # Errors
-    /// [`FacadeError::Build`]; all others come at the [`end`](Running::end).
+    /// # Errors    [`FacadeError::Build`]; all others are returned by [`end`](Running::end).
     pub fn chat_stream(&self, query: &str) -> Result<Running<'static>, FacadeError> {
         let facade = self.facade(ReactConfig::single_round)?;
         Ok(running(&facade, query, RunConfig::default(), None))
@@ -198,34 +195,32 @@ impl AiClient {
 }
 
 impl ReactLoop {
-    /// The loop with 15 steps, retries and the detection of doom loops.
+    /// Creates a loop with 15 steps, retries and the detection of repeated calls.
     pub fn new(client: AiClient) -> Self {
         let (enable_retry, enable_doom_detection) = (true, true);
         Self { client, max_steps: 15, enable_retry, enable_doom_detection, parts: Vec::new() }
     }
 
-    /// Answers a query.
+    /// Replies to a query.
     ///
-    /// # Errors
-    /// [`FacadeError`]; a model that cannot be asked is one, once its retries are exhausted.
+    /// # Errors    [`FacadeError`], also for an unavailable model after its retries.
     pub async fn run(&mut self, query: &str) -> Result<String, FacadeError> {
         self.run_with(query, RunConfig::default()).await
     }
 
-    /// The same, on a thread, or to be cancelled. On a thread the conversation goes on.
+    /// Does the same with a run configuration: on a thread, where the conversation continues, or to cancel
+    /// it.
     ///
-    /// # Errors
-    /// Those of [`run`](Self::run).
+    /// # Errors    Those of [`run`](Self::run).
     pub async fn run_with(&mut self, query: &str, config: RunConfig) -> Result<String, FacadeError> {
         let state = self.client.turn(query, config, self.change()).await?;
         self.parts = state.parts.iter().cloned().collect();
         Ok(state.final_reply)
     }
 
-    /// The same, told step by step; [`parts`](Self::parts) are there at its [`end`](Running::end).
+    /// Does the same and streams events; [`parts`](Self::parts) are set by [`end`](Running::end).
     ///
-    /// # Errors
-    /// [`FacadeError::Build`]; all others come at the end.
+    /// # Errors    [`FacadeError::Build`]; all others are returned by `end`.
     pub fn run_stream(&mut self, query: &str, config: RunConfig) -> Result<Running<'_>, FacadeError> {
         let facade = self.client.facade(self.change())?;
         Ok(running(&facade, query, config, Some(&mut self.parts)))
@@ -263,12 +258,12 @@ fn running<'a>(
     Running { turn: facade.begin(input(query), config), told: VecDeque::new(), is_in_step: false, parts }
 }
 
-/// What [`ReactLoop`] tells the model if its configuration has no system prompt: to think, act and observe in turn.
+/// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.
 pub fn react_system_prompt(max_steps: u32) -> String {
     format!("# Role: an assistant that analyses fund investments, step by step\n\n{}", react_rules(max_steps))
 }
 
-/// The same without whom the model is to be.
+/// Returns the rules of that prompt without the role.
 pub fn react_rules(max_steps: u32) -> String {
     format!(
         "\

@@ -1,4 +1,4 @@
-//! The third node: one model call. It executes no tool.
+//! The third node: one model call. It executes no tools.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -16,10 +16,9 @@ use super::{
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, events, texts};
 
-/// Asks the model, unless the turn is over: the checks come first, then the call, streamed token by token.
+/// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
-/// # Errors
-/// At a limit that is to fail the run.
+/// # Errors    At a limit that fails the run.
 pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     let (deps, offered) = deps.of_now(&state, &cx).await;
@@ -53,7 +52,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
     Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
 }
 
-/// The call that is due, or the end of the turn; an empty update if another node has ended it already.
+/// Returns the next call, or the end of the turn; an empty update if another node has ended it already.
 fn check<'a>(
     deps: &'a AgentDeps,
     state: &AgentState,
@@ -83,13 +82,13 @@ fn check<'a>(
     }
     if let Some(found) = loops::warns(deps, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
-        // What is said at the limit stays the last word.
+        // The text at the limit stays the last message.
         call.hints.insert(0, texts::loop_warning(&found.tool, found.n).into());
     }
     Ok(Continue(call))
 }
 
-/// The step limit of a design that fails at it.
+/// The step limit was reached, and the configuration fails the run.
 #[derive(Debug, thiserror::Error)]
 #[error("the turn reached its limit of {0} without an answer")]
 struct OutOfSteps(u32);

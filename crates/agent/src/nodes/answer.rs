@@ -1,4 +1,4 @@
-//! What becomes of an answer of the model.
+//! Handling of a response of the model.
 
 use serde_json::{Map, Value};
 use superstep_graph::{Cx, State};
@@ -14,22 +14,22 @@ use crate::{
     ToolCallRecord, events, texts,
 };
 
-/// An answer, and what it changes beside the conversation.
+/// A response and its changes beside the conversation.
 pub(super) struct Accepted {
-    /// What the conversation gets; nothing if the answer is discarded.
+    /// The message for the conversation; `None` if the response is discarded.
     pub(super) message: Option<Message>,
-    /// Whether what was streamed of it is void, because it said again what was there.
+    /// The streamed text is discarded, because it repeated an earlier text.
     pub(super) repeats: bool,
-    /// What the model is told of it, in the conversation, if it is to try again.
+    /// The message that asks the model to try again.
     pub(super) told: Option<Message>,
-    /// What is known of it.
+    /// The facts about the response.
     pub(super) answer: LastAnswer,
-    /// Whether it is the reply, so that the turn is over unless something else is to be said.
+    /// The response is the reply: the turn is over unless the user sent another message.
     pub(super) is_reply: bool,
     pub(super) update: AgentStateUpdate,
 }
 
-/// Takes an answer as a message, as a part of one, or not at all.
+/// Accepts a response as a message, as a part of one, or rejects it.
 pub(super) fn accept(
     config: &ReactConfig,
     state: &AgentState,
@@ -51,11 +51,11 @@ pub(super) fn accept(
     }
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools || refuses {
-        // It was offered no tools, or refused. What it calls all the same must not lead back to them.
+        // No tools were offered, or they were refused. Calls in the response must not lead to the tools.
         update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
     }
     let has_calls = !message.tool_calls.is_empty();
-    // To say the same again is no progress.
+    // Repeating the same text is no progress.
     let repeats = finish == FinishReason::Length
         && !has_calls
         && begun.is_some_and(|begun| begun.content.trim_end().ends_with(message.content.trim()));
@@ -88,7 +88,7 @@ pub(super) fn accept(
     }
     let mut answer = LastAnswer {
         cut_off,
-        // What led to a call without tools holds until its answer is whole.
+        // The reason for a call without tools applies until its response is complete.
         cut_rounds: match (cut_off && has_calls, continuing) {
             (true, _) => before.cut_rounds + 1,
             (false, true) => before.cut_rounds,
@@ -111,7 +111,7 @@ pub(super) fn accept(
             Said::Reply(output) => update = update.output(output),
             Said::Call(arguments) => {
                 message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
-                // The call is whole, whatever its text is.
+                // The call is complete, whatever its text is.
                 answer.cut_off = false;
             }
             Said::Wrong { problem, told: text } => {
@@ -131,7 +131,7 @@ pub(super) fn accept(
     Accepted { message: Some(message), repeats, told, answer, is_reply, update }
 }
 
-/// The message with what was said of it before, if it is the rest of one.
+/// Joins the message with its earlier parts.
 fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
     match begun {
         Some(begun) => {
@@ -144,7 +144,7 @@ fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
     message
 }
 
-/// The stop reason of an answer that is not, or not wholly, what the model would have said.
+/// Returns the stop reason of a response that was withheld completely or partially.
 fn withheld(finish: &FinishReason) -> Option<&'static str> {
     match finish {
         FinishReason::Refusal => Some("refusal"),
@@ -153,16 +153,17 @@ fn withheld(finish: &FinishReason) -> Option<&'static str> {
     }
 }
 
-/// Why an answer broke off.
+/// The reason why a response broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broke {
     /// The model failed.
     Failed,
-    /// The turn was to end: somebody cancelled it, or its time was over.
+    /// The turn ended: it was cancelled, or its time was over.
     Stopped,
 }
 
-/// The message that is kept of an answer that broke off, if any is: its text, and if the turn was stopped, its whole calls.
+/// Returns the stored message of a response that broke off: its text, and, if the turn was stopped, its
+/// complete calls.
 pub(super) fn kept(
     config: &ReactConfig,
     state: &AgentState,
@@ -182,13 +183,13 @@ pub(super) fn kept(
     Some(whole(Message { interrupted: true, ..partial }, begun, cx))
 }
 
-/// A whole call as the histories keep it.
+/// Converts a complete call to its record in the histories.
 pub(super) fn record(call: &ToolCall) -> ToolCallRecord {
     let args = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.clone().into());
     ToolCallRecord { name: call.name.clone(), args }
 }
 
-/// The results of the calls of an answer that was stopped: none of them is executed.
+/// Returns the results of a stopped response's calls: none of them is executed.
 pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
     let calls = message.tool_calls.iter().enumerate();
     let results = calls.map(|(position, call)| {
@@ -198,7 +199,7 @@ pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
     results.collect()
 }
 
-/// An answer of nothing: the model is asked again, as long as it may be.
+/// Handles an empty response: the model is called again up to the limit.
 fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) -> Accepted {
     let before = state.answer;
     let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);

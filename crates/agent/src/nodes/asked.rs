@@ -1,4 +1,4 @@
-//! One question to the models.
+//! A call of the models.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::{AgentDeps, AgentState, events};
 
-/// One question to the models, and what has come of it so far.
+/// A call of the models, and its progress.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// The id of the message that is the answer.
+    /// The id of the response's message.
     message: String,
     pub(super) answer: Assembler,
-    /// Failed attempts that are to be followed by another one.
+    /// Number of failed attempts that were retried.
     retries: u32,
-    /// Until when the last of them waits.
+    /// The end of the wait before the next attempt.
     waits: Option<Instant>,
-    /// Whether the current attempt has said anything.
+    /// The current attempt has streamed something.
     pub(super) streamed: bool,
-    /// Who is asked now; `None` for the main model.
+    /// The called model; `None` for the main one.
     pub(super) model: Option<String>,
-    /// Tokens of the current attempt, of those of the same model before it, and of other models.
+    /// Tokens of the current attempt, of earlier attempts with the same model, and of other models.
     current: Usage,
     spent: Usage,
     others: BTreeMap<String, Usage>,
@@ -39,7 +39,7 @@ impl Asked {
         Self { message, ..Self::default() }
     }
 
-    /// Asks, the model first that answered last in this turn.
+    /// Calls the models, starting with the one that replied last in this turn.
     pub(super) async fn ask(
         &mut self,
         deps: &AgentDeps,
@@ -95,27 +95,27 @@ impl Asked {
             };
             self.answer.push(&delta);
             progress.tell(&delta, &self.answer, &self.message, cx);
-            // A model whose deltas are always ready must not keep whoever listens from hearing them.
+            // A stream that is always ready must not starve the receivers of events.
             consume_budget().await;
         }
         Ok(())
     }
 
-    /// How many requests were sent. One that still waits for its turn was not.
+    /// Returns the number of sent requests. A request that waits for its retry was not sent.
     pub(super) fn sent(&self) -> u32 {
         let waits = self.waits.is_some_and(|until| Instant::now() < until);
         1 + self.retries - u32::from(waits)
     }
 
-    /// What came of it.
+    /// Returns the result.
     pub(super) fn heard(self, end: End, requests: u32, streamed: bool) -> Heard {
         let Self { model, current, spent, others, .. } = self;
         Heard { end, requests, streamed, model, usage: spent + current, others }
     }
 }
 
-/// The tokens of the turn by model, these included: nothing as long as only the main model was asked, unless by an agent that
-/// calls this one, and cannot know which that is.
+/// Returns the tokens of the turn by model, including these. Empty as long as only the main model was called,
+/// except for a sub-agent, whose caller cannot know that model.
 pub(super) fn by_model(
     state: &AgentState,
     main: &str,

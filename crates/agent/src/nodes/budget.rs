@@ -1,4 +1,4 @@
-//! What a turn has spent of its budget.
+//! The used part of a turn's budget.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use superstep_llm::Usage;
 
 use crate::{AgentState, Budget, Cost, ReactConfig};
 
-/// The configuration as it holds for this turn: an agent that another one calls has no more than it was granted.
+/// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
 pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<ReactConfig> {
     match &state.granted {
         None => config,
@@ -14,7 +14,7 @@ pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<React
     }
 }
 
-/// Waits until this time is over; for ever without one.
+/// Waits until this time is over; forever without one.
 pub(super) async fn expired(patience: Option<Duration>) {
     match patience {
         Some(patience) => tokio::time::sleep(patience).await,
@@ -22,11 +22,11 @@ pub(super) async fn expired(patience: Option<Duration>) {
     }
 }
 
-/// A turn so far.
+/// The resources used by a turn so far.
 pub(super) struct Spent {
     pub(super) usage: Usage,
     pub(super) tool_calls: usize,
-    /// Since it began.
+    /// The time since it began.
     pub(super) time: Duration,
 }
 
@@ -36,22 +36,22 @@ impl Spent {
         Self { usage: state.usage, tool_calls: state.tools_used.len(), time: Duration::from_millis(ms) }
     }
 
-    /// The stop reason if the budget is exhausted.
+    /// Returns the stop reason if the budget is used up.
     pub(super) fn exhausts(&self, budget: &Budget) -> Option<&'static str> {
         self.shares(budget).find(|(_, share)| *share >= 1.0).map(|(reason, _)| reason)
     }
 
-    /// What is nearly exhausted, and how much of it is spent, in hundredths.
+    /// Returns the limit that is nearly reached, and its used share in percent.
     pub(super) fn nears(&self, budget: &Budget) -> Option<(&'static str, u32)> {
         let near = self.shares(budget).find(|(_, share)| *share >= 0.8);
-        // Shares of more than a few times the budget do not come up, and the cast saturates.
+        // Shares of more than a few times the budget do not occur, and the cast saturates.
         near.map(|(reason, share)| (reason, (share * 100.0) as u32))
     }
 
-    /// So much of what is left of a budget.
+    /// Returns a share of the remaining budget.
     pub(super) fn grant(&self, budget: &Budget, share: f64) -> Budget {
         let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        // The casts saturate, and lose what is less than one.
+        // The casts saturate, and drop fractions.
         let of = |most: u64, spent: u64| (most.saturating_sub(spent) as f64 * share) as u64;
         let calls = |most: u32| of(most.into(), u64::try_from(self.tool_calls).unwrap_or(u64::MAX));
         Budget {
@@ -63,7 +63,7 @@ impl Spent {
         }
     }
 
-    /// Infinite if a price is not known.
+    /// Returns the cost; infinite if a price is unknown.
     fn cost(&self, cost: Cost) -> f64 {
         let price = |tokens: u64, per_million: Option<f64>| {
             tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
@@ -87,7 +87,7 @@ impl Spent {
     }
 }
 
-/// A budget of nothing is spent from the beginning.
+/// Returns the used share; a zero budget is used up from the beginning.
 fn share(spent: f64, most: f64) -> f64 {
     if most > 0.0 { spent / most } else { 1.0 }
 }

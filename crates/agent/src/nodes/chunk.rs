@@ -1,4 +1,4 @@
-//! Messages of the model for whoever streams them.
+//! Message chunks for stream subscribers.
 
 use serde::Serialize;
 use superstep_graph::Cx;
@@ -6,13 +6,13 @@ use superstep_llm::{Delta, Message, Role};
 
 use crate::AgentState;
 
-/// The id of the message that the model writes in this task: its own, or that of the one that it goes on with.
+/// Returns the id of the message written in this task: a new one, or that of the continued message.
 pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
     let begun = state.messages.last().filter(|_| state.answer.continuing);
     begun.map_or_else(|| cx.id("message"), |begun| begun.id.clone())
 }
 
-/// Tells what became of a message whose pieces were streamed, those of `calls` tool calls among them.
+/// Emits the final state of a streamed message with `calls` tool calls.
 pub(super) fn tell_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize) {
     if message.is_none_or(|message| message.tool_calls.len() < calls) {
         cx.discard_message(id);
@@ -22,7 +22,7 @@ pub(super) fn tell_message(cx: &Cx, id: &str, message: Option<&Message>, calls: 
     }
 }
 
-/// A piece of a message, with the fields of a [`Message`] that it has a piece of.
+/// A piece of a message, with the fields of a [`Message`] that are present.
 #[derive(Serialize)]
 pub(super) struct Chunk<'a> {
     role: Role,

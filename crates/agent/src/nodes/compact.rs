@@ -1,5 +1,5 @@
-//! The node before the model call if a conversation has grown too long: one call for a summary. It is there only if
-//! summaries are configured.
+//! The node before the model call if a conversation has grown too long: one call for a summary. It exists
+//! only if summaries are configured.
 
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,7 @@ use crate::{
     events,
 };
 
-/// Makes room for the next request. A model that cannot be asked, or that does not sum up, is no failure: then the layers
-/// behind the summary have to do.
+/// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     let (deps, offered) = deps.of_now(&state, &cx).await;
@@ -70,7 +69,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     }
     match plan(meter, &room.state, false) {
         Step::Change(change) => room.take(change),
-        // The agent is to say so.
+        // The agent reports it.
         Step::NoRoom { .. } => return update.context(room.state.context),
         Step::TooLarge(over) => room.state.context.over = over,
         Step::Send | Step::Consolidate(_) => {}
@@ -83,12 +82,12 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     update.context(ContextView { settled, ..room.state.context })
 }
 
-/// The state under the views that were found so far.
+/// The state under the latest view.
 struct Room {
     state: AgentState,
-    /// All changes as one.
+    /// All changes combined.
     changed: Option<Change>,
-    /// The tokens of what is not in the conversation yet.
+    /// The tokens of messages that are not in the conversation yet.
     unsent: u64,
 }
 
@@ -105,12 +104,12 @@ impl Room {
     }
 }
 
-/// What came of the question for a summary, as it is recorded.
+/// The recorded result of a summary request.
 #[derive(Serialize, Deserialize)]
 struct Summed {
     end: End,
     retries: u32,
-    /// Tokens, as far as somebody told.
+    /// Tokens, reported or estimated.
     usage: Usage,
 }
 
@@ -119,7 +118,7 @@ struct Summed {
 enum End {
     Said {
         message: Message,
-        /// Whether its tokens were told.
+        /// The provider reported the tokens.
         told: bool,
     },
     Failed,
@@ -134,11 +133,11 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         biased;
         () = cx.cancel().cancelled() => None,
         answer = asked.ask(deps, request, cx) => Some(answer.ok()),
-        // The agent finds that the time of the turn is over.
+        // The agent detects that the time of the turn is over.
         () = expired(left) => Some(None),
     };
     let end = match answer {
-        // What is no summary must not stand for the conversation.
+        // Any other text must not replace the conversation.
         Some(Some(Response { finish: FinishReason::Refusal | FinishReason::ContentFilter, .. })) => {
             End::Failed
         }
@@ -149,7 +148,7 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
     Summed { end, retries: asked.retries, usage: asked.spent + asked.current }
 }
 
-/// One question for a summary.
+/// A summary request and its progress.
 #[derive(Default)]
 struct Asked {
     retries: u32,
@@ -187,7 +186,7 @@ impl Asked {
 }
 
 impl Summed {
-    /// Counts the requests, and their tokens, which are estimated if nobody told.
+    /// Counts the requests and their tokens, estimated if not reported.
     fn count(
         &self,
         update: AgentStateUpdate,

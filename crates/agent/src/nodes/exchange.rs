@@ -1,4 +1,4 @@
-//! One model call, and what becomes of it.
+//! One model call and the handling of its result.
 
 use std::time::Duration;
 
@@ -20,39 +20,38 @@ use super::{
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, HookFailure, LastAnswer, events};
 
-/// The part of the time of a turn that a call may take which is made because that time is over.
+/// The fraction of a turn's time available to a reserved call after that time is over.
 const RESERVED_SHARE: u32 = 4;
 
-/// A model call that is planned.
+/// A planned model call.
 pub(super) struct Exchange<'a> {
     pub(super) deps: &'a AgentDeps,
     pub(super) state: &'a AgentState,
     pub(super) cx: &'a Cx,
     pub(super) call: NextCall<'a>,
     pub(super) room: Room<'a>,
-    /// What is new in this request. It is part of the conversation once it was answered.
+    /// The new messages of this request. They join the conversation after the response.
     pub(super) new: Vec<Message>,
-    /// The number of the last message among it that somebody said to the running agent.
+    /// The number of the last steering message among them.
     pub(super) steered: u64,
 }
 
-/// What was streamed of an answer.
+/// The streamed part of a response.
 struct Streamed {
     /// The id of its message.
     message: String,
-    /// How many requests were sent for it.
+    /// Number of requests sent for it.
     requests: u32,
-    /// Whether anything was.
+    /// Something was streamed.
     any: bool,
-    /// How many tool calls it has.
+    /// Number of its tool calls.
     calls: usize,
 }
 
 impl Exchange<'_> {
-    /// Asks, and makes an update of whatever comes of that.
+    /// Calls the model and returns the update.
     ///
-    /// # Errors
-    /// If it cannot be looked up whether somebody said something meanwhile.
+    /// # Errors    If the check for steering messages fails.
     pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         offered::compared(&sent, cx).await;
@@ -104,14 +103,14 @@ impl Exchange<'_> {
         Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
     }
 
-    /// Asks the models, between the hooks.
+    /// Calls the models, between the hooks.
     async fn ask(&self, sent: Request) -> Heard {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let sent = match reasoning_hooks::before(deps, sent, cx).await {
             Ok(sent) => sent,
             Err(failure) => return Heard::unasked(failure),
         };
-        // Only hooks read it again, and long conversations are no small copies.
+        // Only hooks read it again, and copies of long conversations are expensive.
         let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
         let mut asked = Asked::new(message.clone());
@@ -146,19 +145,19 @@ impl Exchange<'_> {
         asked.heard(end, requests, streamed)
     }
 
-    /// How long the model may take, if the time of the turn is bounded.
+    /// Returns the time limit of the model, if the turn has one.
     fn patience(&self) -> Option<Duration> {
         let wall = self.deps.config.budget.wall?;
         let left = wall.saturating_sub(Spent::of(self.state, self.cx.now_ms()).time);
         Some(if left.is_zero() { wall / RESERVED_SHARE } else { left })
     }
 
-    /// Whether tokens are estimated, because nobody told any in this turn, or they have to be known.
+    /// Returns whether tokens are estimated: none were reported in this turn, or the budget requires them.
     fn is_guessed(&self, response: &Response) -> bool {
         response.usage.is_none() && is_guessed(self.deps, self.state)
     }
 
-    /// Tokens that nobody told.
+    /// Estimates unreported tokens.
     fn guess(&mut self, response: &Response) -> Usage {
         match self.is_guessed(response) {
             true => self.room.estimate(&self.call, &response.message),
@@ -166,7 +165,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// An answer: the tokens of the turn are `usage` with it.
+    /// Handles a response; `usage` is the turn's tokens including it.
     async fn answered(
         &mut self,
         response: Response,
@@ -208,7 +207,7 @@ impl Exchange<'_> {
         Ok(self.said(update, messages, accepted.answer.cut_off))
     }
 
-    /// No answer, or a part of one that is kept.
+    /// Handles a failed response, or the stored part of one.
     fn unanswered(
         &mut self,
         kept: Option<Message>,
@@ -217,7 +216,7 @@ impl Exchange<'_> {
     ) -> AgentStateUpdate {
         let Streamed { message, requests, any, calls } = streamed;
         if any && kept.is_none() {
-            // What was streamed is no message, so whoever listens has to forget it.
+            // The streamed text is not a message, so subscribers must discard it.
             events::attempt_discarded(self.cx, requests);
         }
         tell_message(self.cx, &message, kept.as_ref(), calls);
@@ -236,7 +235,7 @@ impl Exchange<'_> {
         self.said(update, kept.into_iter().chain(results).collect(), true)
     }
 
-    /// Adds to the conversation what was new in the request, and the answer; nothing without one.
+    /// Adds the request's new messages and the response to the conversation; nothing without a response.
     fn said(&mut self, update: AgentStateUpdate, answer: Vec<Message>, cut_off: bool) -> AgentStateUpdate {
         let mut update = update;
         if answer.is_empty() {
@@ -253,18 +252,19 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether tokens that nobody told are estimated: a provider that told some of the turn is believed, unless there is a bound.
+/// Returns whether unreported tokens are estimated: a provider that reported some of the turn is trusted,
+/// unless there is a limit.
 pub(super) fn is_guessed(deps: &AgentDeps, state: &AgentState) -> bool {
     let is_told = state.usage != Usage::default() && !state.answer.estimated;
     !is_told || !deps.config.budget.is_unbounded()
 }
 
-/// The end of the turn, for this reason.
+/// Ends the turn for this reason.
 pub(super) fn stop(reason: &str) -> AgentStateUpdate {
     AgentState::update().stop(true).stop_reason(reason)
 }
 
-/// The end of the turn, because a hook failed.
+/// Ends the turn because a hook failed.
 pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
     stop("hook_error").hook_error(failure)
 }

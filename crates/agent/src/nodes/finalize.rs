@@ -1,4 +1,4 @@
-//! The last node: what the user gets.
+//! The last node: the reply.
 
 use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role};
@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, texts};
 
-/// Takes the reply from the last thing the model said in this turn, or from what is configured for turns that end
-/// otherwise, and sums the turn up.
+/// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and
+/// makes the metadata.
 pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     make_sure(&deps, &state, &cx);
     let config = &deps.config;
@@ -32,7 +32,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         _ => said(&state).unwrap_or_default(),
     };
     let reply = match outcome {
-        // What was to be the reply is kept, whatever its shape.
+        // The intended reply is retained, whatever its shape.
         AgentOutcome::InvalidOutput if reply.is_empty() => {
             let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
             called.and_then(|message| response(&config.finish, message)).unwrap_or_default()
@@ -67,19 +67,20 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     }
 }
 
-/// Whether the reply of the finish tool is in the conversation already: as the text that was taken for a call of it.
+/// Returns whether the finish tool's reply is in the conversation already: as the text that was treated as a
+/// call of it.
 fn is_said(state: &AgentState, reply: &str) -> bool {
     let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
     reply.is_empty() || called.is_some_and(|called| called.content == reply)
 }
 
-/// What the model would have read of the tool that failed.
+/// Returns the result of the failed tool, as the model would have received it.
 fn tool_failure(state: &AgentState) -> Option<&str> {
     let results = state.messages.iter().rev().take_while(|message| message.role == Role::Tool);
     results.map(|result| result.content.as_str()).filter(|result| texts::is_failure(result)).last()
 }
 
-/// The last text of the model in this turn; after tools that answer the user, theirs.
+/// Returns the model's last text in this turn; after tools that answer the user, their text.
 fn said(state: &AgentState) -> Option<String> {
     let last = state.messages.last().filter(|last| last.role == Role::Tool && state.stop);
     if let (Some(last), true) = (last, state.stop_reason.is_empty()) {

@@ -1,4 +1,4 @@
-//! How the reply of a turn is to be given, and whether an answer gives it.
+//! The form of a turn's reply, and its validation.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -7,35 +7,35 @@ use superstep_llm::{ArgumentCheck, Message, ToolSpec};
 use super::repaired_call;
 use crate::{AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig, texts};
 
-/// The stop reason of a turn whose reply never had its shape.
+/// The stop reason of a turn without a valid reply.
 pub(crate) const INVALID: &str = "structured_output_invalid";
 
-/// The argument of the finish tool that the user reads, and the one that has what is no object.
+/// The finish tool's arguments: the text for the user, and the value if it is not an object.
 const RESPONSE: &str = "response";
 const RESULT: &str = "result";
 
-/// How the reply of this turn is to be given.
+/// The form of this turn's reply.
 pub(crate) struct Finishing<'a> {
     finish: &'a Finish,
     schema: Option<&'a Value>,
 }
 
-/// A reply as it was given.
+/// A given reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Finished {
-    /// What the user reads.
+    /// The text for the user.
     reply: String,
-    /// What the schema asks for.
+    /// The structured value.
     output: Option<Value>,
 }
 
-/// What a text without tool calls is.
+/// The meaning of a text without tool calls.
 pub(super) enum Said {
     /// The end of the turn.
     Reply(Option<Value>),
     /// A call of the finish tool with these arguments.
     Call(String),
-    /// No reply; and what the model is to be told.
+    /// Not a reply; with the message for the model.
     Wrong { problem: String, told: String },
 }
 
@@ -47,7 +47,7 @@ impl<'a> Finishing<'a> {
         }
     }
 
-    /// The tool whose call ends the turn, if that is how it ends.
+    /// Returns the tool whose call ends the turn, if it ends that way.
     pub(super) fn tool(&self) -> Option<ToolSpec> {
         let by_tool = match self.schema {
             Some(_) => self.finish.output == OutputMode::Tool,
@@ -60,7 +60,7 @@ impl<'a> Finishing<'a> {
         })
     }
 
-    /// The schema of a reply that is the text of an answer, as long as the model is held to it.
+    /// Returns the schema of a reply that is the text of a response, if the provider enforces it.
     pub(super) fn of_text(&self) -> Option<Value> {
         self.schema.map(text_schema)
     }
@@ -69,13 +69,13 @@ impl<'a> Finishing<'a> {
         self.finish.output
     }
 
-    /// What a call of the finish tool gives, or what is wrong with it. `None` if it calls something else.
+    /// Returns the reply of a finish tool call, or its problem. `None` for another tool.
     pub(super) fn called(&self, name: &str, arguments: &str) -> Option<Result<Finished, String>> {
         let tool = self.tool().filter(|tool| tool.name == name)?;
         Some(read(&tool, arguments).map(|given| self.finished(given, None)))
     }
 
-    /// What a text is that came without tool calls. `had_tools` says whether it could have come with some.
+    /// Returns the meaning of a text without tool calls. `had_tools` is whether tools were offered.
     pub(super) fn said(&self, text: &str, had_tools: bool) -> Said {
         let tool = self.tool().filter(|_| had_tools);
         let Some(tool) = tool else {
@@ -90,7 +90,7 @@ impl<'a> Finishing<'a> {
         if text.trim().is_empty() && self.schema.is_none() {
             return Said::Reply(None);
         }
-        // Where there is a schema, a text is a reply only if it is one itself: any prose would fit one that requires nothing.
+        // With a schema, only valid text is a reply: any prose would match one that requires nothing.
         let arguments = match self.schema {
             Some(_) => text.to_owned(),
             None => json!({ RESPONSE: text }).to_string(),
@@ -105,12 +105,12 @@ impl<'a> Finishing<'a> {
         }
     }
 
-    /// Whether the reply is more than a text.
+    /// Returns whether the reply has a schema.
     pub(super) fn has_schema(&self) -> bool {
         self.schema.is_some()
     }
 
-    /// What a reply that is not whole yet gives: a call's, or a text's.
+    /// Returns the value of a partial reply: a call's, or a text's.
     pub(super) fn output(&self, given: Value, is_text: bool) -> Option<Value> {
         let is_there = !self.schema.is_some_and(wraps) || given.get(RESULT).is_some();
         if is_there { self.finished(given, is_text.then_some("")).output } else { None }
@@ -120,7 +120,7 @@ impl<'a> Finishing<'a> {
         let Value::Object(mut fields) = given else { return Finished { reply: String::new(), output: None } };
         let own_response = self.schema.is_some_and(|schema| !wraps(schema) && has_field(schema, RESPONSE));
         let response = fields.get(RESPONSE).and_then(Value::as_str).map(str::to_owned);
-        // In a text nobody puts it beside the fields.
+        // A text has no separate `response` beside the fields.
         if !own_response && text.is_none() {
             fields.remove(RESPONSE);
         }
@@ -136,12 +136,12 @@ impl<'a> Finishing<'a> {
     }
 }
 
-/// What is wrong with a schema of replies, as the end of a sentence that begins with it.
+/// Returns the problem of a reply schema, as the end of a sentence that begins with it.
 pub(crate) fn problem(schema: &Value) -> Option<String> {
     ArgumentCheck::new(&spec("the reply", text_schema(schema))).err()
 }
 
-/// What a round of calls changes in which the finish tool was called: `calls` has how each was read, if it was one of those.
+/// Writes the result of a round with finish tool calls: `calls` has how each was read.
 pub(super) fn settle<'a>(
     finish: &Finish,
     state: &AgentState,
@@ -161,7 +161,7 @@ pub(super) fn settle<'a>(
         (Some(Finished { reply, output }), _) => {
             let update = update.answer(LastAnswer { finished: true, ..before }).stop(true).stop_reason("");
             let update = update.final_reply(reply.clone()).output(output.clone()).output_problem("");
-            // To give the reply is no step of its own.
+            // Giving the reply does not count as a step.
             if others { update } else { update.current_step(state.current_step) }
         }
         (None, Some(problem)) => {
@@ -173,14 +173,14 @@ pub(super) fn settle<'a>(
     }
 }
 
-/// What the user was to read by the call of the finish tool in this message, whatever is wrong with it.
+/// Returns the text for the user of this message's finish tool call, even if the call is not valid.
 pub(super) fn response(finish: &Finish, message: &Message) -> Option<String> {
     let call = message.tool_calls.iter().find(|call| call.name == finish.tool)?;
     let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
     arguments[RESPONSE].as_str().map(str::to_owned)
 }
 
-/// The arguments of the finish tool.
+/// Returns the parameters of the finish tool.
 fn parameters(schema: Option<&Value>) -> Value {
     let response = json!({ "type": "string", "description": texts::FINISH_RESPONSE });
     let Some(schema) = schema else {
@@ -195,14 +195,14 @@ fn parameters(schema: Option<&Value>) -> Value {
     schema
 }
 
-/// The schema as one of named fields: what is none becomes the field `result`.
+/// Returns the schema as one of named fields: any other becomes the field `result`.
 fn text_schema(schema: &Value) -> Value {
     if !wraps(schema) {
         return schema.clone();
     }
     let mut inner = schema.clone();
     let mut definitions = Map::new();
-    // What refers to them does so from the root; unless the schema has a name of its own, from which it is read then.
+    // References start at the root, unless the schema has its own id, which is their base then.
     let hoisted = inner.as_object_mut().filter(|inner| !inner.contains_key("$id"));
     if let Some(inner) = hoisted {
         let named = ["$defs", "definitions"].into_iter();
@@ -215,7 +215,7 @@ fn text_schema(schema: &Value) -> Value {
         let defined = definitions.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut);
         if refer_all([&mut whole].into_iter().chain(defined), &place) {
             let defs = definitions.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
-            // Anything else is no schema, and refused as none.
+            // Anything else is not a schema, and rejected as such.
             if let Some(defs) = defs.as_object_mut() {
                 defs.insert(name, whole);
                 *inner = Map::from_iter([("$ref".to_owned(), place.into())]);
@@ -229,7 +229,8 @@ fn text_schema(schema: &Value) -> Value {
     outer
 }
 
-/// Turns references to the root, but those to what is defined there, into ones to `place`. Says whether there were any.
+/// Rewrites references to the root, except to its definitions, into ones to `place`. Returns whether there
+/// were any.
 fn refer(schema: &mut Value, place: &str) -> bool {
     let fields = match schema {
         Value::Object(fields) => fields,
@@ -246,7 +247,7 @@ fn refer(schema: &mut Value, place: &str) -> bool {
                 }
                 None => false,
             },
-            // No schemas, whatever they look like.
+            // Not schemas, whatever they look like.
             ("const" | "enum" | "default" | "examples", _) => false,
             (
                 "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
@@ -266,14 +267,14 @@ fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, place: &str) 
     any
 }
 
-/// Whether it is the way from the root to the root itself, or to something in it that is no definition.
+/// Returns whether a path refers to the root itself, or to something in it that is not a definition.
 fn is_own(path: &str) -> bool {
     let is_definition = path.starts_with("/$defs/") || path.starts_with("/definitions/");
     path.is_empty() || (path.starts_with('/') && !is_definition)
 }
 
-/// Whether what the schema describes is something else than an object of the fields that it names. A map is: it may have an entry
-/// of any name, so that nothing can stand beside them.
+/// Returns whether the schema describes something else than an object with named fields. A map is included:
+/// it may have any key, so nothing can be added beside them.
 fn wraps(schema: &Value) -> bool {
     let names = schema.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
     let is_open = schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
@@ -289,7 +290,7 @@ fn spec(name: &str, parameters: Value) -> ToolSpec {
     ToolSpec { name: name.to_owned(), description: String::new(), parameters }
 }
 
-/// The value that a text gives, fenced or otherwise wrapped as it may be.
+/// Parses the value of a text, which may be fenced or otherwise wrapped.
 fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
     let check =
         ArgumentCheck::new(spec).map_err(|problem| format!("the schema of `{}` {problem}", spec.name))?;
@@ -299,7 +300,8 @@ fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
     })
 }
 
-/// The value that an answer gives. One that says nothing gives none, even if nothing is required; arguments may be left out.
+/// Parses the value of a response. An empty one has no value, even if nothing is required; arguments may be
+/// omitted.
 fn read_text(spec: &ToolSpec, text: &str) -> Result<Value, String> {
     let given = read(spec, text)?;
     if text.trim().is_empty() { Err("expected an object, got nothing".into()) } else { Ok(given) }
@@ -365,7 +367,8 @@ mod tests {
 
     #[test]
     fn references_to_the_whole_of_what_becomes_a_field_go_on_to_mean_it() {
-        // A tree of numbers by each way to say so: from the root, from a definition, by a path, and in the older words.
+        // A tree of numbers in each notation: from the root, from a definition, by a path, and with the older
+        // keywords.
         let tree = |of: Value| json!({"type": ["array", "integer"], "items": of});
         let n = json!({"type": "integer"});
         for schema in [
@@ -382,7 +385,7 @@ mod tests {
             let wrong = finishing.called(FINISH, r#"{"result":[1,[2,["b"]]]}"#);
             assert!(matches!(wrong, Some(Err(_))), "{schema}: {wrong:?}");
         }
-        // A value is no reference, and a field may have any name.
+        // A value is not a reference, and a field may have any name.
         let schema = json!({
             "anyOf": [{"const": {"$ref": "#"}}, {"type": "object", "properties": {"default": {"$ref": "#"}}}],
         });

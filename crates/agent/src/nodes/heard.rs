@@ -1,4 +1,4 @@
-//! What came of a model call, as it is recorded: a replay hears it again instead of asking.
+//! The recorded result of a model call, which a replay reads instead of calling the model.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, 
 
 use crate::{HookFailure, ModelFailure};
 
-/// What came of one question to the models.
+/// The result of one call of the models.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Heard {
     pub(super) end: End,
-    /// How many requests were sent.
+    /// Number of sent requests.
     pub(super) requests: u32,
-    /// Whether anything was streamed that is void if no message comes of it.
+    /// Something was streamed that is discarded if it does not become a message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) streamed: bool,
-    /// Who was asked last; `None` for the main model.
+    /// The last called model; `None` for the main one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<String>,
-    /// Tokens of that model, and of those that were asked before it.
+    /// Tokens of that model, and of those before it.
     pub(super) usage: Usage,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) others: BTreeMap<String, Usage>,
 }
 
-/// How it ended.
+/// The end of the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum End {
@@ -42,23 +42,23 @@ pub(super) enum End {
     OutOfTime {
         partial: Message,
     },
-    /// A hook did not let the request be sent.
+    /// A hook prevented the request.
     Unasked(HookFailure),
-    /// A hook did not let the answer be taken, which has so many tool calls.
+    /// A hook rejected the response, which has this number of tool calls.
     Unheard {
         failure: HookFailure,
         calls: usize,
     },
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Answered {
     message: Message,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     finish: FinishReason,
-    /// How many tool calls it had before the hooks.
+    /// Number of its tool calls before the hooks.
     pub(super) calls: usize,
 }
 
@@ -75,7 +75,7 @@ impl Answered {
 }
 
 impl End {
-    /// What it is; a cancelled one is left behind.
+    /// Takes the result; a cancelled one is left behind.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Cancelled { partial: Message::assistant("") })
     }
@@ -93,19 +93,19 @@ impl Heard {
         }
     }
 
-    /// Tokens of every attempt.
+    /// Returns the tokens of all attempts.
     pub(super) fn spent(&self) -> Usage {
         self.others.values().fold(self.usage, |sum, usage| sum + *usage)
     }
 
-    /// The same by model, `estimated` ones of the answer included.
+    /// Returns the tokens by model, including `estimated` ones of the response.
     pub(super) fn usage_by_model(self, main: &str, estimated: Usage) -> Vec<(String, Usage)> {
         let model = self.model.unwrap_or_else(|| main.to_owned());
         self.others.into_iter().chain([(model, self.usage + estimated)]).collect()
     }
 }
 
-/// A failure as it is stored.
+/// Converts an error to its stored form.
 pub(super) fn failure(error: ModelError, cx: &Cx) -> ModelFailure {
     let retry_after_ms = error.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let retry_at_ms = retry_after_ms.map(|wait| cx.now_ms().saturating_add_unsigned(wait));
@@ -118,11 +118,12 @@ pub(super) fn failure(error: ModelError, cx: &Cx) -> ModelFailure {
     }
 }
 
-/// What tells one request from another.
+/// A fingerprint of a request.
 #[derive(Serialize)]
 pub(super) struct Print {
     messages: usize,
-    /// The first, which is the system prompt if there is one; those between; and the last ones, each for itself.
+    /// The first message, which is the system prompt if there is one; those between; and the last ones, each
+    /// by itself.
     first: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     between: Option<String>,
@@ -136,7 +137,7 @@ pub(super) struct Print {
     max_tokens: Option<u32>,
 }
 
-/// How many of the last messages are told apart.
+/// Number of last messages with their own fingerprints.
 const APART: usize = 4;
 
 impl Print {

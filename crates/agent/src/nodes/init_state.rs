@@ -1,4 +1,4 @@
-//! The first node: a turn begins.
+//! The first node: the start of a turn.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,10 +7,10 @@ use superstep_graph::{Cx, NodeError, State, chain};
 use super::{budget::of_turn, finish::problem};
 use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig, folder};
 
-/// Resets what belongs to one turn; the conversation stays.
+/// Resets the channels of one turn; the conversation stays.
 ///
-/// # Errors
-/// If the schema that came with the input is none: no reply could fit it. If the folder that came with it cannot be worked in.
+/// # Errors    If the input's schema is not valid, because no reply could match it, or its folder is not
+/// usable.
 pub(crate) async fn init_state(
     config: Arc<ReactConfig>,
     state: AgentState,
@@ -58,14 +58,14 @@ pub(crate) async fn init_state(
         .metadata(Metadata::default()))
 }
 
-/// The schema of a turn that is none.
+/// The input's schema is not valid.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the schema of the turn's reply, `output_schema`, {0}; begin the turn again with another one, or without"
 )]
 struct NoSchema(String);
 
-/// The folder of a turn that is none.
+/// The input's folder is not usable.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NoFolder(String);

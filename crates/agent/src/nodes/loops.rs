@@ -1,4 +1,4 @@
-//! Whether the model repeats itself.
+//! Detection of repeated calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +8,37 @@ use superstep_llm::Role;
 use super::repaired_call;
 use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, texts};
 
-/// A loop that a rule found.
+/// A loop that a rule detected.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) rule: &'static str,
     pub(super) tool: String,
-    /// How often.
+    /// Number of repetitions.
     pub(super) n: usize,
 }
 
-/// Texts longer than this are alike only if they are equal: comparing takes the product of their lengths.
+/// Maximum length of compared texts: longer ones are similar only if equal, because the comparison is
+/// quadratic.
 const LONGEST_COMPARED: usize = 2_000;
 
 /// The calls of a turn and their results.
 struct Calls<'a> {
     deps: &'a AgentDeps,
     state: &'a AgentState,
-    /// Calls that are about to be executed, behind those of the state: they have no results yet.
+    /// Calls that are about to be executed, after those of the state: they have no results yet.
     coming: Vec<&'a ToolCallRecord>,
-    /// The first call whose result the model has not read. Of equal ones from there on only the first counts.
+    /// The first call whose result the model has not read. Of equal calls from there on only the first
+    /// counts.
     unread: usize,
 }
 
 impl<'a> Calls<'a> {
-    /// All of them, counted as they stand.
+    /// Returns all calls, counted individually.
     fn all(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
         Self { deps, state, coming: Vec::new(), unread: usize::MAX }
     }
 
-    /// Those that the model could judge itself by: the newest round, whose results it has not read, counts as one try.
+    /// Returns the calls whose results the model has read: the newest round counts as one attempt.
     fn read(deps: &'a AgentDeps, state: &'a AgentState) -> Self {
         let round = state.messages.iter().rev().find(|message| !message.tool_calls.is_empty());
         let round = round.map_or(0, |message| message.tool_calls.len());
@@ -55,13 +57,13 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// What the model read; `None` if there is no result, because the call is still to come or was refused as a repetition.
+    /// Returns the result that the model read; `None` if the call is pending or was refused as a repetition.
     fn result(&self, at: usize) -> Option<&'a str> {
         let result = self.state.tool_result_history.get(at)?.as_str();
         (!texts::is_loop_warning(result)).then_some(result)
     }
 
-    /// The places of the calls that count, newest first.
+    /// Returns the positions of the counted calls, newest first.
     fn newest(&self) -> impl Iterator<Item = usize> {
         let counts = |at: &usize| {
             let call = self.call(*at);
@@ -70,7 +72,7 @@ impl<'a> Calls<'a> {
         (0..self.len()).rev().filter(counts)
     }
 
-    /// Whether a call is of a tool that polls: it equals no other, and what comes after it is not in a row with what came before.
+    /// Returns whether a call is to a polling tool: it equals no other, and interrupts consecutive calls.
     fn polls(&self, at: usize) -> bool {
         polls(self.deps, &self.call(at).name)
     }
@@ -84,7 +86,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The newest calls to one tool that are `equal` to the newest, if they are at least `n`.
+    /// Returns the newest consecutive calls to one tool that are `equal`, if there are at least `n`.
     fn row(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
         let length = self.alike(equal).len();
         self.found(when, length).filter(|_| length >= n.max(2))
@@ -104,7 +106,7 @@ impl<'a> Calls<'a> {
         Some(Found { rule: when.name(), tool: self.call(last).name.clone(), n })
     }
 
-    /// The newest equal calls of which only the oldest gave a text that those before it had not given.
+    /// Returns the newest equal calls of which only the oldest gave a new text.
     fn no_progress(&self, when: Repeat, n: usize) -> Option<Found> {
         let mut row = self.alike(|a, b| self.call(a).args == self.call(b).args);
         row.reverse();
@@ -123,7 +125,7 @@ impl<'a> Calls<'a> {
             [Some(result), Some(like)] => alike(result, like, threshold),
             _ => true,
         };
-        // Another spelling of what failed is another try.
+        // Another spelling of a failed call is another attempt.
         let failed = results.into_iter().flatten().any(texts::is_failure);
         like && if failed { one == other } else { alike_values(one, other, threshold) }
     }
@@ -148,14 +150,14 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// Whether calling it again is no loop: it polls, or gives the reply, which has a bound of its own.
+/// Returns whether repeated calls are allowed: the tool polls, or gives the reply, which has its own limit.
 fn polls(deps: &AgentDeps, name: &str) -> bool {
     let meant = || repaired_call::name(&deps.tools, name).filter(|_| deps.config.repair);
     let tool = deps.tools.get(name).or_else(|| deps.tools.get(meant()?));
     name == deps.config.finish.tool || tool.is_some_and(|tool| tool.behaviour().poll)
 }
 
-/// A loop that is to end the turn, and whether the model is to answer before.
+/// Returns a loop that ends the turn, and whether the model may reply first.
 pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(Found, bool)> {
     let calls = Calls::read(deps, state);
     let ends = deps.config.loops.iter().filter_map(|rule| match rule.then {
@@ -167,11 +169,11 @@ pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(Found, bool)
     found.next()
 }
 
-/// A loop that the model is to be told of.
+/// Returns a loop that the model is warned of.
 pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
-    // A tool's result stands last in every round; anything else has been answered since.
+    // A tool's result is the last message after every round; anything else was answered since.
     let last = state.messages.last().filter(|last| last.role == Role::Tool)?;
-    // A refused call has been told already.
+    // The result of a refused call has reported it already.
     if texts::is_loop_warning(&last.content) {
         return None;
     }
@@ -180,8 +182,9 @@ pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
     warns.find_map(|rule| calls.find(rule.when))
 }
 
-/// The calls that are not to be executed, because they were made before, by their position, each with whether it leads to the
-/// end of the turn, which says so itself; and whether one of them ends it. Equal ones of one answer are one try: the model could not know what would come of the first.
+/// Returns the positions of calls refused as repetitions, each with whether it leads to the end of the turn,
+/// and whether one of them ends it. Equal calls of one response are one attempt: the model could not know the
+/// result of the first.
 pub(super) fn refused(
     deps: &AgentDeps,
     state: &AgentState,
@@ -190,7 +193,7 @@ pub(super) fn refused(
     let (mut refused, mut stop) = (BTreeMap::new(), false);
     let refuses = |rule: &&LoopRule| match rule.then {
         LoopAction::Refuse => true,
-        // What it looks at is known before the call.
+        // The compared values are known before the call.
         LoopAction::Stop | LoopAction::Answer => matches!(rule.when, Repeat::Identical { .. }),
         LoopAction::Warn => false,
     };
@@ -214,8 +217,8 @@ pub(super) fn refused(
     (refused, stop)
 }
 
-/// Whether two arguments are alike: the same fields, texts of the same words that are alike, everything else equal. Another word
-/// may be another file.
+/// Returns whether two arguments are similar: the same fields, similar texts of the same words, everything
+/// else equal. Another word may be another file.
 fn alike_values(a: &Value, b: &Value, threshold: f64) -> bool {
     match (a, b) {
         (Value::String(a), Value::String(b)) => words(a).eq(words(b)) && alike(a, b, threshold),
@@ -235,7 +238,7 @@ fn alike(a: &str, b: &str, threshold: f64) -> bool {
     if a == b {
         return true;
     }
-    // A number that changes is progress, however little of the text it is.
+    // A number that changes is progress, however short it is.
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
     a.len().max(b.len()) <= LONGEST_COMPARED
         && digits(&a) == digits(&b)

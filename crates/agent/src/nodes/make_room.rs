@@ -1,4 +1,4 @@
-//! What the agent does about requests that are too large, beside what the node `compact` does.
+//! The agent's reduction of requests that are too large, beside the node `compact`.
 
 use superstep_graph::{Cx, State};
 use superstep_llm::{Message, ModelErrorKind, Usage};
@@ -14,7 +14,7 @@ use crate::{
     events,
 };
 
-/// The update that leads to the node `compact`, if a summary is to be written before the model is asked.
+/// Returns the update that routes to the node `compact`, if a summary is due.
 pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<AgentStateUpdate> {
     let context = &deps.config.context;
     if state.stop || state.context.due || !context.consolidates() {
@@ -31,12 +31,12 @@ pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Opti
     (!ends).then(|| AgentState::update().context(view))
 }
 
-/// Whether a model may be asked for a summary.
+/// Returns whether a model may be called for a summary.
 pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bool {
     !state.context.paused && Spent::of(state, cx.now_ms()).exhausts(&deps.config.budget).is_none()
 }
 
-/// The view for one model call, and what becomes of it.
+/// The view of one model call, and its size.
 pub(super) struct Room<'a> {
     pub(super) view: ContextView,
     meter: Meter<'a>,
@@ -49,10 +49,9 @@ pub(super) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// Makes room without a model.
+    /// Reduces the request without a model.
     ///
-    /// # Errors
-    /// If there cannot be any.
+    /// # Errors    If it cannot be reduced enough.
     pub(super) fn make(
         deps: &'a AgentDeps,
         state: &'a AgentState,
@@ -87,11 +86,11 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Tokens of the call, if the provider does not tell.
+    /// Estimates the tokens of the call, if the provider does not report them.
     pub(super) fn estimate(&mut self, call: &NextCall<'_>, answer: &Message) -> Usage {
         let counter = &self.deps.counter;
         let size = self.size.unwrap_or_else(|| self.measure());
-        // The message that is continued will be longer in the next request.
+        // The continued message will be longer in the next request.
         if !self.state.answer.continuing {
             self.size = Some(size);
         }
@@ -103,21 +102,21 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Notes that the model has answered, and how large the request was as the provider says.
+    /// Records that the model has responded, and the size of the request as the provider reports it.
     pub(super) fn fitted(&mut self, call: &NextCall<'_>, usage: Option<Usage>) {
         self.view.overflows = 0;
         if self.deps.config.context.layers.is_empty() {
             return;
         }
-        // A request that offered no tools tells nothing of the next one, which does; and the message that is continued
-        // will be longer in the next one.
+        // The size of a request without tools does not apply to the next one, which has tools; and the
+        // continued message will be longer.
         if (call.tools || self.deps.tools.is_empty()) && !self.state.answer.continuing {
             let told = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
             self.size = told.or(self.size);
         }
     }
 
-    /// Whether another try under a smaller view is worth it after this failure, which is then under way.
+    /// Returns whether to retry with a smaller view after this error, and prepares the retry.
     pub(super) fn retries(&mut self, error: ModelErrorKind) -> bool {
         let retries = error == ModelErrorKind::ContextOverflow
             && self.view.overflows == 0
@@ -136,7 +135,7 @@ impl<'a> Room<'a> {
         retries
     }
 
-    /// Writes what has changed.
+    /// Writes the changes.
     pub(super) fn write(self, update: AgentStateUpdate) -> AgentStateUpdate {
         let update = match self.size {
             Some(tokens) => update.request_size(RequestSize { message: self.newest, tokens }),
@@ -151,7 +150,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// The id of the newest message.
+/// Returns the id of the newest message.
 pub(super) fn newest(state: &AgentState) -> String {
     state.messages.last().map(|last| last.id.clone()).unwrap_or_default()
 }

@@ -1,13 +1,13 @@
-//! What the next model call may do, and whether there is one.
+//! The plan of the next model call, or the end of the turn.
 
 use std::borrow::Cow;
 
 use super::{budget::Spent, finish::Finishing};
 use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig};
 
-/// What the agent node does next.
+/// The next step of the agent node.
 pub(super) enum Plan<'a> {
-    /// Ask the model.
+    /// Call the model.
     Call(NextCall<'a>),
     /// End the turn for this reason.
     Stop(&'static str),
@@ -17,23 +17,23 @@ pub(super) enum Plan<'a> {
 
 /// A model call.
 pub(super) struct NextCall<'a> {
-    /// Whether the model is offered tools.
+    /// The model is offered tools.
     pub(super) tools: bool,
-    /// Whether calls that it makes are not executed, because no other model call is allowed.
+    /// No other model call is allowed, so its tool calls are not executed.
     pub(super) last: bool,
-    /// Why the turn is over after it; empty if it need not be.
+    /// The reason for ending the turn after it; empty if it need not end.
     pub(super) reason: &'static str,
-    /// Whether a turn that is over after it is complete, if the answer says something.
+    /// A turn that ends after it is complete, if the response is not empty.
     pub(super) completes: bool,
-    /// What the model is told in this request only, as if the user said it.
+    /// User messages added to this request only.
     pub(super) hints: Vec<Cow<'a, str>>,
 }
 
-/// So many rounds of cut off calls in a row end in a call without tools.
+/// Number of consecutive rounds of truncated calls before a call without tools.
 const MOST_CUT_ROUNDS: u32 = 2;
 
 impl<'a> NextCall<'a> {
-    /// Plans the call after what the state tells of this turn.
+    /// Plans the next call from the state of this turn.
     pub(super) fn plan(config: &'a ReactConfig, state: &AgentState, now_ms: i64) -> Plan<'a> {
         let mut call = Self { tools: true, last: false, reason: "", completes: false, hints: Vec::new() };
         if let LengthPolicy::Continue { prompt, .. } = &config.length
@@ -71,7 +71,7 @@ impl<'a> NextCall<'a> {
                 without_tools(None);
                 call.completes = true;
             }
-            // No other text would be a reply: the model is asked for one.
+            // No other text would be a valid reply: the model is called for one.
             AtLimit::Reminder(reminder) if has_schema && left <= 1 => without_tools(Some(reminder)),
             AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
             AtLimit::Reminder(reminder) if left == 1 => {
@@ -88,7 +88,7 @@ impl<'a> NextCall<'a> {
         Plan::Call(call)
     }
 
-    /// Adds a hint, unless an answer is being continued: another word would begin another one.
+    /// Adds a hint, unless a response is being continued, which a hint would interrupt.
     pub(super) fn hint(&mut self, state: &AgentState, hint: Option<Cow<'a, str>>) {
         self.hints.extend(hint.filter(|_| !state.answer.continuing));
     }

@@ -1,4 +1,4 @@
-//! The tools of sources that come and go, as a thread records them, so that a replay offers them again or names those that differ.
+//! Recording of dynamic tools in a thread, so that a replay offers them again or reports the differences.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -11,42 +11,42 @@ use superstep_llm::{
 
 use crate::{AgentDeps, AgentState};
 
-/// Under which name the tools of older threads are recorded, and those of all are compared.
+/// Name of the recorded tools of older threads, and of all in comparisons.
 const TOOLS: &str = "tools";
 
-/// Under which name the tools of a superstep are recorded.
+/// Name of a superstep's recorded tools.
 const OFFERED: &str = "offered";
 
-/// How much older programs stored of the fingerprint of one tool, in characters.
+/// Number of characters that older versions stored of a tool's fingerprint.
 const SHORT: usize = 8;
 
-/// Which tools a replay has, of those that came from sources: see [`ToolSource`](superstep_llm::ToolSource).
+/// The source tools of a replay: see [`ToolSource`](superstep_llm::ToolSource).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayTools {
     /// Those that the thread recorded, whatever the sources have now.
     #[default]
     Recorded,
-    /// Those that the sources have now: the replay ends where they are others than those that the thread recorded.
+    /// Those that the sources have now: the replay ends where they differ from the recorded ones.
     Current,
 }
 
-/// How tools differ from those that a thread recorded: their names, each in order.
+/// The difference between tools and those that a thread recorded: their names, each in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ToolDifference {
     /// The tools that the thread did not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<String>,
-    /// The tools of which something else is said.
+    /// The tools whose specification changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// The tools that are gone.
+    /// The missing tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
 }
 
 impl ToolDifference {
-    /// Compares the tools that a thread recorded last with those of its sources. `None` if they are the same, or if the thread
-    /// recorded none.
+    /// Compares the tools that a thread recorded last with those of its sources. `None` if they are equal, or
+    /// the thread recorded none.
     pub fn of<'a>(state: &AgentState, now: impl IntoIterator<Item = &'a Arc<dyn Tool>>) -> Option<Self> {
         let now: BTreeMap<_, _> = now.into_iter().map(|tool| Recorded::of(&**tool).entry()).collect();
         let difference = Self::between(&by_name(&state.offered), &now);
@@ -68,7 +68,7 @@ impl ToolDifference {
 }
 
 impl fmt::Display for ToolDifference {
-    /// Such as "added `a`, `b`; removed `c`".
+    /// Formats the difference, such as "added `a`, `b`; removed `c`".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)];
         let each = each.into_iter().filter(|(_, names)| !names.is_empty());
@@ -77,7 +77,7 @@ impl fmt::Display for ToolDifference {
     }
 }
 
-/// A tool as a thread records it: what a model is told of it, and what a turn depends on beside that.
+/// A tool as recorded by a thread: its specification, and other properties that affect a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Recorded {
     #[serde(flatten)]
@@ -107,29 +107,29 @@ impl Recorded {
     }
 }
 
-/// What a superstep notes of the tools that came from sources.
+/// A superstep's record of the source tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Noted {
-    /// Nothing, as older programs did.
+    /// Not recorded, by an older version.
     #[default]
     Unknown,
-    /// They are those that the state has.
+    /// Equal to those of the state.
     Same,
-    /// They are these, which the state has from now on.
+    /// New ones, which replace those of the state.
     New(Log<String>),
 }
 
-/// The recorded tools by their names; without what cannot be read, which no program wrote.
+/// Returns the recorded tools by name; skips unreadable ones, which no version wrote.
 fn by_name(texts: &Log<String>) -> BTreeMap<String, String> {
     let named = |text: &String| Some((serde_json::from_str::<Recorded>(text).ok()?.spec.name, text.clone()));
     texts.iter().filter_map(named).collect()
 }
 
-/// A tool as it was recorded. Nothing calls it, for a replay has its results.
+/// A recorded tool. It is never called, because a replay has its results.
 struct RecordedTool {
     recorded: Recorded,
-    /// The tool that has its name now.
+    /// The current tool of this name.
     now: Option<Arc<dyn Tool>>,
 }
 
@@ -147,7 +147,7 @@ impl Tool for RecordedTool {
         self.recorded.changes_files
     }
 
-    // What it asked is recorded with the call.
+    // Its question is recorded with the call.
 
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         self.now.as_ref()?.subject(argument, args)
@@ -159,8 +159,8 @@ impl Tool for RecordedTool {
 }
 
 impl AgentDeps {
-    /// The same with the tools that its sources have now, or in a replay those that were recorded, for one superstep; and what
-    /// the state is to have of them, if that is new.
+    /// Resolves the source tools for one superstep: the current ones, or in a replay the recorded ones.
+    /// Returns the new record for the state, if it changed.
     pub(crate) async fn of_now(self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
         if self.sources.is_empty() && cx.is_for_real() {
             return (self, None);
@@ -198,7 +198,7 @@ impl AgentDeps {
     }
 }
 
-/// The recorded tools: as they are now those that have not changed, of which more is known.
+/// Returns the recorded tools; unchanged ones are the current tools, which provide more.
 fn recorded(
     then: &BTreeMap<String, String>,
     now: &BTreeMap<String, String>,
@@ -213,14 +213,15 @@ fn recorded(
                 Err(_) => continue,
             },
         };
-        // It was one when it was recorded; if it is none any more, the request differs, and the replay says so.
+        // It was valid when it was recorded; if it is not any more, the request differs, and the replay
+        // reports it.
         let _ = tools.insert(tool);
     }
     tools
 }
 
-/// Compares what a request offers with what an older program noted of it. In a replay whose tools are not those of the thread, the
-/// node goes no further: the divergence names them.
+/// Compares the offered tools with those recorded by an older version. In a replay whose tools differ, the
+/// node stops: the divergence names them.
 pub(super) async fn compared(request: &Request, cx: &Cx) {
     let then = cx.noted(TOOLS, BTreeMap::<String, String>::new());
     if then.is_empty() {

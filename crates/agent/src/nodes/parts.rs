@@ -1,4 +1,4 @@
-//! The parts of answers, as they are stored.
+//! The stored parts of responses.
 
 use serde_json::Value;
 use superstep_graph::Cx;
@@ -6,8 +6,8 @@ use superstep_llm::{Message, Role, ToolCall};
 
 use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState, texts};
 
-/// The parts of a message of the model, in their order. Calls that were `cut_off` stay pending: their arguments are not whole.
-/// Those of an interrupted message are, and have failed.
+/// Returns the parts of a model's message in order. Calls that were `cut_off` stay pending, because their
+/// arguments are incomplete. Those of an interrupted message are complete, and have failed.
 pub(super) fn of_message(message: &Message, cut_off: bool, cx: &Cx) -> Vec<Part> {
     let text = |kind, name: &str, text: &str| {
         let part = part(&message.id, name, kind, cx);
@@ -31,16 +31,15 @@ pub(super) fn of_message(message: &Message, cut_off: bool, cx: &Cx) -> Vec<Part>
     parts
 }
 
-/// A tool that the model has named.
+/// Returns the part of a tool call that the model has begun.
 pub(super) fn pending(message: &str, position: usize, tool: &str, cx: &Cx) -> Part {
     let part = part(message, &format!("tool.{position}"), PartKind::Tool, cx);
     Part { tool: Some(tool.to_owned()), state: Some(ToolState::default()), ..part }
 }
 
-/// The part of the call at `position` of a message, once the model reads this of it.
+/// Returns the part of the call at `position` of a message, with its result.
 ///
-/// # Errors
-/// If the call is over according to the state.
+/// # Errors    If the call has ended according to the state.
 pub(super) fn ended(
     state: &AgentState,
     message: &Message,
@@ -51,7 +50,7 @@ pub(super) fn ended(
     let call = &message.tool_calls[position];
     let fresh = pending(&message.id, position, &call.name, cx);
     let stored = state.parts.get(&fresh.id).cloned();
-    // The state may be from a time when there were no parts in it.
+    // The state may be older than this feature.
     let part = stored.unwrap_or_else(|| Part { state: Some(called(call)), ..fresh });
     let before = part.state.clone().unwrap_or_default();
     Ok(Part { state: Some(before.after(end)?), ..part })

@@ -1,4 +1,4 @@
-//! What is told of an answer while it grows, beside its tokens.
+//! Events of a growing response, beside its tokens.
 
 use serde_json::Value;
 use superstep_graph::Cx;
@@ -7,30 +7,31 @@ use superstep_llm::{Assembler, Delta, partial_json};
 use super::{finish::Finishing, parts};
 use crate::{AgentDeps, AgentState, events};
 
-/// An answer that grows.
+/// A growing response.
 pub(super) struct Progress<'a> {
     parts: bool,
     finishing: Finishing<'a>,
     /// The tool whose call is the reply; `None` if the text is.
     finish_tool: Option<String>,
-    /// What was said of the text before, if this is the rest of one.
+    /// The earlier text, if this continues a message.
     begun: &'a str,
-    /// How many tools it has named.
+    /// Number of tool calls begun.
     named: usize,
-    /// How long the reply was when it was last read.
+    /// Length of the reply at the last parse.
     read: usize,
-    /// The reply, as far as it has come.
+    /// The partial reply.
     output: Option<Value>,
 }
 
-/// Replies that are longer are not read before they are whole.
+/// Maximum length of a partial reply that is parsed.
 const LONGEST_READ: usize = 64 * 1024;
 
-/// Once it is long, a reply is read again when it has grown by this part of its length: each reading takes the time of the whole.
+/// The fraction by which a long reply has to grow before it is parsed again, because each parse reads the
+/// whole.
 const GROWTH: usize = 64;
 
 impl<'a> Progress<'a> {
-    /// Nothing yet of an answer that may have tool calls, or may not.
+    /// Starts an empty response, with or without tools.
     pub(super) fn new(deps: &'a AgentDeps, state: &'a AgentState, had_tools: bool) -> Self {
         let finishing = Finishing::of(&deps.config, state);
         let finish_tool = finishing.tool().filter(|_| had_tools).map(|tool| tool.name);
@@ -39,16 +40,16 @@ impl<'a> Progress<'a> {
         Self { parts: deps.config.parts, finishing, finish_tool, begun, named: 0, read: 0, output: None }
     }
 
-    /// Whether whoever listens was told of something that goes away with the attempt.
+    /// Returns whether something was emitted that a new attempt discards.
     pub(super) fn has_told(&self) -> bool {
         self.named > 0 || self.output.is_some()
     }
 
-    /// Tells what is new with the last piece, which `answer` has already.
+    /// Emits the news of the last delta, which `answer` includes already.
     pub(super) fn tell(&mut self, delta: &Delta, answer: &Assembler, message: &str, cx: &Cx) {
         match delta {
             Delta::AttemptDiscarded { .. } => (self.named, self.read, self.output) = (0, 0, None),
-            // The text was no reply but calls.
+            // The text was tool calls and not a reply.
             Delta::TextCalls { .. } => (self.read, self.output) = (0, None),
             Delta::ToolCall { name, .. } => {
                 if self.parts && name.as_ref().is_some_and(|name| !name.is_empty()) {

@@ -1,4 +1,4 @@
-//! What the program's hooks make of requests and answers.
+//! The hooks around requests and responses.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use superstep_llm::{Message, Request, Response};
 use super::repair::repaired;
 use crate::{AgentDeps, HookFailure, events};
 
-/// The request as the hooks want it, as valid as every other. A cancel leaves it as it is.
+/// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
 pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {
     let hooks = &deps.hooks.reasoning;
     if hooks.is_empty() {
@@ -28,7 +28,7 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     }
 }
 
-/// The answer as the hooks want it. Whoever listens hears the difference: what was streamed is void then.
+/// Runs the hooks on the response. If they change it, the streamed text is discarded.
 pub(super) async fn after(
     deps: &AgentDeps,
     request: Option<&Request>,

@@ -1,4 +1,5 @@
-//! The node behind the last one: the turn becomes a line of its user's history. It is there only if a history is configured.
+//! The node after the last one: stores the turn in its user's history. It exists only if a history is
+//! configured.
 
 use superstep_graph::{Cx, NodeError};
 
@@ -7,7 +8,7 @@ use crate::{
     memory::{NOBODY, owner},
 };
 
-/// Writes the turn down, once. The state stays as it is, and no failure reaches the run.
+/// Stores the turn once. The state is unchanged, and no failure reaches the run.
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(history) = &deps.history else { return };
     let Some(user) = owner(&state, cx.thread()) else { return events::turn_not_recorded(&cx, NOBODY) };
@@ -25,7 +26,7 @@ pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     }
 }
 
-/// The id of the line; `None` for a turn that has not ended.
+/// Returns the id of the line; `None` for a turn that has not ended.
 async fn written(
     deps: &AgentDeps,
     history: &TurnHistory,
@@ -35,12 +36,13 @@ async fn written(
 ) -> Result<Option<String>, NodeError> {
     let Some(outcome) = state.outcome else { return Ok(None) };
     let within = deps.config.memory_timeout;
-    // Without a thread nobody goes on with the run, and others that began in the same millisecond have the same keys.
+    // Without a thread the run cannot be resumed, and runs that began in the same millisecond have the same
+    // keys.
     let since = match cx.thread() {
         Some(_) => history.end(user, within, cx).await?,
         None => u64::MAX,
     };
-    // By now the checkpoint is stored after which the task is named.
+    // By now the checkpoint that names the task is stored.
     let turn = TurnRecord::new(outcome, state, cx);
     let id = turn.id.clone();
     history.add(user, turn, since, within).await?;

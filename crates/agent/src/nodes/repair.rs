@@ -1,4 +1,4 @@
-//! A conversation as every provider takes it.
+//! Repair of a conversation to a form that every provider accepts.
 
 use std::{
     borrow::Cow,
@@ -9,14 +9,14 @@ use superstep_llm::{Message, Role};
 
 use crate::{ResultOrder, texts};
 
-/// Copies a conversation so that each call has exactly one result, right behind it and in the order of the calls, or as the
-/// results are stored if that is another one, and an id of its own.
+/// Copies a conversation so that each call has a unique id and exactly one result directly after it, in the
+/// order of the calls or of the stored results.
 ///
-/// The agent's own turns are nearly like that already. Others come from elsewhere, or were stopped between a call and its
-/// result and then discarded. A call without a result gets one that says so; a result without a call is left out, and so is
-/// an assistant that neither says nor calls anything. An id that an earlier call has is told apart by a number: some servers
-/// begin anew in every answer, and others refuse that. Depends on the conversation only, so that a longer one begins with
-/// what a shorter one became, as prompt caches want it.
+/// The agent's own turns nearly comply already. Others come from elsewhere, or were stopped between a call
+/// and its result and then discarded. A call without a result gets one that states this; results without a
+/// call and empty assistant messages are omitted. Duplicate ids are made unique by a number: some servers
+/// restart them in every response, and others reject duplicates. The result depends on the conversation only,
+/// and a longer conversation extends a shorter one's result, as prompt caches require.
 pub(super) fn repaired<'a>(
     conversation: impl IntoIterator<Item = Cow<'a, Message>>,
     order: ResultOrder,
@@ -56,12 +56,12 @@ pub(super) fn repaired<'a>(
     repaired
 }
 
-/// The ids of all calls so far, each with the number that the next call of this id may get.
+/// The ids of all calls so far, each with the number of its next duplicate.
 #[derive(Default)]
 struct Ids(HashMap<String, u64>);
 
 impl Ids {
-    /// The id that a call gets instead of its own, if another call has it or it is none.
+    /// Returns a replacement for an id that is taken or empty.
     fn take(&mut self, id: &str) -> Option<String> {
         if !id.is_empty() && !self.0.contains_key(id) {
             self.0.insert(id.to_owned(), 2);

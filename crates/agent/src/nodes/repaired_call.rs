@@ -1,9 +1,9 @@
-//! Tool calls that are nearly right, taken for what they mean.
+//! Repair of tool calls that are nearly valid.
 
 use serde_json::Value;
 use superstep_llm::ToolRegistry;
 
-/// The tool that a wrong name can only mean: the one that differs from it in case and punctuation alone.
+/// Returns the only tool whose name differs from a wrong one in case and punctuation alone.
 pub(super) fn name<'a>(tools: &'a ToolRegistry, wrong: &str) -> Option<&'a str> {
     let plain = |name: &str| -> String {
         name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -13,7 +13,8 @@ pub(super) fn name<'a>(tools: &'a ToolRegistry, wrong: &str) -> Option<&'a str> 
     meant.next().filter(|_| meant.next().is_none())
 }
 
-/// The JSON object in arguments that are wrapped: in a code fence, in a JSON string, or in a second pair of braces.
+/// Extracts the JSON object from wrapped arguments: in a code fence, in a JSON string, or in a second pair of
+/// braces.
 pub(super) fn arguments(text: &str) -> Option<String> {
     let text = text.trim();
     let fenced = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));

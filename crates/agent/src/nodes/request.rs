@@ -1,4 +1,4 @@
-//! What the model is asked.
+//! The model's request.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use crate::{
     texts,
 };
 
-/// What the view shows of the conversation with what is `new` in it, then what only this request says.
+/// Creates a request: the view of the conversation, its `new` messages, and the messages of this request
+/// only.
 pub(super) fn request(
     deps: &AgentDeps,
     state: &AgentState,
@@ -40,7 +41,7 @@ pub(super) fn request(
     }
 }
 
-/// Leaves in a conversation the media that the model takes and that a request may have.
+/// Removes media that the model does not accept, or that exceed the request's limit.
 fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfig) {
     for message in &mut *conversation {
         message.media.retain(|media| accepts.takes(media.mime));
@@ -57,7 +58,7 @@ fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfi
     }
 }
 
-/// What every request has around the conversation.
+/// The parts of a request around the conversation.
 pub(crate) struct Frame {
     pub(crate) system: Option<Message>,
     pub(crate) tools: Vec<ToolSpec>,
@@ -76,14 +77,14 @@ impl Frame {
     }
 }
 
-/// What the agent says after a round of tools, if it is to say anything. It becomes part of the conversation.
+/// Returns the configured message after a round of tools, if any. It joins the conversation.
 pub(super) fn synthetic(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<Message> {
     Some(Message::synthetic(synthetic_text(deps, state)?).with_id(cx.id("synthetic")))
 }
 
 pub(crate) fn synthetic_text<'a>(deps: &'a AgentDeps, state: &AgentState) -> Option<&'a str> {
     let text = deps.config.synthetic_after_tools.as_ref()?;
-    // A model that is still to finish an answer has been told already.
+    // A model that continues a response has received it already.
     state.messages.last().filter(|last| last.role == Role::Tool)?;
     Some(text)
 }

@@ -1,5 +1,5 @@
-//! The node before `memory_trigger` if something is to be looked up: what is found for the user's message becomes a part of the
-//! conversation. It is there only if that is configured.
+//! The node before `memory_trigger` for retrieval: adds the results for the user's message to the
+//! conversation. It exists only if configured.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
     retrieved, texts,
 };
 
-/// The most characters of a message that are looked for.
+/// Maximum number of characters of a query.
 const QUERY: usize = 4_000;
 
-/// Looks for what is known about the user's new message, everywhere at once. What fails, or takes too long, is told and left out;
-/// no failure reaches the run.
+/// Searches all sources concurrently for the user's new message. A source that fails or times out is reported
+/// and omitted; no failure reaches the run.
 pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     let update = AgentState::update();
     let Some(wanted) = deps.config.retrieve else { return update };
@@ -34,7 +34,7 @@ pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     update.messages([found])
 }
 
-/// One search in several places.
+/// One search in several sources.
 struct Search<'a> {
     deps: &'a AgentDeps,
     cx: &'a Cx,
@@ -60,7 +60,7 @@ impl Search<'_> {
         let limit = self.wanted.passages;
         let knowledge = self.deps.knowledge.iter().filter(|_| limit > 0).enumerate();
         let asked = knowledge.map(|(nth, knowledge)| async move {
-            // Nobody keeps two of them from having one name.
+            // Two sources may have the same name.
             let mark = format!("search.{nth}");
             let found = self.ask(knowledge.name(), &mark, || knowledge.search(self.query, limit)).await;
             found.into_iter().take(limit)
@@ -68,7 +68,7 @@ impl Search<'_> {
         join_all(asked).await.into_iter().flatten().collect()
     }
 
-    /// What a search finds in its time; nothing if it does not.
+    /// Returns the results of one source within the time limit; none on failure.
     async fn ask<'a, T: Serialize + DeserializeOwned>(
         &self,
         whom: &str,
@@ -89,7 +89,7 @@ impl Search<'_> {
         limit: Duration,
         search: impl FnOnce() -> MemoryFuture<'a, Vec<T>>,
     ) -> Result<Vec<T>, String> {
-        // Also what is done before there is a future may panic.
+        // Code before the first await may panic as well.
         let search = timeout(limit, AssertUnwindSafe(async { search().await }).catch_unwind());
         tokio::select! {
             biased;
@@ -104,5 +104,5 @@ impl Search<'_> {
     }
 }
 
-/// The name of the memory, for events.
+/// The name of the memory in events.
 const MEMORY: &str = "memory";

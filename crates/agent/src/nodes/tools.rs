@@ -1,4 +1,4 @@
-//! The fourth node: runs the tools that the model called. It calls no model.
+//! The fourth node: executes the called tools. It calls no model.
 
 mod discarded;
 mod execute;
@@ -36,11 +36,10 @@ use super::{
 };
 use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, has_agent::timers};
 
-/// Executes the calls of the last message and answers each one. What tools write is folded in call order, before what the
-/// agent itself writes.
+/// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
+/// before the agent's own.
 ///
-/// # Errors
-/// Only if what a call came to cannot be stored, or the folder of the turn cannot be worked in.
+/// # Errors    If the result of a call cannot be stored, or the folder of the turn is not usable.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     timers()?;
     let state = outer.agent();
@@ -121,17 +120,17 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     Ok(written.then(S::agent_update(update)))
 }
 
-/// What the tools wrote, in call order.
+/// Returns the updates of the tools in call order.
 fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, NodeError> {
     let updates = answers.iter().filter_map(|answer| answer.done.update.as_ref());
     updates.map(|update| writes::read(state, update)).try_fold(S::update(), |all, update| {
-        // It was read when the tool returned; only another program can find that it does not fit.
+        // It was checked when the tool returned; only another version of the program can fail here.
         let update = update.map_err(|error| NodeError::new(Unreadable(error)).fatal())?;
         Ok(all.then(update))
     })
 }
 
-/// The update of a round, and whether the turn is over with it.
+/// Returns the update of a round, and whether it ends the turn.
 async fn ended(
     run: &Executor,
     answers: &[Answer],
@@ -139,7 +138,7 @@ async fn ended(
     update: AgentStateUpdate,
 ) -> Result<AgentStateUpdate, NodeError> {
     let config = &run.deps.config;
-    // Of several that failed the first stands, and which one that was a replay cannot see.
+    // Of several failures the first in order is taken, because a replay does not see which came first.
     if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
         return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
     }
@@ -165,25 +164,25 @@ async fn ended(
     Ok(settle(&config.finish, &run.state, &finishes, update))
 }
 
-/// What a tool wrote, stored by a program whose state was another one.
+/// A tool's update that another version of the program stored.
 #[derive(Debug, thiserror::Error)]
 #[error("what a tool wrote before the program was replaced cannot be read: {0}")]
 struct Unreadable(String);
 
-/// Calls with their positions in the answer.
+/// Calls with their positions in the response.
 type Calls = Vec<(usize, Pending)>;
 
-/// The answers with their positions, as they come. Calls that must keep their order run one after the other, whatever the
-/// first of them waits for; see [`side_by_side`].
+/// Returns the answers with their positions, as they arrive. Calls that must run in order run one after the
+/// other, whatever the first of them waits for; see [`side_by_side`].
 ///
-/// Among calls that run at the same time, those that somebody outside is asked about come last: an interrupt ends the node,
-/// and by then all others are answered. All questions of the round are asked together.
+/// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
+/// by then all others are answered. All questions of the round are asked together.
 async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
     let hold = run.deps.config.approval.hold_batch;
     let asks_first = hold || run.deps.approvals.are_outside();
     let mut calls: Vec<_> = pending.into_iter().enumerate().collect();
     if asks_first || run.at_once() > 1 {
-        // What somebody approves is what runs, and what runs says whether it runs alone.
+        // The user approves the final arguments, which also determine whether the call runs alone.
         calls = prepare_all(run, calls).await?;
     }
     if asks_first {
@@ -213,7 +212,7 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
     Ok(answers)
 }
 
-/// The calls that somebody is asked about, with those behind them in a sequence, and the others.
+/// Separates the calls that require a decision, with those behind them in a sequence, from the others.
 fn split_off_asked(run: &Executor, calls: Calls) -> (Calls, Calls) {
     let (mut asked, mut others) = (Vec::<(usize, Pending)>::new(), Vec::new());
     for (position, call) in calls {
@@ -231,7 +230,8 @@ async fn prepare_all(run: &Executor, calls: Calls) -> Result<Calls, NodeError> {
         .await
 }
 
-/// How many of the first calls may run at the same time. The next one waits until all of them are answered.
+/// Returns how many of the first calls may run in parallel. The next one waits until all of them are
+/// answered.
 fn side_by_side(run: &Executor, calls: &[(usize, Pending)]) -> usize {
     if run.at_once() == 1 {
         return 1;
@@ -240,9 +240,9 @@ fn side_by_side(run: &Executor, calls: &[(usize, Pending)]) -> usize {
     alone.map_or(calls.len(), |first| first.max(1))
 }
 
-/// Answers calls that may run at the same time.
+/// Answers calls that may run in parallel.
 ///
-/// Those that are agents come last: what they ask somebody outside ends the node, and by then all others are answered.
+/// Sub-agents come last: their interrupts end the node, and by then all others are answered.
 async fn answer_some(run: &Executor, calls: Calls) -> Result<Vec<(usize, Answer)>, NodeError> {
     let (agents, tools): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| run.is_sub_agent(call));
     let mut answers = answer_alike(run, tools).await?;

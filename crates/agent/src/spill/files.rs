@@ -11,36 +11,38 @@ use crate::thread_folders::{ThreadFolders, plain};
 
 use super::{Spill, SpillError, SpillFuture, SpillText};
 
-/// The longest text that is kept, and the most of one thread, in bytes.
+/// Maximum size of a stored text, and of all texts of a thread, in bytes.
 const MOST_OF_A_TEXT: u64 = 16 << 20;
 const MOST_OF_A_THREAD: u64 = 256 << 20;
 
-/// So many results of one thread may have one call id: providers that number calls begin anew with each answer.
+/// Maximum number of results of one thread with the same call id: some providers restart the ids in each
+/// response.
 const MOST_NAMESAKES: u32 = 10_000;
 
-/// Keeps long results as files below a folder, each thread's in a folder of its own.
+/// Stores long results as files below a folder, separately for each thread.
 ///
-/// A file that is there is never written again. Texts longer than 16 MiB, and more than 256 MiB of one thread, are refused.
-/// # Limits
-/// No part of the path may be a symbolic link. That is checked before a file is made; a program that swaps a folder for a
-/// link at this very moment has the text written elsewhere, though never over a file that is there.
+/// An existing file is never written again. Texts longer than 16 MiB, and more than 256 MiB of one thread,
+/// are rejected.
+/// # Limits    No part of the path may be a symbolic link. This is checked before a file is created; a
+/// program that swaps a folder for a link at this moment can redirect the file, though never over an existing
+/// one.
 #[derive(Clone, Debug)]
 pub struct SpillFiles {
     folders: ThreadFolders,
 }
 
 impl SpillFiles {
-    /// Keeps them in `folder`, relative to `root`, which is what the model's tools take paths relative to. The folder is
-    /// made when there is something to keep.
+    /// Stores them in `folder`, relative to `root`, which is the root of the tools' paths. The folder is
+    /// created on the first write.
     ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
 
-    /// Deletes what was kept of a thread; nothing if there is nothing.
+    /// Deletes the stored results of a thread, if any.
     ///
-    /// # Errors    What the file system says; or there is a link where its folder should be.
+    /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
         self.folders.forget(thread)
     }
@@ -69,7 +71,7 @@ impl SpillFiles {
             }
             match create(&path, text) {
                 Ok(()) => return Ok(shown(&below.join(name))),
-                // Another call was faster; a call with this id, or one whose id becomes the same name.
+                // A concurrent call was faster, with this id or one that maps to the same name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -94,7 +96,7 @@ impl Spill for SpillFiles {
     }
 }
 
-/// Whether a file has exactly this text.
+/// Returns whether a file has exactly this text.
 fn holds(path: &Path, text: &str) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() && there.len() == text.len() as u64 => {}
@@ -107,7 +109,7 @@ fn holds(path: &Path, text: &str) -> io::Result<bool> {
     Ok(bytes == text.as_bytes())
 }
 
-/// Makes a file, which must not be there; a link is no file, wherever it leads.
+/// Creates a new file; fails on an existing file or link.
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -121,7 +123,7 @@ fn size_of(folder: &Path) -> io::Result<u64> {
     sizes.sum()
 }
 
-/// A path with `/` between its names, which are all plain.
+/// Formats a path with `/` between its names, which are all plain.
 fn shown(path: &Path) -> String {
     let names: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     names.join("/")

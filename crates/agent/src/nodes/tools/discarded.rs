@@ -1,4 +1,4 @@
-//! What stays of a round that a new message of the user discards.
+//! The results retained of a round that a new user message discards.
 
 use superstep_graph::{Discarded, State, Update};
 use superstep_llm::{Message, Role};
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{AgentState, HasAgent, ToolEvent, texts};
 
-/// The answers of a round that will not be finished: results that are there stay, with what their tools wrote and what was
-/// permitted for good; all other calls are answered as interrupted, or in doubt if they had begun.
+/// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
+/// other calls are answered as interrupted, or in doubt if they had begun.
 pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
     let state = outer.agent();
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
@@ -26,7 +26,7 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
     for (position, call) in message.tool_calls.iter().enumerate() {
         let Done { result, returned, rule, update, .. } = done(position);
-        // What was written for another state than this one is lost.
+        // Updates for another state type are lost.
         if let Some(update) = update.and_then(|update| writes::read(outer, &update).ok()) {
             written = written.then(update);
         }

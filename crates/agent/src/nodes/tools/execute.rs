@@ -1,4 +1,4 @@
-//! Executing one call.
+//! Execution of one call.
 
 use std::{
     collections::BTreeMap,
@@ -37,13 +37,13 @@ use crate::{
     texts,
 };
 
-/// What the model reads about a call.
+/// The result of a call for the model.
 pub(super) struct Answer {
     call_id: String,
     pub(super) name: String,
-    /// Whether it is the answer to the user.
+    /// It is the reply to the user.
     pub(super) is_final: bool,
-    /// How far the call has come with it, if the state has parts.
+    /// The call's state, if the agent records parts.
     pub(super) part: Option<Part>,
     pub(super) done: Done,
 }
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// What is stored of a call that was answered, so that it is not executed again when the node is.
+/// The stored result of a call, which prevents a second execution when the node runs again.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) result: String,
@@ -63,44 +63,44 @@ pub(super) struct Done {
     /// The images and audio of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) media: Vec<Media>,
-    /// Where the whole of it is kept, as the result says.
+    /// The path of the full text, as the result states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) kept_at: Option<String>,
-    /// Whether that is a result, and not why there is none.
+    /// The tool returned a result, as opposed to an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) returned: bool,
-    /// Whether its tool failed, panicked or took too long.
+    /// The tool failed, panicked or timed out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) failed: bool,
-    /// Whether somebody denied it.
+    /// The user denied the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) denied: bool,
-    /// What was permitted with it for good.
+    /// The rule that was granted permanently with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<PermissionRule>,
-    /// What the tool wrote beside its result.
+    /// The tool's update of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) update: Option<Value>,
-    /// Which hook failed, if one did.
+    /// The failed hook, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hook_error: Option<HookFailure>,
-    /// What a sub-agent spent, all and by model.
+    /// The usage of a sub-agent, in total and by model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) usage_by_model: BTreeMap<String, Usage>,
-    /// How it was read, if it calls the finish tool.
+    /// The parsed reply, if the call is one of the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) finish: Option<Finish>,
 }
 
 impl Done {
-    /// What a call came to that no tool ran for.
+    /// Returns the result of a call that ran no tool.
     pub(super) fn said(result: String) -> Self {
         Self { result, ..Self::default() }
     }
 
-    /// The result as it is compared with others, which are kept elsewhere.
+    /// Returns the result without the path of its full text, for comparisons.
     pub(super) fn compared(&self) -> String {
         match &self.kept_at {
             Some(path) => self.result.replace(path.as_str(), ""),
@@ -112,32 +112,32 @@ impl Done {
 pub(super) struct Executor {
     pub(super) deps: AgentDeps,
     pub(super) cx: Cx,
-    /// The agent's state, as the round found it.
+    /// The agent's state at the start of the round.
     pub(super) state: AgentState,
     /// The state of the graph, which may have more channels.
     pub(super) outer: Box<dyn Outer>,
-    /// What was permitted for good on this thread before this round.
+    /// The permanent grants of this thread before this round.
     pub(super) granted: Vec<PermissionRule>,
-    /// The same with what was permitted since.
+    /// The permanent grants including later ones.
     pub(super) permissions: Mutex<Vec<PermissionRule>>,
-    /// Held while somebody is asked, so that questions come one at a time.
+    /// Held during a question to the approver, so that there is one at a time.
     pub(super) asking: tokio::sync::Mutex<()>,
-    /// In which order the calls of one sequence run.
+    /// The order of calls within a sequence.
     pub(super) order: Order,
-    /// The calls at work, which a question waits for.
+    /// The running calls, which a question waits for.
     pub(super) at_work: AtWork,
-    /// How many calls of the round are sub-agents', which share what is left of the budget.
+    /// Number of sub-agent calls in the round, which share the remaining budget.
     pub(super) sub_calls: usize,
-    /// When the time of the turn is over.
+    /// The end of the turn's time.
     pub(super) out_of_time: Option<Instant>,
     /// The first hook that failed.
     pub(super) failed: OnceLock<HookFailure>,
-    /// Fires when a tool fails, if the turn is to end then.
+    /// Fires when a tool fails, if that ends the turn.
     pub(super) tool_failed: CancellationToken,
 }
 
 impl Executor {
-    /// How many calls may run at the same time.
+    /// Returns the maximum number of parallel calls.
     pub(super) fn at_once(&self) -> usize {
         match self.deps.config.tool_mode {
             ToolMode::Sequential => 1,
@@ -145,7 +145,7 @@ impl Executor {
         }
     }
 
-    /// Whether no other call may run beside this one.
+    /// Returns whether this call must run alone.
     pub(super) fn is_alone(&self, call: &Pending) -> bool {
         let may_run = call.refused.is_none() && matches!(call.checked, Some(Ok(_)));
         may_run && self.behaviour(call).exclusive
@@ -155,7 +155,7 @@ impl Executor {
         self.deps.tools.get(&call.name).map(|tool| tool.behaviour()).unwrap_or_default()
     }
 
-    /// Answers the call at `position` of its batch, once: should the node run again, the answer is there.
+    /// Answers the call at `position` of its batch, once: if the node runs again, the answer is stored.
     pub(super) async fn answer(&self, position: usize, pending: Pending) -> Result<Answer, NodeError> {
         let _answered = self.order.until_answered(position);
         let pending = self.prepare(position, pending).await?;
@@ -174,7 +174,7 @@ impl Executor {
             None => {
                 let name = format!("call.{position}");
                 self.cx.compared(&name, || self.about(position, &pending)).await;
-                // At work until the result is stored.
+                // Counts as running until the result is stored.
                 let mut at_work = None;
                 let answered = self
                     .cx
@@ -192,7 +192,7 @@ impl Executor {
         Ok(Answer { call_id, name, is_final: behaviour.answers, part, done })
     }
 
-    /// The part of a call that is answered, if the state has parts.
+    /// Returns the part of an answered call, if the agent records parts.
     fn part(&self, position: usize, done: &Done) -> Result<Option<Part>, NodeError> {
         let Some(message) = self.state.messages.last().filter(|_| self.deps.config.parts) else {
             return Ok(None);
@@ -222,7 +222,7 @@ impl Executor {
             events::tool_skipped(&self.cx, &name, &call_id, "tool_error");
             return Ok(Done::said(texts::TOOL_FAILED.to_owned()));
         }
-        // While others ran that it waited for.
+        // While it waited for others.
         if self.cx.cancel().is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
             return Ok(Done::said(texts::INTERRUPTED.to_owned()));
@@ -272,12 +272,12 @@ impl Executor {
         let (args, notice, asked, rule) =
             match self.permission(position, &**tool, pending, args.clone()).await? {
                 Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
-                // What is said of it now does not undo it.
+                // Its result does not change any more.
                 _ if was_begun => (args, None, true, None),
                 Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
                 Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
             };
-        // While somebody was asked.
+        // While an approver was asked.
         if self.is_late(pending) && !was_begun {
             return Ok(Done::said(texts::BUDGET.to_owned()));
         }
@@ -295,7 +295,7 @@ impl Executor {
         };
         if let Some(on_tool_error) = self.deps.on_tool_error.as_ref().filter(|_| done.failed) {
             let failure = ToolFailure { tool: name.to_owned(), message: done.result.clone() };
-            // Who only listens breaks nothing.
+            // A lagging subscriber does not fail the call.
             let _ = catch_unwind(AssertUnwindSafe(|| on_tool_error(&failure)));
         }
         let result = match notice {
@@ -305,19 +305,22 @@ impl Executor {
         Ok(Done { result, rule, ..done })
     }
 
-    /// Whether the time of the turn is over for a call. That of a sub-agent may be half done, and sees to its time itself.
+    /// Returns whether the time of the turn is over for a call. A sub-agent's call may be resumed in the
+    /// middle, and handles its time itself.
     fn is_late(&self, call: &Pending) -> bool {
         self.out_of_time.is_some_and(|end| end <= Instant::now()) && !self.is_sub_agent(call)
     }
 
-    /// Whether it was noted that the call begins after so many questions, by a process that stopped while it ran.
+    /// Returns whether the start of the call, after this number of questions, was recorded by a process that
+    /// stopped while it ran.
     async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
         let nothing = async |_| Err::<(), NodeError>(NodeError::new(NotBegun));
         !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
     }
 
-    /// Notes that the call begins. If that was noted before, its outcome is unknown: the process stopped while it ran, and
-    /// this is what the model reads, unless the tool may be called again or can tell what came of it.
+    /// Records the start of the call. If it was recorded before, the outcome is unknown because the process
+    /// stopped while it ran. Then returns the result for the model, unless the tool is repeatable or can
+    /// report the outcome.
     pub(super) async fn doubtful(
         &self,
         position: usize,
@@ -337,7 +340,7 @@ impl Executor {
         });
         begun.await?;
         if begins {
-            // After a power failure too it is to be known that it began.
+            // The record must survive a power failure.
             self.cx.durable().await;
             return Ok(None);
         }
@@ -352,10 +355,9 @@ impl Executor {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
-    /// Runs it with these arguments, which somebody was asked about or not, and with answers to its questions.
+    /// Runs the call with these arguments, approved or not, and with answers to its questions.
     ///
-    /// # Errors
-    /// A question that has no answer, with which it ended.
+    /// # Errors    An unanswered question of the tool, with which the call ended.
     pub(super) async fn run(
         &self,
         position: usize,
@@ -373,7 +375,7 @@ impl Executor {
             tool_cx = tool_cx.with_sent(move || sent.cancel());
         }
         let limit = tool.behaviour().timeout;
-        // A task of its own: its panic is its own, and tools that compute do not stand in each other's way.
+        // A separate task isolates its panics, and tools that compute do not block each other.
         let steps = self.deps.steps.clone();
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move {
             match steps {
@@ -390,7 +392,7 @@ impl Executor {
             }
             Some(question) = questions.recv() => {
                 cancel.cancel();
-                // It may have ended all the same.
+                // It may have ended nevertheless.
                 let ended = timeout(self.deps.config.cancel_grace, &mut task).await;
                 output.close();
                 return match ended {
@@ -430,7 +432,7 @@ impl Executor {
         tool_cx
     }
 
-    /// The context of the run, with the folder of the turn as `cwd` if its input named one.
+    /// Returns the context of the run, with the folder of the turn as `cwd` if its input has one.
     fn context(&self) -> Option<Map<String, Value>> {
         let given = self.cx.context().ok();
         let Some(folder) = &self.state.cwd else { return given };
@@ -439,16 +441,16 @@ impl Executor {
         Some(context)
     }
 
-    /// What a call came to whose tool ran.
+    /// Returns the result of a call whose tool ran.
     fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Done {
         let done = |result| Done { executed: true, ..Done::said(result) };
-        // What it refuses to do is no failure of it.
+        // A denial by a tool is not a failure.
         let failed = !matches!(ended, Ok(Err(ToolError::Denied(_) | ToolError::InvalidArguments(_))));
         let ToolReply { text, media, update } = match reply(name, ended) {
             Ok(reply) => reply,
             Err(text) => return Done { failed, ..done(text) },
         };
-        // No update is `null`, and nothing else is told apart from it once it is stored.
+        // A missing update is `null`; nothing else is stored as `null`.
         let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
             Some(Err(problem)) => Done { failed: true, ..done(texts::failed(name, &problem)) },
@@ -457,7 +459,7 @@ impl Executor {
     }
 }
 
-/// Under what it is noted that a call begins, after so many questions of its tool.
+/// Returns the key that records the start of a call, after this number of questions of its tool.
 pub(super) fn begun(position: usize, questions: usize) -> String {
     match questions {
         0 => format!("begun.{position}"),
@@ -465,7 +467,7 @@ pub(super) fn begun(position: usize, questions: usize) -> String {
     }
 }
 
-/// Nothing was noted. Not stored, as errors are not.
+/// The start was not recorded. An error, because errors are not stored.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was not begun")]
 pub(super) struct NotBegun;
@@ -484,7 +486,7 @@ pub(super) async fn until(end: Option<Instant>) {
     }
 }
 
-/// What the tool gave, or what the model reads instead.
+/// Returns the tool's reply, or the error for the model.
 fn reply(name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Result<ToolReply, String> {
     match ended {
         Ok(Ok(reply)) => Ok(reply),
@@ -494,7 +496,7 @@ fn reply(name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> 
         Err(ended) => {
             let why = match ended.try_into_panic() {
                 Ok(panic) => texts::tool_panicked(&*panic),
-                // Nobody aborts the task while its result is awaited, except a runtime that shuts down.
+                // The task is not aborted while its result is awaited, except by a runtime that shuts down.
                 Err(_) => "the program is shutting down".to_owned(),
             };
             Err(texts::failed(name, &why))

@@ -1,4 +1,4 @@
-//! Calls of the finish tool, which is nowhere registered.
+//! Calls of the finish tool, which is not in the registry.
 
 use super::{Executor, Pending};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     texts,
 };
 
-/// How a call of the finish tool was read.
+/// The parsed call of the finish tool.
 pub(super) type Finish = Result<Finished, String>;
 
 impl Executor {
-    /// What the model reads of a call of the finish tool, and what it gives; `None` if something else is called.
+    /// Returns the result for the model and the parsed reply of a finish tool call; `None` for another tool.
     pub(super) fn finish(&self, pending: &Pending) -> Option<(String, Option<Finish>)> {
         let arguments = match &pending.acting {
             Some(acting) if !acting.args.is_string() => acting.args.to_string(),

@@ -1,4 +1,4 @@
-//! What the program's hooks make of calls and results.
+//! The hooks around calls and results.
 
 use serde_json::Value;
 use superstep_graph::NodeError;
@@ -7,8 +7,8 @@ use super::{Executor, Pending, execute::Done};
 use crate::{Acting, HookFailure, harness::Check, hooks::caught, texts};
 
 impl Executor {
-    /// The call as the hooks before it want it; refused if one of them fails. Once: should the node run again, they are not
-    /// asked again.
+    /// Runs the pre hooks on a call; refuses it if one of them fails. The result is stored: if the node runs
+    /// again, they are not called again.
     pub(super) async fn prepare(&self, position: usize, mut pending: Pending) -> Result<Pending, NodeError> {
         let hooks = &self.deps.hooks.acting;
         if (hooks.is_empty() && self.deps.check.is_none())
@@ -50,8 +50,8 @@ impl Executor {
         Ok(pending)
     }
 
-    /// Why a call does not run whose arguments somebody edited: the hooks have seen others, and may deny these. What they make of
-    /// them does not count, for what was approved runs whole or not at all.
+    /// Runs the pre hooks on edited arguments and returns the reason if they deny the call. Other changes by
+    /// them are ignored, because an approved call runs exactly as approved or not at all.
     pub(super) async fn recheck(
         &self,
         position: usize,
@@ -78,7 +78,7 @@ impl Executor {
         Ok(refused)
     }
 
-    /// What the hooks before a call make of it, and whether that may run, if it could.
+    /// Returns the call after the pre hooks, including a denial.
     async fn checked(&self, given: Acting) -> Result<Acting, HookFailure> {
         let acting = self.deps.hooks.acting.before("acting", given).await?;
         let Some(on_tool_check) = self.deps.check.as_ref().filter(|_| acting.denied.is_none()) else {
@@ -96,7 +96,7 @@ impl Executor {
         }
     }
 
-    /// The result as the hooks after the call want it. A failure leaves it as it is.
+    /// Returns the result after the post hooks. A failure leaves it unchanged.
     pub(super) async fn acted(
         &self,
         acting: Option<&Acting>,
@@ -114,7 +114,7 @@ impl Executor {
         }
     }
 
-    /// Ends the turn after this round. The first failure stands.
+    /// Ends the turn after this round. The first failure is reported.
     pub(super) fn fail(&self, failure: HookFailure) {
         let _ = self.failed.set(failure);
     }

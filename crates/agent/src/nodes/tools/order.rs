@@ -1,4 +1,4 @@
-//! The order of the calls of one answer that belong to one sequence, such as those to one server.
+//! The order of one response's calls within a sequence, such as those to one server.
 
 use superstep_llm::Sequence;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -6,12 +6,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Pending;
 use crate::AgentDeps;
 
-/// The places of the calls of an answer in the sequences of their tools.
+/// The positions of a response's calls in the sequences of their tools.
 pub(super) struct Order {
     places: Vec<Option<Place>>,
 }
 
-/// The place of one call.
+/// The position of one call.
 struct Place {
     sequence: String,
     overlaps: bool,
@@ -31,12 +31,12 @@ impl Order {
         Self { places: calls.iter().map(place).collect() }
     }
 
-    /// Marks the call as answered once the guard is dropped.
+    /// Marks the call as answered when the guard is dropped.
     pub(super) fn until_answered(&self, position: usize) -> Option<DropGuard> {
         Some(self.places[position].as_ref()?.answered.clone().drop_guard())
     }
 
-    /// What to cancel when the call was sent.
+    /// Returns the token to cancel when the call was sent.
     pub(super) fn sent(&self, position: usize) -> Option<CancellationToken> {
         Some(self.places[position].as_ref()?.sent.clone())
     }
@@ -56,7 +56,7 @@ impl Order {
         }
     }
 
-    /// Whether a call has to wait for one of the calls at these positions.
+    /// Returns whether a call has to wait for one of the calls at these positions.
     pub(super) fn is_behind(&self, position: usize, mut others: impl Iterator<Item = usize>) -> bool {
         let Some(place) = &self.places[position] else { return false };
         others.any(|other| {
@@ -65,7 +65,7 @@ impl Order {
         })
     }
 
-    /// The calls before this one that are in its sequence.
+    /// Returns the earlier calls of its sequence.
     fn before(&self, position: usize) -> impl Iterator<Item = &Place> {
         let of = self.places[position].as_ref().map(|place| &place.sequence);
         self.places[..position].iter().flatten().filter(move |place| Some(&place.sequence) == of)

@@ -1,4 +1,4 @@
-//! What a tool tells while it runs.
+//! Streamed output of a running tool.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,11 +6,11 @@ use superstep_graph::Cx;
 
 use crate::events;
 
-/// The most that is told of one call, in bytes and in chunks.
+/// Limits of the output of one call, in bytes and in chunks.
 const MOST_BYTES: usize = 256 << 10;
 const MOST_CHUNKS: usize = 4_096;
 
-/// Tells the output of one call, up to a bound, and nothing more once the call is answered.
+/// Emits the output of one call up to a limit, and nothing after the call is answered.
 #[derive(Clone)]
 pub(super) struct Output(Arc<Mutex<Teller>>);
 
@@ -29,7 +29,7 @@ impl Output {
     }
 
     pub(super) fn tell(&self, chunk: &str) {
-        // Held while it is told: what is told after the call was answered would belong to nothing.
+        // Held during the emission: output after the answer would belong to no call.
         let mut teller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if teller.chunks == 0 {
             return;

@@ -1,4 +1,4 @@
-//! The calls of an answer before any of them is executed.
+//! The calls of a response before any of them is executed.
 
 use serde_json::Value;
 use superstep_graph::Cx;
@@ -11,20 +11,20 @@ use crate::{
     texts,
 };
 
-/// A call that is to be answered.
+/// A call that must be answered.
 pub(super) struct Pending {
     pub(super) call: ToolCall,
-    /// The tool it means, which differs from what the model wrote if that was repaired.
+    /// The resolved tool, which differs from the model's name if that was repaired.
     pub(super) name: String,
-    /// Its arguments; `None` if there is no such tool.
+    /// Its validated arguments; `None` if there is no such tool.
     pub(super) checked: Option<Result<Value, ToolCallError>>,
-    /// What the model reads instead of a result, and why, if it must not be executed.
+    /// The result for the model and the reason, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
-    /// What is to happen to it, if that was settled before its turn came.
+    /// The decision, if it was made early.
     pub(super) verdict: Option<Verdict>,
-    /// What was decided about it, if somebody was asked before its turn came.
+    /// The approval, if it was requested early.
     pub(super) decision: Option<Approval>,
-    /// What the program's hooks made of it, if they have seen it.
+    /// The call after the hooks, if they have run.
     pub(super) acting: Option<Acting>,
 }
 
@@ -49,7 +49,7 @@ impl Pending {
         Self { call, name, checked, refused: None, verdict: None, decision: None, acting: None }
     }
 
-    /// The arguments as they are shown. Without JSON there are none, only what the model wrote.
+    /// Returns the arguments for display; the model's text if they are not valid JSON.
     pub(super) fn args(&self) -> Value {
         match &self.checked {
             Some(Ok(checked)) => checked.clone(),
@@ -58,7 +58,7 @@ impl Pending {
         }
     }
 
-    /// Why the program's hooks deny it, if they do.
+    /// Returns the reason if the hooks deny it.
     pub(super) fn denied(&self) -> Option<&str> {
         self.acting.as_ref()?.denied.as_deref()
     }
@@ -68,7 +68,7 @@ impl Pending {
     }
 }
 
-/// Marks the calls that must not be executed. Whether the turn is over with them.
+/// Marks the calls that must not be executed. Returns whether they end the turn.
 pub(super) fn refuse(
     deps: &AgentDeps,
     state: &AgentState,
@@ -81,7 +81,7 @@ pub(super) fn refuse(
     for call in &mut *pending {
         call.refused = match state.answer.refused {
             _ if state.answer.cut_off => Some((texts::cut_off(&call.name), "cut_off")),
-            // What ends the turn needs nothing more.
+            // Calls that end the turn need no further checks.
             _ if finishes(call) => None,
             Some(Refusal::StepLimit) => Some((texts::STEP_LIMIT.to_owned(), "step_limit")),
             Some(Refusal::Budget) => Some((texts::BUDGET.to_owned(), "budget")),
@@ -100,7 +100,7 @@ pub(super) fn refuse(
     }
     if let Some(most) = deps.config.budget.tool_calls {
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
-        // Hooks may make a call that can be executed of one that cannot.
+        // Hooks may turn an invalid call into a valid one.
         let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
         let may_run = |call: &&mut Pending| call.refused.is_none() && !finishes(call) && is_usable(call);
         for call in pending.iter_mut().filter(may_run).skip(left) {

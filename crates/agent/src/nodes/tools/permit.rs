@@ -1,4 +1,4 @@
-//! Whether a call may run, and asking about it.
+//! Permission of a call, and its approval.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,39 +18,39 @@ use crate::{
     events, printable_line, texts,
 };
 
-/// What stands in a question before the folder of the turn.
+/// The prefix of the turn's folder in a question.
 const IN_FOLDER: &str = "\nin the folder ";
 
-/// What is to happen to a call that could be executed.
+/// The decision on a valid call.
 #[derive(Clone)]
 pub(super) enum Verdict {
     /// It runs.
     Run,
-    /// Somebody is asked this.
+    /// Requires approval with this question.
     Ask(String),
-    /// It does not run, and the model reads this.
+    /// It does not run; the model receives this text.
     Refuse(String),
 }
 
-/// What came of a call that was to be permitted.
+/// The result of a permission check.
 pub(super) enum Permission {
     /// It runs.
     Go {
         args: Value,
-        /// What the model reads before the result.
+        /// A notice before the result.
         notice: Option<String>,
-        /// Whether somebody was asked.
+        /// Approval was requested.
         asked: bool,
-        /// What else was permitted, for good.
+        /// The rule that was granted permanently.
         rule: Option<PermissionRule>,
     },
-    /// It does not run, and this is its result all the same.
+    /// It does not run, but this is its result.
     Answer(String),
     /// It does not run.
     No {
-        /// What the model reads.
+        /// The text for the model.
         text: String,
-        /// Whether somebody denied it.
+        /// The user denied it.
         denied: bool,
     },
 }
@@ -62,8 +62,8 @@ impl Permission {
 }
 
 impl Executor {
-    /// What is to happen to a call with these arguments, before anybody is asked: by the rules, by what the thread remembers of
-    /// it and, if they leave that open, by the question that its tool has.
+    /// Decides on a call with these arguments before any approval: by the rules, by the thread's grants and,
+    /// if they leave it open, by the tool's own question.
     fn verdict(
         &self,
         name: &str,
@@ -86,21 +86,21 @@ impl Executor {
         }
     }
 
-    /// What the rules say that the thread remembers.
+    /// Returns the decision of the thread's granted rules.
     fn remembered(&self, name: &str, args: &Value) -> Option<Permit> {
         let rules = self.permissions.lock().expect("nobody panics while holding it").clone();
         self.decided(&rules, name, args)
     }
 
-    /// Says of a call that may run whether it still may if one of its arguments stands for something else by then. Whoever was asked
-    /// about it has answered.
+    /// Returns whether a permitted call is still permitted if one of its arguments resolves differently by
+    /// now. Approval was already given.
     pub(super) fn permits(
         &self,
         tool: &Arc<dyn Tool>,
         args: &Value,
         asked: bool,
     ) -> impl Fn(&str, &Subject) -> bool + Send + Sync + 'static {
-        // Whose answer is known from the start.
+        // Its answer is known from the start.
         let asked = asked || matches!(self.deps.approvals, Approvals::Allow);
         let configured = self.deps.config.permissions.clone();
         let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
@@ -117,19 +117,20 @@ impl Executor {
         }
     }
 
-    /// What rules say of a call.
+    /// Returns the decision of the rules on a call.
     fn decided(&self, rules: &[PermissionRule], name: &str, args: &Value) -> Option<Permit> {
         decided(rules, name, self.deps.tools.get(name).map(|tool| &**tool), args)
     }
 
-    /// What is to happen to the call at `position`, which may be no call of a tool at all, or have arguments that cannot be used:
-    /// nothing then. What the tool asks is recorded, for the call may change what that depends on.
+    /// Decides on the call at `position`; `None` if it is not a valid call of a tool. The tool's question is
+    /// recorded, because the call may change its inputs.
     pub(super) fn verdict_on(&self, position: usize, call: &Pending) -> Option<Verdict> {
         let is_open = call.refused.is_none() && call.denied().is_none();
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
         let question = || {
-            // An answer is for the call. What its tool says about it may change meanwhile, also by what the call does.
+            // An answer applies to the call. The tool's question may change meanwhile, also by the call
+            // itself.
             let asked = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
             let is_same = |asked: &ApprovalRequest| {
                 asked.tool == call.name && asked.args == *args && self.is_asked_here(&asked.question)
@@ -142,7 +143,8 @@ impl Executor {
         };
         let verdict = self.verdict(&call.name, args, self.remembered(&call.name, args), question);
         Some(match verdict {
-            // What was decided about it holds, whatever rule was added since: its arguments may have been edited.
+            // An earlier decision on it applies, whatever rule was added since: its arguments may have been
+            // edited.
             Verdict::Run if self.cx.is_answered(&call.call.id) => {
                 let answered = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
                 let question = answered.map(|asked| asked.question);
@@ -153,14 +155,15 @@ impl Executor {
         })
     }
 
-    /// Whether nobody is asked because everything is approved. What was decided before about a call that waited still counts.
+    /// Returns whether the call needs no approval because everything is approved. Earlier decisions on a
+    /// waiting call still apply.
     fn is_allowed(&self, position: usize, call: &Pending) -> bool {
         let allows = matches!(self.deps.approvals, Approvals::Allow) && !self.cx.is_answered(&call.call.id);
         self.cx.noted(&format!("allowed.{position}"), allows)
     }
 
-    /// What is about to happen, for a replay: the call, and what would happen to it by what was permitted before this round. Not
-    /// what would be asked, for that may tell what the call changes.
+    /// Returns the next action for a replay: the call, and the decision by earlier grants. The question is
+    /// excluded, because it may depend on the call's effects.
     pub(super) fn about(&self, position: usize, call: &Pending) -> Value {
         let verdict = match (&call.checked, self.deps.tools.get(&call.name), call.denied()) {
             (_, _, Some(reason)) => json!({ "denied": reason }),
@@ -178,7 +181,7 @@ impl Executor {
         json!({ "tool": call.name, "args": call.args(), "verdict": verdict })
     }
 
-    /// What would happen to a call by what was permitted before this round. Whether its tool asks is recorded.
+    /// Decides on a call by the grants before this round. The existence of the tool's question is recorded.
     fn verdict_before(&self, position: usize, tool: &dyn Tool, name: &str, args: &Value) -> Verdict {
         self.verdict(name, args, self.decided(&self.granted, name, args), || {
             let asks = question(tool, args)?.is_some();
@@ -187,7 +190,7 @@ impl Executor {
         })
     }
 
-    /// Has the calls decided that wait for it, all of them before the first one runs.
+    /// Obtains decisions on the waiting calls, all of them before the first one runs.
     pub(super) async fn decide(
         &self,
         calls: impl Iterator<Item = &mut (usize, Pending)>,
@@ -213,7 +216,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Interrupts the run until a request is decided on, once no call is at work.
+    /// Interrupts the run until a request is decided, once no call is running.
     pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
         let mut unusable = None;
         for round in 1.. {
@@ -223,7 +226,7 @@ impl Executor {
             };
             if !self.cx.is_answered(&key) {
                 if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
-                    // Somebody changed the arguments: those that the model wrote are not what is to run.
+                    // The arguments were edited: the model's original ones do not run.
                     return unusable.map_or(Approval::Approve, |problem: String| {
                         Approval::Deny(texts::edit_unusable(&problem))
                     });
@@ -239,7 +242,7 @@ impl Executor {
                     problem
                 }
                 false => {
-                    // What is stored beside a decision that does not count may be forged as well.
+                    // Data stored beside an untrusted decision may be forged as well.
                     if request.form.is_none() {
                         request.question = self.fresh_question(&request);
                     }
@@ -253,14 +256,14 @@ impl Executor {
         unreachable!("the loop ends with a decision that can be used")
     }
 
-    /// Returns the question about a call as it is now, whatever was asked before.
+    /// Returns the current question of a call, whatever was asked before.
     fn fresh_question(&self, request: &ApprovalRequest) -> String {
         let ApprovalRequest { tool: name, args, .. } = request;
         let asked = self.deps.tools.get(name).and_then(|tool| question(&**tool, args).ok().flatten());
         self.here(asked.unwrap_or_else(|| format!("Run {name} with {args}?")))
     }
 
-    /// Adds to a question about a call which folder the turn works in, if its input named one: the answer is for that folder.
+    /// Adds the folder of the turn to a question, if its input has one: the answer applies to that folder.
     fn here(&self, question: String) -> String {
         match &self.state.cwd {
             Some(folder) => format!("{question}{IN_FOLDER}{}", printable_line(&folder.to_string_lossy())),
@@ -287,7 +290,7 @@ impl Executor {
         !self.cx.noted(&format!("foreign.{key}"), is_foreign)
     }
 
-    /// Why a decision cannot be used.
+    /// Returns the reason why a decision is not valid.
     pub(super) fn problem(&self, request: &ApprovalRequest, decision: &Approval) -> Option<String> {
         match (&request.form, decision) {
             (Some(form), decision) => questions::misfit(form, decision),
@@ -295,7 +298,7 @@ impl Executor {
         }
     }
 
-    /// The same, of a decision about a call.
+    /// Returns the reason why a decision on a call is not valid.
     fn problem_of(&self, tool: &str, decision: &Approval) -> Option<String> {
         match decision {
             Approval::Edit(args) => {
@@ -307,7 +310,8 @@ impl Executor {
         }
     }
 
-    /// Names the rule that denies a call with edited arguments. A person approves what a rule asks about, not what one denies.
+    /// Returns the rule that denies a call with edited arguments. Users approve calls that a rule asks about,
+    /// not those that one denies.
     fn forbids(&self, name: &str, args: &Value) -> Option<String> {
         let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
         let tool = self.deps.tools.get(name).map(|tool| &**tool);
@@ -316,7 +320,7 @@ impl Executor {
         Some(texts::forbidden(&rule.to_string()))
     }
 
-    /// Asks whoever is there. What was decided is stored, for nobody is to be asked again should the node run again.
+    /// Asks the approver. The decision is stored, so that it is not requested again if the node runs again.
     pub(super) async fn ask_once(
         &self,
         mark: &str,
@@ -334,12 +338,12 @@ impl Executor {
         }
     }
 
-    /// Asks whoever is there; nothing if the turn is cancelled meanwhile. Who panics does not approve.
+    /// Asks the approver; `None` if the turn is cancelled meanwhile. A panic does not approve.
     async fn ask(&self, request: &ApprovalRequest) -> Option<Approval> {
         let Approvals::Ask(approver) = &self.deps.approvals else { return None };
         let asked = async {
             let _asking = self.asking.lock().await;
-            // While others were asked it may have been permitted for good.
+            // It may have been granted permanently during other questions.
             if request.form.is_some() {
                 return approver.ask(request).await;
             }
@@ -364,10 +368,9 @@ impl Executor {
         self.permissions.lock().expect("nobody panics while holding it").extend(rule);
     }
 
-    /// Whether a call may run, and with what; whoever is to be asked is asked now if nobody was before.
+    /// Returns whether a call may run, and with which arguments; requests approval now if still needed.
     ///
-    /// # Errors
-    /// Only if what was decided cannot be stored.
+    /// # Errors    If the decision cannot be stored.
     pub(super) async fn permission(
         &self,
         position: usize,
@@ -417,7 +420,8 @@ impl Executor {
     }
 }
 
-/// What somebody permitted for good answers a question; it does not lift a prohibition, for nobody was asked about that.
+/// Combines configured and granted rules: a permanent grant replaces a question, but not a denial, which was
+/// never asked about.
 fn combined(configured: Option<Permit>, remembered: Option<Permit>) -> Option<Permit> {
     match configured {
         Some(Permit::Deny) => Some(Permit::Deny),
@@ -425,7 +429,7 @@ fn combined(configured: Option<Permit>, remembered: Option<Permit>) -> Option<Pe
     }
 }
 
-/// A tool one of whose arguments stands for something that is known.
+/// A tool with one argument that is already resolved.
 struct Fixed<'a> {
     tool: &'a dyn Tool,
     argument: &'a str,
@@ -447,12 +451,12 @@ impl Tool for Fixed<'_> {
 }
 
 impl Pending {
-    /// Whether somebody is asked about it, if that is settled.
+    /// Returns whether the call requires approval, if that is decided.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self.verdict, Some(Verdict::Ask(_)))
     }
 
-    /// What is asked about it; nothing if nobody is.
+    /// Returns the approval request, if needed.
     fn request(&self) -> Option<ApprovalRequest> {
         match (&self.verdict, &self.checked) {
             (Some(Verdict::Ask(question)), Some(Ok(args))) => {
@@ -470,13 +474,13 @@ impl ApprovalRequest {
     }
 }
 
-/// What a tool asks before a call, or how it panicked over that.
+/// Returns the tool's question before a call, or the message of its panic.
 fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
     catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| texts::tool_panicked(&*panic))
 }
 
-/// The rules that were granted on the thread, without those that nobody is known to have granted, or to have granted for the folder of
-/// the turn.
+/// Returns the rules that were granted on the thread, without untrusted ones and those granted for another
+/// folder.
 pub(super) fn granted(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Vec<PermissionRule> {
     let is_here = state.permitted_in == state.cwd;
     let is_foreign = |rule: &&PermissionRule| {
@@ -488,7 +492,7 @@ pub(super) fn granted(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Vec<Perm
     state.permissions.iter().filter(|rule| !foreign.contains(rule)).cloned().collect()
 }
 
-/// Adds rules that were granted in the folder of the turn, in the place of those that were granted for another one.
+/// Adds rules granted in the folder of the turn, replacing those granted for another folder.
 pub(super) fn granting(
     state: &AgentState,
     rules: Vec<PermissionRule>,

@@ -1,7 +1,8 @@
-//! Questions that a tool asks the user while its call runs.
+//! Questions of a tool to the user while its call runs.
 //!
-//! A question ends the call. It is stored with the task and asked; when the answer is there, the tool is called again from its
-//! beginning and gets that answer if it asks the same. A question that differs is asked in turn.
+//! A question ends the call. It is stored with the task and becomes an interrupt. After the answer the tool
+//! is called again from its beginning, and receives that answer if it asks the same. A different question is
+//! asked in turn.
 
 use std::{
     collections::VecDeque,
@@ -20,16 +21,17 @@ use super::{
 };
 use crate::{Approval, ApprovalRequest, Approvals, texts};
 
-/// The most questions of one call, whose tool is called once more for each.
+/// Maximum number of questions of one call, whose tool is called once more for each.
 const MOST: usize = 16;
 
-/// How often an approver is asked for an answer that fits.
+/// Maximum number of attempts to get a valid answer from an approver.
 const ROUNDS: usize = 3;
 
 /// A question and its answer.
 pub(super) type Answered = (ToolQuestion, ToolAnswer);
 
-/// The calls at work. An interrupt ends the node, so a question waits until there are none, and none begins after it.
+/// The running calls. An interrupt ends the node, so a question waits until there are none, and none begins
+/// after it.
 #[derive(Default)]
 pub(super) struct AtWork(watch::Sender<Count>);
 
@@ -39,14 +41,14 @@ struct Count {
     has_asked: bool,
 }
 
-/// Counts one call, or the lack of one, until it is dropped.
+/// Adds or removes one call from the count until it is dropped.
 pub(super) struct Counted<'a> {
     at_work: &'a AtWork,
     is_pause: bool,
 }
 
 impl AtWork {
-    /// Counts a call that begins to work. Does not return once the node is about to end.
+    /// Counts a call that starts running. Does not return once the node is about to end.
     pub(super) async fn begin(&self) -> Counted<'_> {
         if self.0.borrow().has_asked {
             pending::<()>().await;
@@ -55,13 +57,13 @@ impl AtWork {
         Counted { at_work: self, is_pause: false }
     }
 
-    /// Leaves out a call that waits for an answer.
+    /// Excludes a call that waits for an answer.
     fn pause(&self) -> Counted<'_> {
         self.0.send_modify(|count| count.working -= 1);
         Counted { at_work: self, is_pause: true }
     }
 
-    /// Waits until no call is at work, and lets none begin.
+    /// Waits until no call is running, and prevents new ones.
     pub(super) async fn end(&self) {
         let over = self.0.subscribe().wait_for(|count| count.working == 0).await.map(drop);
         over.expect("the sender lives as long as this");
@@ -118,10 +120,9 @@ impl Executor {
         questions
     }
 
-    /// Stores a question that the call has asked after those before it.
+    /// Stores a question after the earlier ones of the call.
     ///
-    /// # Errors
-    /// If it cannot be stored.
+    /// # Errors    If it cannot be stored.
     async fn store_question(
         &self,
         position: usize,
@@ -131,10 +132,10 @@ impl Executor {
         self.cx.once(&asks(position, before), async |_| Ok::<_, NodeError>(question)).await
     }
 
-    /// Returns the answers to what the call has asked. Interrupts the run if one is missing, once no other call is at work.
+    /// Returns the answers to the call's questions. Interrupts the run if one is missing, once no other call
+    /// is running.
     ///
-    /// # Errors
-    /// If an answer cannot be stored.
+    /// # Errors    If an answer cannot be stored.
     async fn answers(
         &self,
         position: usize,
@@ -164,7 +165,7 @@ impl Executor {
         ApprovalRequest { form: Some(question.clone()), ..ApprovalRequest::new(pending, args, text) }
     }
 
-    /// Asks the approver until the answer fits. One that gives no such answer declines.
+    /// Asks the approver until the answer is valid. Declines if it never is.
     async fn answer_of_approver(
         &self,
         mark: &str,
@@ -182,7 +183,8 @@ impl Executor {
         Ok(ToolAnswer::Decline)
     }
 
-    /// Returns what answers the questions of a running call, with these answers to equal ones, and where any other question arrives.
+    /// Returns a handler for the questions of a running call, with these answers to equal ones, and the
+    /// receiver of any other question.
     pub(super) fn asking(
         &self,
         answers: Vec<Answered>,
@@ -207,7 +209,8 @@ impl Executor {
                 (Some(nobody), _) => nobody.to_owned(),
                 (None, Err(problem)) => format!("its schema {problem}"),
                 (None, Ok(_)) => {
-                    // Of several at a time the first one is asked; the others are asked again with the call.
+                    // Of several concurrent questions the first one is asked; the others are asked again with
+                    // the repeated call.
                     let _ = asks.try_send(question);
                     return Box::pin(pending());
                 }
@@ -218,18 +221,18 @@ impl Executor {
     }
 }
 
-/// Under what the question of a call is stored that it asked after so many others.
+/// Returns the key of a call's question after this number of others.
 fn asks(position: usize, before: usize) -> String {
     format!("asks.{position}.{before}")
 }
 
-/// The values that answer a question, as the arguments of a tool.
+/// Returns the schema of a question's values, as that of a tool's arguments.
 fn values(question: &ToolQuestion) -> ToolSpec {
     let (name, description) = ("answer".to_owned(), String::new());
     ToolSpec { name, description, parameters: question.schema.clone() }
 }
 
-/// Returns why a decision does not answer a question.
+/// Returns the reason why a decision does not answer a question.
 pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<String> {
     let content = match decision {
         Approval::Approve => &json!({}),
@@ -245,7 +248,7 @@ pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<Str
     problem.err().map(|problem| texts::bad_answer(&problem))
 }
 
-/// The answer that a decision is which fits the question.
+/// Converts a valid decision to an answer.
 fn answer(decision: Approval) -> ToolAnswer {
     match decision {
         Approval::Approve => ToolAnswer::Accept(json!({})),

@@ -1,14 +1,14 @@
-//! Having the files kept around a round.
+//! File snapshots around a round.
 
 use superstep_graph::NodeError;
 
 use super::{Executor, Pending};
 use crate::{FileChanges, events};
 
-/// Has the files kept before anything runs, once: a round that goes on compares with what was there when it began.
+/// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.
 pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
     let Some(snapshots) = &run.deps.snapshots else { return Ok(None) };
-    // A hook may make any call of a call.
+    // A hook may change a call to any other.
     let hooked = !run.deps.hooks.acting.is_empty();
     let concerns = |call: &Pending| {
         let told = run.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
@@ -26,7 +26,7 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
     run.cx.once("files", keep).await
 }
 
-/// What is different now; nothing if that is not known.
+/// Returns the changes since `before`; `None` if unknown.
 pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<FileChanges> {
     let (snapshots, before) = (run.deps.snapshots.as_ref()?, before?);
     let thread = run.cx.thread().map(|thread| thread.as_str());

@@ -1,4 +1,4 @@
-//! Calls of sub-agents: each is a run of another graph inside this node.
+//! Calls of sub-agents: each is a nested run of another graph.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use super::{
 use crate::{AgentOutcome, AgentState, SubAgent, nodes::budget::Spent, texts};
 
 impl Executor {
-    /// Whether a call is one of a sub-agent.
+    /// Returns whether a call is one of a sub-agent.
     pub(super) fn is_sub_agent(&self, call: &Pending) -> bool {
         self.deps.sub_agents.contains_key(&call.name)
     }
 
-    /// Has a sub-agent take a turn. If it asks somebody outside, this never returns, and the node runs again for the answer;
-    /// the sub-agent goes on then where it was.
+    /// Runs a turn of a sub-agent. If it is interrupted, this never returns, and the node runs again with the
+    /// answer; the sub-agent resumes from its checkpoint.
     pub(super) async fn ask_agent(
         &self,
         agent: &SubAgent,
@@ -53,7 +53,7 @@ impl Executor {
         };
         let text = tokio::select! {
             biased;
-            // First, for a graph that has heard of the cancel would take this node along with it.
+            // First, because a cancelled graph would end this node as well.
             () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
             () = watched.while_at_work(expire(limit)) => {
                 texts::timed_out(name, limit.unwrap_or_default().as_millis())
@@ -68,11 +68,11 @@ impl Executor {
     }
 }
 
-/// What is known of a sub-agent while it runs.
+/// The state of a running sub-agent.
 #[derive(Default)]
 struct Watched {
     spent: Mutex<(Usage, BTreeMap<String, Usage>)>,
-    /// Whether it waits for an answer from outside.
+    /// It waits for an external answer.
     waits: AtomicBool,
 }
 
@@ -89,7 +89,7 @@ impl Watched {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of its time, which does not come for one that waits itself.
+    /// Waits for the end of its time, which is paused while it waits for an answer.
     async fn while_at_work(&self, end: impl Future<Output = ()>) {
         end.await;
         if self.waits.load(Ordering::Relaxed) {
@@ -97,14 +97,14 @@ impl Watched {
         }
     }
 
-    /// What a call came to that has no reply.
+    /// Returns the result of a call without a reply.
     fn done(&self, text: String) -> Done {
         let (usage, usage_by_model) = std::mem::take(&mut *self.spent());
         Done { usage: Some(usage), usage_by_model, ..Done::said(text) }
     }
 }
 
-/// What the caller's model reads of a turn, and what the turn cost.
+/// Returns the result of a turn for the caller's model, with the cost of the turn.
 fn reply(name: &str, state: AgentState) -> Done {
     let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
     let text = if failed { texts::failed(name, &state.final_reply) } else { state.final_reply };

@@ -1,4 +1,4 @@
-//! What tools write beside their results.
+//! State updates of tools.
 
 use serde_json::Value;
 use superstep_graph::{State, reduce};
@@ -6,19 +6,18 @@ use superstep_llm::ToolCx;
 
 use crate::{AgentState, HasAgent};
 
-/// The agent's channels that tools may write. The others are its own business: a tool that wrote them could break what it
-/// promises of every turn.
+/// The agent's channels that tools may write. The others are internal: writing them could break the
+/// guarantees of a turn.
 const WRITABLE: [&str; 3] = ["hints", "permissions", "user_id"];
 
-/// The state of the graph, whatever its type.
+/// The state of the graph, independent of its type.
 pub(super) trait Outer: Send + Sync {
-    /// Gives it to a tool: as it is, and the agent's part of it.
+    /// Passes the state, and the agent's part of it, to a tool.
     fn give(&self, cx: ToolCx) -> ToolCx;
 
-    /// Whether it takes what a tool writes.
+    /// Checks a tool's update.
     ///
-    /// # Errors
-    /// Why not, for the model to read.
+    /// # Errors    The problem, for the model.
     fn check(&self, update: &Value) -> Result<(), String>;
 }
 
@@ -32,10 +31,9 @@ impl<S: HasAgent> Outer for S {
     }
 }
 
-/// Reads the update of a tool.
+/// Parses the update of a tool.
 ///
-/// # Errors
-/// Why it cannot be made, for the model to read.
+/// # Errors    The problem, for the model.
 pub(super) fn read<S: HasAgent>(state: &S, update: &Value) -> Result<S::Update, String> {
     let read = state.read_update(update.to_string().as_bytes());
     let update = read.map_err(|error| format!("the tool writes what the state does not take: {error}"))?;
