@@ -65,7 +65,7 @@ pub struct Hooks {
 /// ```
 /// # use superstep_agent::Steps;
 /// # use superstep_llm::{ChatModel, Request, ResponseStream};
-/// /// Thinks without chance.
+/// /// A model call with temperature 0.
 /// struct Cold;
 ///
 /// impl Steps for Cold {

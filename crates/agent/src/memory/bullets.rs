@@ -7,7 +7,7 @@
 //! - another one,
 //!   of two lines
 //!
-//! A paragraph that somebody wrote by hand is an entry, too.
+//! A paragraph written by hand is an entry, too.
 //! ```
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The second node: what the user wants remembered is handed to the memory.
+//! The second node: sends the user's memory requests to the memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,14 +16,14 @@ use crate::{
     thread_folders::hash_of,
 };
 
-/// Starts to store the user's message if it asks to be remembered, and does not wait: the state stays as it is, and no
-/// failure of the memory reaches the run.
+/// Starts to store the user's message if it is a memory request, without waiting: the state is unchanged, and
+/// no failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
-    // A replay stores nothing, so it must not say that this process does.
+    // A replay stores nothing, so it must not report that this process does.
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
     for wish in Wish::of_turn(trigger, &state, &cx) {
-        // An input without a message says nothing new.
+        // An input without a message has no new request.
         let is_new = !is_steered(&wish.message) && newest.is_some_and(|newest| newest.id == wish.message.id);
         trigger.begin(wish.begun());
         if is_new {
@@ -32,8 +32,9 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     }
 }
 
-/// At the end of a turn: does the same with what was said while it ran; and with what it began with if that was in another process,
-/// which may have stopped before the memory had stored it. A memory that has is given the same key once more.
+/// At the end of a turn, stores the requests made while it ran. Also repeats the initial request if another
+/// process started it, which may have stopped before the memory had stored it. The memory detects a
+/// repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
     for wish in Wish::of_turn(trigger, state, cx) {
@@ -43,18 +44,18 @@ pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     }
 }
 
-/// What the user said and wants remembered, or what nobody knows of whether they do.
+/// A memory request, or a message for which the trigger panicked.
 struct Wish {
     message: Message,
     user: Option<String>,
-    /// Equal for the same message of a thread, also on its branches, wherever it is reckoned.
+    /// The key, equal for the same message of a thread, also on its branches and in every process.
     key: String,
-    /// What kept the trigger from saying whether it is one.
+    /// The panic of the trigger, if any.
     panic: Option<String>,
 }
 
 impl Wish {
-    /// Those of the last turn.
+    /// Returns the requests of the last turn.
     fn of_turn(trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Vec<Self> {
         let said = said_in_turn(state);
         said.into_iter().filter_map(|message| Self::of(message, trigger, state, cx)).collect()
@@ -75,7 +76,7 @@ impl Wish {
         (self.user.clone(), self.key.clone())
     }
 
-    /// Hands it to the memory in the background.
+    /// Sends it to the memory in the background.
     fn fulfil(self, trigger: &MemoryTrigger, config: &ReactConfig, cx: &Cx) {
         let Self { message, user, key, panic } = self;
         if let Some(panic) = panic {
@@ -101,7 +102,7 @@ impl Wish {
     }
 }
 
-/// Waits as long as the memory may take, and says why that is over. The run ends only after it.
+/// Waits for the memory's time limit and returns the reason for the end. The run ends only after it.
 async fn give_up(config: &ReactConfig, cx: &Cx) -> String {
     let cancelled = async {
         cx.cancel().cancelled().await;

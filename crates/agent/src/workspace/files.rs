@@ -180,7 +180,7 @@ mod tests {
         let all = ".gitignore\nkeep/this\nlocal\nsub/.gitignore\nsub/target/x\nsub/wanted.log";
         assert_eq!(call(&tool, json!({})).await, all);
         assert_eq!(call(&tool, json!({"path": "sub"})).await, "sub/.gitignore\nsub/target/x\nsub/wanted.log");
-        // An ignored directory asked for by name is shown.
+        // An ignored directory that is named explicitly is shown.
         assert_eq!(call(&tool, json!({"path": "target"})).await, "target/x");
     }
 
