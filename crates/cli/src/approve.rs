@@ -1,7 +1,7 @@
-//! Who decides about calls that are to be approved: the command line, the person at the terminal, or someone later.
+//! Approval of tool calls: from the command line, the user at the terminal, or a later command.
 //!
-//! A call that waits is an interrupt of the run. A decision is its answer, with which the run goes on, in this process or in
-//! any other.
+//! A waiting call is an interrupt of the run. A decision is its answer, which resumes the run in this or any
+//! other process.
 
 mod shown;
 
@@ -31,24 +31,24 @@ const SAID_NO: &str = "the user said no";
 const ANSWER: &str = "Answer this? [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
-/// The length of a question that is shown without `v`, in lines and in bytes.
+/// Maximum length of a question that is shown without `v`, in lines and in bytes.
 const MOST_LINES: usize = 60;
 const MOST_BYTES: usize = 8 << 10;
 
-/// What `resume` is told about calls that wait.
+/// The decisions on waiting calls, given to `resume`.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Decisions about calls that wait")]
 pub(crate) struct DecisionArgs {
     /// Let a call run; without an ID, all that no other flag names.
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     approve: Vec<String>,
-    /// Let it run, and do not ask about its tool again on this thread.
+    /// Let it run, and do not require approval for its tool again on this thread.
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     always: Vec<String>,
-    /// Do not let it run, and tell the model why.
+    /// Do not let it run, and give the model this reason.
     #[arg(long, value_name = "ID[=REASON]")]
     deny: Vec<String>,
-    /// Let none run that no other flag names, and tell the model why.
+    /// Deny all calls that no other flag names, and give the model this reason.
     #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "")]
     deny_all: Option<String>,
     /// Let it run with other arguments.
@@ -57,33 +57,33 @@ pub(crate) struct DecisionArgs {
     /// Do not let it run, and give the model this as its result.
     #[arg(long, value_name = "ID=TEXT")]
     respond: Vec<String>,
-    /// Answer what a tool asks with these values. `--approve` answers without values, `--deny` declines.
+    /// Answer a tool's question with these values. `--approve` answers without values, `--deny` declines.
     #[arg(long, value_name = "ID=JSON")]
     answer: Vec<String>,
-    /// Dismiss what a tool asks without an answer.
+    /// Dismiss a tool's question without an answer.
     #[arg(long, value_name = "ID")]
     cancel: Vec<String>,
 }
 
-/// A call that waits.
+/// A waiting call.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) interrupt: String,
-    /// What people call it.
+    /// The id shown to the user.
     pub(crate) id: String,
     pub(crate) request: ApprovalRequest,
 }
 
-/// Where answers are typed.
+/// The input for answers.
 trait Keys: BufRead {
-    /// Discards what was typed before a question was shown, for it cannot be the answer.
+    /// Discards input typed before the question was shown, because it cannot be the answer.
     fn discard(&mut self) -> io::Result<()>;
 }
 
 impl Keys for StdinLock<'_> {
     fn discard(&mut self) -> io::Result<()> {
-        // A terminal gives one line at a time, so that nothing more of it has been read. A pipe is no terminal: its lines were
-        // written to be the answers.
+        // A terminal delivers one line at a time, so no further input was read. A pipe is not a terminal: its
+        // lines were written as the answers.
         #[cfg(unix)]
         if self.is_terminal() {
             rustix::termios::tcflush(&*self, rustix::termios::QueueSelector::IFlush)?;
@@ -92,17 +92,19 @@ impl Keys for StdinLock<'_> {
     }
 }
 
-/// Who decides while the program runs.
+/// The source of decisions while the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approve {
-    /// The person at the terminal.
+    /// The user at the terminal.
     Ask,
-    /// Nobody who is here: the run ends, and `resume` goes on with it.
+    /// None: the run ends, and `resume` continues it.
     Later,
 }
 
 impl Waiting {
-    /// # Errors    Something waits that is no call.
+    /// Converts interrupts to waiting calls.
+    ///
+    /// # Errors    An interrupt is not that of a call.
     pub(crate) fn of<'a>(interrupts: impl IntoIterator<Item = &'a Interrupt>) -> Result<Vec<Self>, Failure> {
         let waiting = |asked: &Interrupt| {
             let request = serde_json::from_value(asked.question.clone()).map_err(|_| {
@@ -119,7 +121,7 @@ impl Waiting {
         [&self.id, &self.request.call_id, &self.interrupt].into_iter().any(|id| id == name)
     }
 
-    /// The question, its beginning if it is long, and what was wrong with the answer before.
+    /// Returns the question, truncated if long, and the problem with the previous answer.
     pub(crate) fn question(&self) -> String {
         let mut text = printable(self.first_lines());
         let more = self.request.question.len() - self.first_lines().len();
@@ -132,14 +134,15 @@ impl Waiting {
         text
     }
 
-    /// The part of the question that is shown first.
+    /// Returns the part of the question that is shown first.
     fn first_lines(&self) -> &str {
         let question = self.request.question.as_str();
         let lines = question.match_indices('\n').nth(MOST_LINES - 1).map_or(question.len(), |(at, _)| at);
         &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
     }
 
-    /// Names what [`question`](Self::question) leaves out, or shows in a way that may be mistaken; `None` if it shows all of the arguments.
+    /// Returns the arguments that [`question`](Self::question) omits or shows ambiguously; `None` if it shows
+    /// all of them.
     pub(crate) fn hidden(&self) -> Option<String> {
         let shown = self.first_lines();
         let Unseen { hidden, words } = shown::unseen(&printable(shown), self.request.args.as_object());
@@ -157,7 +160,8 @@ impl Waiting {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Everything that a decision is about: the call, the question, and the arguments as the tool will get them.
+    /// Returns everything that a decision covers: the call, the question, and the arguments as the tool will
+    /// receive them.
     pub(crate) fn whole(&self) -> String {
         let ApprovalRequest { tool, args, question, .. } = &self.request;
         let (id, tool) = (printable_line(&self.id), printable_line(tool));
@@ -188,9 +192,10 @@ impl DecisionArgs {
         deny_all.is_none() && named.into_iter().all(Vec::is_empty)
     }
 
-    /// The answers to calls that wait.
+    /// Returns the answers to waiting calls.
     ///
-    /// # Errors    A flag names a call that does not wait, or one is decided twice, or there is nothing to decide.
+    /// # Errors    A flag names a call that does not wait, a call is decided twice, or there is nothing to
+    /// decide.
     pub(crate) fn answers(&self, thread: &str, waiting: &[Waiting]) -> Result<Answers, Failure> {
         if waiting.is_empty() && !self.is_empty() {
             return Err(Failure::new(
@@ -238,7 +243,7 @@ impl DecisionArgs {
     }
 }
 
-/// Splits `ID=VALUE`. The id is that of a call that waits, if there is one, for an id may have a `=` in it.
+/// Splits `ID=VALUE`. Prefers the id of a waiting call, because an id may contain `=`.
 fn named<'a>(given: &'a str, waiting: &[Waiting]) -> (&'a str, Option<&'a str>) {
     let ends = given.match_indices('=').map(|(at, _)| at).chain([given.len()]);
     let id = ends.map(|end| &given[..end]).find(|id| waiting.iter().any(|call| call.is_named(id)));
@@ -264,12 +269,12 @@ fn with_value<'a>(
     })
 }
 
-/// What was decided so far.
+/// The decisions so far.
 struct Decided<'a> {
     thread: &'a str,
     waiting: &'a [Waiting],
     by_interrupt: BTreeMap<&'a str, Approval>,
-    /// About all that are not named.
+    /// The decision on all calls that are not named.
     rest: Option<Approval>,
 }
 
@@ -318,7 +323,7 @@ impl Decided<'_> {
 }
 
 impl Approve {
-    /// Asks only where somebody sees the question and can answer it.
+    /// Asks the user only if stdin and stderr are terminals; otherwise later.
     pub(crate) fn new(args: &TurnArgs) -> Self {
         if !args.json && io::stdin().is_terminal() && io::stderr().is_terminal() {
             Self::Ask
@@ -327,7 +332,7 @@ impl Approve {
         }
     }
 
-    /// Decides about calls; `None` if nobody does now.
+    /// Decides on calls; `None` if they are not decided now.
     pub(crate) async fn decide(self, waiting: &[Waiting], cancel: &CancellationToken) -> Option<Answers> {
         let mut answers = Answers::new();
         for call in waiting {
@@ -339,7 +344,7 @@ impl Approve {
                         ask_approval(&call, page, &mut io::stdin().lock(), &mut anstream::stderr())
                     });
                     tokio::select! {
-                        // What is read from the terminal then is read by nobody; the program ends.
+                        // A pending read of the terminal is abandoned; the program ends.
                         () = cancel.cancelled() => return None,
                         decided = asked => decided.ok()?.ok()??,
                     }
@@ -351,9 +356,9 @@ impl Approve {
     }
 }
 
-/// Asks until the answer is a decision; `None` at the end of the input.
+/// Asks until the answer is valid; `None` at the end of the input.
 ///
-/// `view` shows everything that the decision is about.
+/// `view` shows everything that the decision covers.
 fn ask_approval(
     call: &Waiting,
     view: impl Fn(&str) -> io::Result<()>,
@@ -404,16 +409,16 @@ fn ask_approval(
     }
 }
 
-/// Shows a text on the terminal through the user's pager, or at once if that cannot be started.
+/// Shows a text in the user's pager, or directly if that cannot be started.
 fn page(text: &str) -> io::Result<()> {
     let pager = env::var("PAGER").ok().filter(|pager| !pager.trim().is_empty());
     let mut command = Command::new("sh");
     command.args(["-c", pager.as_deref().unwrap_or("less")]).stdin(Stdio::piped());
-    // Stdout may be a file or a pipe; who is asked looks at stderr.
+    // Stdout may be a file or a pipe; questions are shown on stderr.
     #[cfg(unix)]
     command.stdout(std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?);
     let shown = command.spawn().and_then(|mut pager| {
-        // A pager that was left before its end has read less than all.
+        // A pager that was closed early has not read everything.
         let _ = pager.stdin.take().map(|mut input| input.write_all(text.as_bytes()));
         pager.wait()
     });
@@ -423,7 +428,7 @@ fn page(text: &str) -> io::Result<()> {
     write!(anstream::stderr(), "{text}")
 }
 
-/// Asks whether something is to be done that cannot be undone. Where nobody can be asked, the command line has said it.
+/// Asks for confirmation of an irreversible action. Without a terminal, returns the command line's flag.
 pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
     if args_say_yes || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(true);
@@ -433,7 +438,7 @@ pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
     ask_yes(&mut io::stdin().lock(), &mut output)
 }
 
-/// Asks until the answer is yes or no; the end of the input is a no.
+/// Asks until the answer is yes or no; the end of the input counts as no.
 fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     loop {
         match answer("Go on? [y/n]", input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
@@ -444,7 +449,7 @@ fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     }
 }
 
-/// A line that somebody types behind a question; `None` at the end of the input.
+/// Reads the line typed after a question; `None` at the end of the input.
 fn answer(question: &str, input: &mut impl Keys, output: &mut impl Write) -> io::Result<Option<String>> {
     input.discard()?;
     write!(output, "{question} ")?;

@@ -46,7 +46,8 @@ Exit codes:
    70  a bug in superstep
   130  interrupted; the message says how to resume";
 
-/// A ReAct agent in the terminal: it answers with the help of tools, and every step is stored and can be resumed.
+/// A ReAct agent in the terminal: it replies with the help of tools, and every step is stored and can be
+/// resumed.
 #[derive(Parser, Debug)]
 #[command(name = "superstep", version, after_help = EXAMPLES, max_term_width = 110)]
 struct Cli {
@@ -56,33 +57,34 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Answer a prompt.
+    /// Reply to a prompt.
     #[command(after_help = "\
 Without a model server and a key, superstep looks for one on this machine (Ollama, LM Studio, llama.cpp), and failing
 that answers with `--model offline`, which is no language model: it plans tool calls and quotes what they find.
 
 The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how to resume.")]
     Run(RunArgs),
-    /// Go on with a turn that was stopped, killed, waits for a decision, or could not ask its model.
+    /// Resume a turn that was stopped or killed, waits for a decision, or whose model was unavailable.
     #[command(after_help = "\
 Examples:
   superstep resume t-20261121-223015-3f2a
   superstep resume t-20261121-223015-3f2a --approve
   superstep resume t-20261121-223015-3f2a --approve call_1 --deny \"call_2=not on a Friday\"")]
     Resume(ResumeArgs),
-    /// Say something to a turn that runs, in another terminal for example; the agent reads it before its next model call.
+    /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
+    /// model call.
     Steer(SteerArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs),
-    /// Forget threads, with all of their checkpoints.
+    /// Delete threads with all of their checkpoints.
     Delete(DeleteArgs),
-    /// Make a thread like another one; from then on they know nothing of each other.
+    /// Copy a thread; the copy is independent of the original.
     Copy(CopyArgs),
-    /// Make a thread the agent's that a graph of another name began, such as an agent of your own program.
+    /// Adopt a thread that another graph began, such as an agent of your own program.
     Adopt(AdoptArgs),
-    /// Forget older checkpoints of a thread; its newest one is always kept.
+    /// Delete older checkpoints of a thread; its newest one always stays.
     Prune(PruneArgs),
-    /// Put files back that tools changed after a checkpoint.
+    /// Restore files that tools changed after a checkpoint.
     #[command(after_help = "\
 Files that nobody but the tools of the thread changed are put back; if somebody else changed one of them since, nothing is done.
 The checkpoints are listed by `superstep history`. The thread itself stays where it is, and its model is told what was put back.
@@ -90,7 +92,7 @@ The checkpoints are listed by `superstep history`. The thread itself stays where
 Examples:
   superstep revert t-20261121-223015-3f2a --to 4")]
     Revert(RevertArgs),
-    /// Look at what is remembered of a user across threads, or change it.
+    /// Inspect or change the long-term memory of a user.
     #[command(
         subcommand,
         after_help = "\
@@ -102,7 +104,7 @@ Examples:
   superstep memory list --user ada --json"
     )]
     Memory(MemoryCommand),
-    /// Make memory of what was said: bring a user's MEMORY.md up to date, if it is time.
+    /// Consolidate memory ("dream"): update a user's MEMORY.md from new turns, if due.
     #[command(after_help = "\
 For a configuration with `[dream]`, whose turns are written down. `superstep run` dreams by itself after a turn, if it is time.
 
@@ -114,7 +116,7 @@ Examples:
     State(StateArgs),
     /// List the checkpoints of a thread, the newest first.
     History(HistoryArgs),
-    /// Run a thread once more on what is recorded of it, and say where it first comes to something else.
+    /// Replay a thread from its recorded inputs and report the first divergence.
     #[command(after_help = "\
 The model is not asked and no tool runs: what they gave is taken from the thread. Nothing is stored. With another `--config` or
 `--preset` this shows what the change does to conversations that there were.
@@ -127,17 +129,17 @@ Examples:
   superstep replay t-20261121-223015-3f2a --config mine.toml --json
   superstep replay t-20261121-223015-3f2a --from 4 --live-model")]
     Replay(ReplayArgs),
-    /// Draw the agent's graph, or the way of a thread on it.
+    /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
-    /// List the agent's presets, or write one down to be changed.
+    /// List the agent's presets, or print one as a file to edit.
     #[command(after_help = "\
 Examples:
   superstep presets
   superstep presets opencode > mine.toml
   superstep run --config mine.toml \"What is new here?\"")]
     Presets(PresetsArgs),
-    /// List the agent's tools, in their groups.
+    /// List the agent's tools by group.
     Tools(ToolsArgs),
     /// Print a completion script for a shell.
     Completions {
@@ -148,21 +150,22 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// What to ask; `-`, or nothing with a pipe, reads stdin. At most 1 MiB.
+    /// The prompt; `-`, or nothing with a pipe, reads stdin. At most 1 MiB.
     pub(crate) prompt: Option<String>,
-    /// `-` behind a prompt puts what is on stdin under it.
+    /// `-` after a prompt appends stdin to it.
     #[arg(value_name = "-", value_parser = stdin)]
     pub(crate) stdin: Option<Stdin>,
-    /// The thread to go on with, or a name for a new one [default: a new name].
+    /// The thread to continue, or a name for a new one [default: a new name].
     #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) thread: Option<String>,
-    /// Whose memory is used; see `superstep memory` [default: the thread's, then that of the configuration, or `me`].
+    /// The user of the memory; see `superstep memory` [default: the thread's, then that of the configuration,
+    /// or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
-    /// Ask behind this checkpoint of the thread, on a branch of its own, instead of behind its newest one.
+    /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
     #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
     pub(crate) from: Option<u64>,
-    /// Drop what an unfinished thread has still to do, instead of refusing.
+    /// Discard the pending tasks of an unfinished thread instead of refusing.
     #[arg(long)]
     pub(crate) discard: bool,
     #[command(flatten)]
@@ -176,7 +179,7 @@ pub(crate) struct ResumeArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    /// Go on from this checkpoint, on a branch of its own, instead of from the newest one.
+    /// Resume from this checkpoint, on a new branch, instead of from the newest one.
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,
     #[command(flatten)]
@@ -192,7 +195,7 @@ pub(crate) struct SteerArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    /// What to say.
+    /// The message.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
     #[command(flatten)]
@@ -202,7 +205,7 @@ pub(crate) struct SteerArgs {
     pub(crate) json: bool,
 }
 
-/// That stdin is read.
+/// Marks that stdin is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stdin;
 
@@ -210,18 +213,18 @@ fn stdin(word: &str) -> Result<Stdin, &'static str> {
     if word == "-" { Ok(Stdin) } else { Err("a prompt is one word of the command line: put it in quotes") }
 }
 
-/// Where files and threads are.
+/// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlaceArgs {
     /// The database [default: `.superstep/threads.db` under `--cwd`].
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
-    /// The folder that the tools do not leave [default: here].
+    /// The folder that the tools cannot leave [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
 }
 
-/// How a turn is answered and shown.
+/// The options of a turn.
 #[derive(Args, Debug, Default)]
 pub(crate) struct TurnArgs {
     /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
@@ -233,33 +236,33 @@ pub(crate) struct TurnArgs {
     /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
     #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
     pub(crate) api_key: Option<ApiKey>,
-    /// The design that the agent follows: see `superstep presets` [default: the thread's, then `default`].
+    /// The preset: see `superstep presets` [default: the thread's, then `default`].
     #[arg(long, value_name = "PRESET", conflicts_with = "config", value_parser = PossibleValuesParser::new(PRESETS.map(|preset| preset.name)))]
     pub(crate) preset: Option<String>,
-    /// A TOML file with what is to differ from a preset, which its entry `preset` names [default: the thread's].
+    /// A TOML file with changes to a preset, which its entry `preset` names [default: the thread's].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Whether the agent goes on until it is done, or asks its model twice at the most [default: the thread's, then `react`;
+    /// Run until the agent is done, or call its model at most twice [default: the thread's, then `react`;
     /// `single` with `--preset opencode` and no `--max-steps`].
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
-    /// How many steps a turn may have [default: the thread's, then the preset's].
+    /// The step limit of a turn [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
-    /// The tools that the agent has, by name or group, such as `read,shell`: see `superstep tools` [default: the thread's,
-    /// then all].
+    /// The agent's tools, by name or group, such as `read,shell`: see `superstep tools` [default: the
+    /// thread's, then all].
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
-    /// Neither look up nor store anything in a long-term memory; the thread remembers that.
+    /// Do not use a long-term memory; stored with the thread.
     #[arg(long)]
     pub(crate) no_memory: bool,
-    /// Run every call that asks, as if a rule allowed it; what a rule denies is denied.
+    /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// One JSON object a line on stdout: the events, then `final`.
+    /// Print one JSON object per line on stdout: the events, then `final`.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only the final reply, and errors.
+    /// Print only the final reply and errors.
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
 }
@@ -268,7 +271,7 @@ pub(crate) struct TurnArgs {
 pub(crate) struct ThreadsArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object a thread.
+    /// Print one JSON object per thread.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -278,12 +281,12 @@ pub(crate) struct DeleteArgs {
     /// The threads. None is deleted if one is unknown.
     #[arg(required = true, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) threads: Vec<String>,
-    /// Do not ask at the terminal.
+    /// Skip the confirmation.
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object a thread.
+    /// Print one JSON object per thread.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -293,12 +296,12 @@ pub(crate) struct CopyArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    /// The name of the new one, which no thread may have.
+    /// The name of the new thread, which must not exist.
     #[arg(value_parser = new_thread_name)]
     pub(crate) new: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -310,7 +313,7 @@ pub(crate) struct AdoptArgs {
     pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -322,58 +325,58 @@ pub(crate) struct PruneArgs {
     pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// Do not ask at the terminal.
+    /// Skip the confirmation.
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Which checkpoints stay: one of these.
+/// The checkpoints to retain: one of these.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct KeepArgs {
-    /// Keep the newest of this many.
+    /// Retain this number of newest checkpoints.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep_last: Option<u32>,
-    /// Forget those made longer ago than this, such as `12h`, `30d` or `2w`.
+    /// Delete those older than this, such as `12h`, `30d` or `2w`.
     #[arg(long, value_name = "DURATION", value_parser = age)]
     pub(crate) older_than: Option<Duration>,
-    /// Keep the last one of each branch.
+    /// Retain the last one of each branch.
     #[arg(long)]
     pub(crate) leaves: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RevertArgs {
-    /// The thread, which has to be finished.
+    /// The thread, which must be finished.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     /// The checkpoint.
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) to: u64,
-    /// Also put back what somebody else changed since.
+    /// Also restore files that someone else changed since.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Do not ask at the terminal.
+    /// Skip the confirmation.
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct DreamArgs {
-    /// Whose memory [default: the user of the file that `--config` names, or `me`].
+    /// The user [default: the user of the file that `--config` names, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
-    /// Do not wait until it is time.
+    /// Run even if no dream is due.
     #[arg(long)]
     pub(crate) now: bool,
     /// The model [default: that of the last dream, then OPENAI_MODEL].
@@ -390,7 +393,7 @@ pub(crate) struct DreamArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -405,7 +408,7 @@ pub(crate) struct StateArgs {
     pub(crate) at: Option<u64>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object, with every channel.
+    /// Print one JSON object with every channel.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -415,12 +418,12 @@ pub(crate) struct HistoryArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    /// At most this many.
+    /// Maximum number of checkpoints.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object a checkpoint.
+    /// Print one JSON object per checkpoint.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -430,22 +433,22 @@ pub(crate) struct ReplayArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
-    /// The checkpoint to begin at [default: the first].
+    /// The first checkpoint [default: the thread's first].
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,
-    /// The checkpoint to end at, which may be on another branch [default: the newest].
+    /// The last checkpoint, which may be on another branch [default: the newest].
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) to: Option<u64>,
-    /// Ask the model for real, on a fork.
+    /// Call the model live, on a fork.
     #[arg(long)]
     pub(crate) live_model: bool,
-    /// Run the tools for real, on a fork.
+    /// Run the tools live, on a fork.
     #[arg(long)]
     pub(crate) live_tools: bool,
-    /// Have the tools that MCP servers have now, instead of those that the thread recorded, and end where they differ.
+    /// Use the current tools of MCP servers instead of the recorded ones, and end where they differ.
     #[arg(long)]
     pub(crate) current_tools: bool,
-    /// End with 1 unless all of it was replayed.
+    /// Exit with 1 unless the whole thread was replayed.
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
@@ -456,10 +459,10 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DrawArgs {
-    /// In which language.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-    /// Mark what this thread ran, and what it is to run next.
+    /// Mark the path of this thread and its next tasks.
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
     #[command(flatten)]
@@ -468,26 +471,26 @@ pub(crate) struct DrawArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PresetsArgs {
-    /// The preset to write down, as TOML.
+    /// The preset to print as TOML.
     pub(crate) name: Option<String>,
-    /// One JSON object a preset.
+    /// Print one JSON object per preset.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ToolsArgs {
-    /// A TOML file whose MCP servers are started, and asked for theirs.
+    /// A TOML file whose MCP servers are started to list their tools.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// One JSON object a tool.
+    /// Print one JSON object per tool.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// One round: the model may call tools, and then answers.
+    /// One round: the model may call tools, and then replies.
     Single,
     /// As many rounds as the preset allows.
     React,
@@ -495,22 +498,23 @@ pub(crate) enum Mode {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Format {
-    /// One line an arrow.
+    /// One line per edge.
     Text,
-    /// Mermaid's flowcharts.
+    /// A Mermaid flowchart.
     Mermaid,
-    /// Graphviz' DOT.
+    /// Graphviz DOT.
     Dot,
-    /// A picture.
+    /// An SVG picture.
     Svg,
 }
 
-/// Reads the command line; an `Err` has been told already.
+/// Parses the command line; an `Err` has been reported already.
 pub(crate) fn parse() -> Result<Command, Exit> {
     match Cli::try_parse() {
         Ok(cli) => Ok(cli.command),
         Err(error) => {
-            // Help goes to stdout, everything else to stderr; if that is closed, the code has to do.
+            // Help is printed on stdout, everything else on stderr; if that is closed, only the exit code
+            // remains.
             let _ = error.print();
             Err(if error.use_stderr() { Exit::Usage } else { Exit::Ok })
         }
@@ -524,13 +528,13 @@ pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> s
     out.write_all(&script)
 }
 
-/// A name that can be shown, typed and found again.
+/// Validates a thread name: it can be displayed, typed and found again.
 fn thread_name(name: &str) -> Result<String, String> {
     name_of("thread", name)
 }
 
-/// The name of a thread that may be new, and stands in the commands that are suggested, where one like a flag would be taken
-/// for one.
+/// Validates the name of a possibly new thread. It appears in suggested commands, so it must not look like a
+/// flag.
 fn new_thread_name(name: &str) -> Result<String, String> {
     if name.starts_with('-') {
         return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
@@ -541,7 +545,7 @@ fn new_thread_name(name: &str) -> Result<String, String> {
     thread_name(name)
 }
 
-/// A name that can be shown in a line.
+/// Validates a name that can be displayed in a line.
 pub(crate) fn name_of(whose: &str, name: &str) -> Result<String, String> {
     if name.trim().is_empty() {
         return Err(format!("a {whose} needs a name"));
@@ -552,7 +556,7 @@ pub(crate) fn name_of(whose: &str, name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// A number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
+/// Parses a number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration; write a number and one of s, m, h, d, w, such as `30d`");
     let unit = text.chars().next_back().ok_or_else(wrong)?;

@@ -1,21 +1,21 @@
-//! Looks for model servers on this machine.
+//! Discovery of model servers on this machine.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 
-/// Where servers are by default, in the order in which they are preferred.
+/// Default addresses of servers, in order of preference.
 const USUAL: &str =
     "Ollama=http://127.0.0.1:11434/v1,LM Studio=http://127.0.0.1:1234/v1,llama.cpp=http://127.0.0.1:8080/v1";
 
-/// How long each may take to answer. Where there is no server, that is known at once.
+/// Time limit of each response. A missing server is detected at once.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The most bytes of a list of models; a server with a longer one is passed over.
+/// Maximum size of a list of models; a server with a longer one is skipped.
 const LONGEST_LIST: usize = 1024 * 1024;
 
-/// A server that answered and has a model.
+/// A server that responded and has a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) name: String,
@@ -27,15 +27,16 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Whether it lists the model `name`; Ollama's names may be without their tag.
+    /// Returns whether it lists the model `name`; the tag of Ollama's names is optional.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.models.iter().any(|own| own == name || own.strip_suffix(":latest") == Some(name))
     }
 }
 
-/// Asks every server of `list`, a text `NAME=URL,...`, or the usual ones, and returns those that have a model, in its order.
+/// Queries every server of `list`, a text `NAME=URL,...`, or the default ones. Returns those that have a
+/// model, in its order.
 ///
-/// # Errors    An entry of the list is something else, and what it is.
+/// # Errors    An invalid entry of the list.
 pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     let entries = list.unwrap_or(USUAL).split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let servers: Vec<_> =
@@ -47,7 +48,7 @@ pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// The name and the address of a server.
+/// Parses the name and the address of a server.
 fn server(entry: &str) -> Option<(&str, &str)> {
     let (name, url) = entry.split_once('=')?;
     let parsed = reqwest::Url::parse(url.trim()).ok()?;
@@ -66,7 +67,7 @@ async fn ask(client: &reqwest::Client, name: &str, url: &str) -> Option<Local> {
         list.extend_from_slice(&bytes);
     }
     let models = names(&list)?;
-    // Servers list models for embeddings too, which cannot chat.
+    // Servers also list embedding models, which cannot chat.
     let model = models.iter().find(|id| !id.to_lowercase().contains("embed"))?.clone();
     Some(Local { name: name.to_owned(), base_url: base_url.to_owned(), model, models })
 }

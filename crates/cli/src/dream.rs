@@ -1,4 +1,4 @@
-//! What was said becomes memory: `[dream]` in a configuration, after a turn, and `superstep dream`.
+//! Memory consolidation: `[dream]` in a configuration, after a turn, and `superstep dream`.
 
 use std::{fs, path::Path};
 
@@ -23,15 +23,16 @@ use crate::{
     signals,
 };
 
-/// Under which name it stands in a configuration.
+/// Its key in a configuration.
 pub(crate) const KEY: &str = "dream";
 
-/// Where earlier versions wrote turns down, under the folder of the tools. It may have come with the folder, from anybody.
+/// The folder of earlier versions' histories, under the tools' folder. It may have come with that folder from
+/// an untrusted source.
 const EARLIER_HISTORY: &str = ".superstep/history";
 
-/// Reads that of a configuration, if it has one; `true` is the usual one.
+/// Parses the entry of a configuration, if present; `true` means the defaults.
 ///
-/// # Errors    What is wrong with it, or with the memory that it is to change.
+/// # Errors    The problem with it, or with the memory that it updates.
 pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
     let config = match chosen.get(KEY) {
         None | Some(Value::Bool(false)) => return Ok(None),
@@ -40,7 +41,7 @@ pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
     };
     match Memory::of(chosen)? {
         Some(memory) if memory.is_files() => Ok(Some(config)),
-        // It will be the usual one.
+        // It will have the defaults.
         None if !chosen.contains_key(memory::KEY) => Ok(Some(config)),
         _ => {
             Err("`dream`: it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`"
@@ -49,13 +50,13 @@ pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
     }
 }
 
-/// A history for graphs that are only looked at.
+/// Returns a history for graphs that are only inspected.
 pub(crate) fn history_to_look_at(cwd: &Path) -> Result<TurnHistory, Failure> {
     TurnHistory::new(cwd, EARLIER_HISTORY)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 
-/// Tells that turns which an earlier version wrote down in this folder are not dreamt of.
+/// Notes that turns stored by an earlier version in this folder are not consolidated.
 pub(crate) fn tell_earlier(cwd: &Path) {
     if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
         tell(&format!(
@@ -65,7 +66,7 @@ pub(crate) fn tell_earlier(cwd: &Path) {
     }
 }
 
-/// Refuses threads of dreams to the agent, which has more tools than a dream may have.
+/// Rejects threads of dreams for the agent, which has more tools than a dream may use.
 pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
     if !Dreams::is_thread(thread) {
         return Ok(());
@@ -75,7 +76,7 @@ pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
     Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
 }
 
-/// Dreams behind a turn, if it is time. What becomes of it is told, and changes nothing about the turn.
+/// Dreams after a turn, if due. The result is reported and does not affect the turn.
 pub(crate) async fn after_turn(
     dreams: &Dreams,
     basis: &Basis,
@@ -94,7 +95,7 @@ pub(crate) async fn after_turn(
     }
 }
 
-/// Dreams, if it is time or wanted at once.
+/// Dreams, if due or requested.
 pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let DreamArgs { user, now, model, base_url, api_key, config, place, json } = args;
     let memory = match &config {
@@ -106,7 +107,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let place = Place::new(place)?;
     let at_once = at_once(&user, &turn, &place);
     let thread = Dreams::thread(&user);
-    // Looking first: where nothing was said yet, no database is made.
+    // Checked first: without any turn, no database is created.
     if place.look()?.is_none() {
         return show(&user, &Dreamt::NotDue { waiting: 0 }, &at_once, json);
     }
@@ -132,7 +133,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     show(&user, &dreamt, &at_once, json)
 }
 
-/// The command that does not wait until it is time. What was given this time is remembered only once there was a dream.
+/// Returns the command that dreams immediately. Its flags are stored only after a dream.
 fn at_once(user: &str, turn: &TurnArgs, place: &Place) -> String {
     let config = turn.config.as_ref().map(|file| file.to_string_lossy());
     let model = ("--model", turn.model.as_deref());
@@ -180,7 +181,7 @@ fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, 
     if json { Ok(Exit::Ok) } else { print(&format!("{text}\n")) }
 }
 
-/// What is said of a dream, or why it was in vain.
+/// Returns the report of a dream, or its failure.
 fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
     let (name, turns) = (printable_line(user), turns(dream.turns));
     let wait = format!("{} for another dream", waits(user, dream.turns));

@@ -1,4 +1,4 @@
-//! How the program ends: exit codes, and errors in words.
+//! The end of the program: exit codes and error messages.
 
 use std::{
     error::Error,
@@ -14,26 +14,26 @@ use crate::output::printable;
 /// The exit codes. A promise: they are listed in `docs/cli.md` and in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It is done.
+    /// Success.
     Ok = 0,
-    /// The run failed, its reply does not fit its schema, its output could not be written, or a replay that is to be whole is
-    /// not.
+    /// The run failed, its reply does not match its schema, the output could not be written, or a strict
+    /// replay is incomplete.
     Failed = 1,
-    /// The command line, the prompt or a setting makes no sense.
+    /// The command line, the prompt or a setting is not valid.
     Usage = 2,
-    /// The model could not be asked.
+    /// The model is unavailable.
     Model = 3,
     /// The database, or the memory, cannot be opened, read or written.
     Database = 4,
-    /// The thread is unknown, busy or unfinished, or there is one of that name.
+    /// The thread is unknown, busy or unfinished, or the name is taken.
     Thread = 5,
     /// Calls wait for a decision.
     Waiting = 6,
-    /// A replay came to something else than the thread.
+    /// A replay diverged from the stored thread.
     Diverged = 7,
     /// A bug.
     Internal = 70,
-    /// Stopped by Ctrl-C, or because nobody reads the output any more.
+    /// Stopped by Ctrl-C, or because the output was closed.
     Interrupted = 130,
 }
 
@@ -43,7 +43,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error for the user: what happened, where, what to do.
+/// An error for the user: the problem, its location, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -59,16 +59,16 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
-    /// An error with its causes.
+    /// Creates a failure from an error with its causes.
     pub(crate) fn caused(exit: Exit, error: &(dyn Error + 'static)) -> Self {
         Self::new(exit, chain(error))
     }
 
-    /// Tells it on stderr.
+    /// Prints it on stderr.
     pub(crate) fn report(self) -> Exit {
         let style = anstyle::AnsiColor::Red.on_default().bold();
         let text = printable(&self.message);
-        // If stderr is gone too, the exit code has to do.
+        // If stderr is closed too, only the exit code remains.
         let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {text}");
         self.exit
     }
@@ -101,7 +101,7 @@ impl From<RunError> for Failure {
     }
 }
 
-/// The failure of a write to stdout; `None` if only nobody reads it any more.
+/// Converts an error of a write to stdout; `None` if stdout was only closed.
 pub(crate) fn unwritten(error: &io::Error) -> Option<Failure> {
     let message = format!("cannot write to stdout: {error}");
     (error.kind() != io::ErrorKind::BrokenPipe).then(|| Failure::new(Exit::Failed, message))
@@ -109,7 +109,7 @@ pub(crate) fn unwritten(error: &io::Error) -> Option<Failure> {
 
 /// Runs the program; a panic ends it with [`Exit::Internal`].
 pub(crate) fn guard(program: impl FnOnce() -> Exit) -> Exit {
-    // Tasks that panic are caught and reported by the run; this says where it was.
+    // Panics of tasks are caught and reported by the run; this prints their location.
     panic::set_hook(Box::new(|panic| {
         let text = printable(panic.payload_as_str().unwrap_or("without a message"));
         let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));

@@ -1,4 +1,4 @@
-//! Following a run to its end: what it tells, what it asks, and how to go on.
+//! The run loop: events, approvals, and the next command.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Setup<'_> {
-    /// Shows the run to its end, and asks in between what it wants to be decided.
+    /// Shows the run to its end, and requests decisions in between.
     pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
         let began = Instant::now();
         let mut output = self.output();
@@ -63,7 +63,7 @@ impl Setup<'_> {
         self.conclude(&mut *output, &shown, &waiting, written)
     }
 
-    /// Shows what a run tells. Once stdout is closed the run is cancelled, and what it still tells is dropped.
+    /// Shows the events of a run. Once stdout is closed the run is cancelled, and further events are dropped.
     async fn tell(
         &self,
         stream: &mut RunStream<AgentState>,
@@ -73,7 +73,7 @@ impl Setup<'_> {
         let mut written = Ok(());
         while let Some(event) = stream.next().await {
             if std::mem::take(untold) {
-                // From here on there is something to resume, should the program be killed.
+                // From here on the turn can be resumed if the program is killed.
                 output.note(&format!("thread {}", self.thread()));
             }
             if written.is_ok() {
@@ -91,7 +91,7 @@ impl Setup<'_> {
         written
     }
 
-    /// Says how to go on, and with which code to exit.
+    /// Prints the next command and returns the exit code.
     fn conclude(
         &self,
         output: &mut dyn Output,
@@ -100,7 +100,7 @@ impl Setup<'_> {
         written: io::Result<()>,
     ) -> Result<Exit, Failure> {
         let resume = format!("resume with: {}", self.command("resume", &[self.thread().as_str()]));
-        // Some of it is said even to those who want to hear nothing but the reply.
+        // Some messages are printed even with `--quiet`.
         match (end.outcome, &written) {
             (AgentOutcome::LlmError, Ok(())) => {
                 let error = &end.state.error;
@@ -150,7 +150,7 @@ impl Setup<'_> {
         })
     }
 
-    /// What waits for a decision, and how to make one.
+    /// Formats the waiting calls and the commands that decide them.
     fn waits(&self, waiting: &[Waiting]) -> String {
         let mut text = String::new();
         for call in waiting {
@@ -179,14 +179,14 @@ impl Setup<'_> {
         )
     }
 
-    /// A command on this thread, with what cannot be remembered.
+    /// Formats a command on this thread, with the flags that are not stored.
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
         words.extend(self.choice().again.iter().map(String::as_str));
         self.place.command(command, &words)
     }
 
-    /// What became of a run that failed, and how to go on if there is something to go on with.
+    /// Converts the error of a run, with the command that resumes it, if possible.
     async fn refused(&self, error: RunError) -> Failure {
         let thread = self.thread().as_str();
         let resume = self.command("resume", &[thread]);

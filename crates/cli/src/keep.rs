@@ -1,4 +1,4 @@
-//! `superstep delete`, `copy`, `adopt` and `prune`: what becomes of threads.
+//! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
 
 use serde_json::json;
 use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, agent::Dreams};
@@ -24,19 +24,20 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     if !allowed(&format!("delete {}, with every checkpoint", listed(&names)), args.yes)? {
         return Ok(Exit::Interrupted);
     }
-    // All of them are held before the first is gone, so that one that is busy keeps the others.
+    // All of them are locked before the first is deleted, so that one that is busy prevents the deletion of
+    // the others.
     let mut leases = Vec::new();
     for thread in &threads {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
-    // A record that cannot be read stops this before anything is gone.
+    // An unreadable record stops this before anything is deleted.
     let decided = threads.iter().map(|thread| place.decided(&thread.as_str().into()));
     let decided = decided.collect::<Result<Vec<_>, _>>()?;
     for (thread, decided) in threads.iter().zip(decided) {
         let cwd = match place.remembered(&*store, &thread.as_str().into(), None).await {
-            // A folder that is gone has no results, and one that only the database names is left alone.
+            // A missing folder has no results, and a folder that only the database names is not touched.
             Ok((remembered, _)) => place.cwd_of(&remembered).ok(),
-            // It is damaged, and which folder was its own is not known.
+            // It is damaged, so its folder is unknown.
             Err(_) if place.has_own_db() && !place.has_own_cwd() => None,
             Err(_) => Some(place.cwd.clone()),
         };
@@ -63,7 +64,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let cwd = place.cwd_of(&remembered);
     graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
     decided.copy_to(&*place.decided(&to)?)?;
-    // A folder that is gone has no files to put back.
+    // A missing folder has no files to restore.
     if let Ok(cwd) = cwd {
         revert::copy(&cwd, &args.thread, &args.new)?;
     }
@@ -73,7 +74,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     print(&format!("copied {} to {}\n", listed(&[&args.thread]), listed(&[&args.new])))
 }
 
-/// Makes a thread the agent's.
+/// Adopts a thread for the agent's graph.
 pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let thread = ThreadId::from(args.thread.as_str());
@@ -105,7 +106,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
         false => graph.prune_thread(&thread, keep(&args.keep)).await?,
     };
     let left = left(&*store, &thread).await?;
-    // A folder that is gone has no files to put back, and a dream none that tools wrote.
+    // A missing folder has no files to restore, and a dream has none that tools wrote.
     let files = match cwd {
         Ok(_) if is_dream => 0,
         Ok(cwd) => revert::prune(&cwd, &*store, &graph, &thread).await?,

@@ -11,7 +11,7 @@
 //!                      └─▶ steer
 //! ```
 //!
-//! What it promises stands in `docs/cli.md`. Start at [`run`].
+//! Its interface is documented in `docs/cli.md`. Start at [`run`].
 
 mod args;
 mod exit;
@@ -44,7 +44,7 @@ mod trust;
 
 use std::{process::ExitCode, time::Duration};
 
-/// How long the program waits for its MCP servers to end before it kills them.
+/// Maximum wait for the end of MCP servers before they are killed.
 const LONGEST_END: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
@@ -82,11 +82,11 @@ fn main() -> ExitCode {
                 args::Command::Completions { shell } => show::completions(shell),
             }
         });
-        // Servers that were dropped on some way out are still being ended.
+        // Servers that were dropped on an early return are still shutting down.
         let _ =
             runtime.block_on(async { tokio::time::timeout(LONGEST_END, superstep::mcp::all_ended()).await });
         superstep::mcp::kill_all();
-        // Someone may still be asked at the terminal, which nothing can interrupt.
+        // A read of the terminal may be pending, which cannot be interrupted.
         runtime.shutdown_background();
         result.unwrap_or_else(exit::Failure::report)
     })

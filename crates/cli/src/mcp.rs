@@ -14,15 +14,15 @@ use crate::{
     signals, tools,
 };
 
-/// What the name of a server has before it where it names the group of its tools.
+/// Prefix of a server's name in the name of its group of tools.
 pub(crate) const GROUP: &str = "mcp.";
 
-/// Under which name they stand in a configuration.
+/// Their key in a configuration.
 pub(crate) const KEY: &str = "mcp";
 
-/// Reads the servers of a configuration by their names.
+/// Parses the servers of a configuration by name.
 ///
-/// # Errors    What is wrong with one of them.
+/// # Errors    The problem with one of them.
 pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, String> {
     let Some(servers) = chosen.get(KEY) else { return Ok(BTreeMap::new()) };
     let Value::Object(servers) = servers else {
@@ -35,10 +35,10 @@ pub(crate) fn servers(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, St
     servers.iter().map(read).collect()
 }
 
-/// The servers of a configuration whose tools the agent has: those of the groups that the choice of tools names, or all of them
-/// if it names none.
+/// Returns the servers of a configuration whose tools the agent uses: those of the chosen groups, or all of
+/// them without a choice.
 ///
-/// # Errors    What is wrong with one of them, or with the choice.
+/// # Errors    The problem with one of them, or with the choice.
 pub(crate) fn wanted(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, String> {
     let mut servers = servers(chosen)?;
     if let Some(names) = chosen.get(tools::KEY) {
@@ -51,8 +51,8 @@ pub(crate) fn wanted(chosen: &Chosen) -> Result<BTreeMap<String, McpConfig>, Str
     Ok(servers)
 }
 
-/// Starts, in the folder of the tools or below it, or connects all of them at once. If one of them cannot be used, or the program
-/// is told to stop meanwhile, the others are ended.
+/// Starts all of them in or below the folder of the tools, or connects to them, concurrently. If one fails,
+/// or the program is stopped meanwhile, the others are shut down.
 pub(crate) async fn connect(
     servers: BTreeMap<String, McpConfig>,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! The memory of a configuration: `[memory]`, and whose it is.
+//! The memory of a configuration: `[memory]`, and its user.
 //!
 //! `superstep memory` is in [`commands`].
 
@@ -33,62 +33,62 @@ use crate::{
     trust,
 };
 
-/// Under which name it stands in a configuration.
+/// Its key in a configuration.
 pub(crate) const KEY: &str = "memory";
 
-/// The entry about what is looked up, which may be more than [`Memory::retrieve`] says.
+/// The entry for retrieval, which may configure more than [`Memory::retrieve`].
 const RETRIEVE: &str = "retrieve";
 
-/// Whose memory is meant if nobody is named.
+/// The default user.
 const ME: &str = "me";
 
-/// Where the user's own memory is, below the state folder: files, or a database.
+/// The user's own memory, below the state folder: files, or a database.
 const FILES: &str = "memory";
 const DATABASE: &str = "memory.db";
 
-/// Where turns are written down, below the state folder: of which the user's own memory is made, and one in another place each.
+/// The histories, below the state folder: of the user's own memory, and one for each other memory.
 const HISTORY: &str = "history";
 const HISTORIES: &str = "histories";
 
-/// The preset whose design writes turns down and dreams of them (S0-08, S0-29).
+/// The preset whose design records turns and dreams (S0-08, S0-29).
 const DREAMING: &str = "cococat";
 
-/// What a configuration says of the memory. A promise: threads remember it.
+/// The memory settings of a configuration. A promise: threads store them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
     store: Kind,
-    /// The file or folder; without, the user's own.
+    /// The file or folder; defaults to the user's own.
     path: Option<PathBuf>,
     user: Option<String>,
-    /// How many entries are looked up for each message.
+    /// Number of entries retrieved for each message.
     retrieve: usize,
-    /// Whether the model has tools for it.
+    /// Gives the model the memory tools.
     tools: bool,
-    /// What a message says that is to be remembered.
+    /// The phrases of a memory request.
     phrases: Option<Vec<String>>,
-    /// Where a Mem0 server is; without, the platform.
+    /// The address of a Mem0 server; defaults to the hosted platform.
     base_url: Option<String>,
-    /// Which variable has its key.
+    /// The environment variable with its key.
     key_env: Option<String>,
-    /// What kind of server it is.
+    /// The kind of server.
     form: Option<Mem0Form>,
-    /// How well an entry has to fit.
+    /// Minimum score of an entry.
     threshold: Option<f64>,
-    /// Whether its model makes entries of what is said.
+    /// Lets its model derive entries from messages.
     infer: Option<bool>,
 }
 
-/// Where entries are kept. What is not in a file of this machine has its own settings beside `path`.
+/// The kind of storage. Kinds without a file have their own settings in place of `path`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
-    /// In a `MEMORY.md` for each user.
+    /// A `MEMORY.md` for each user.
     #[default]
     File,
-    /// In a database.
+    /// A database.
     Sqlite,
-    /// On a Mem0 server.
+    /// A Mem0 server.
     Mem0,
 }
 
@@ -112,9 +112,9 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Reads that of a configuration, if it has one.
+    /// Parses the entry of a configuration, if present.
     ///
-    /// # Errors    What is wrong with it.
+    /// # Errors    The problem with it.
     pub(crate) fn of(chosen: &Chosen) -> Result<Option<Self>, String> {
         let memory = match chosen.get(KEY) {
             None | Some(Value::Bool(false)) => return Ok(None),
@@ -137,9 +137,9 @@ impl Memory {
         Ok(Some(memory))
     }
 
-    /// Adds the user's own memory to a configuration that says nothing of one, and the dreams of a preset that has them.
+    /// Adds the user's own memory to a configuration without one, and the dreams of a preset that has them.
     ///
-    /// A preset that only a database names turns no dreams on. Returns what is to be said about it, if anything.
+    /// A preset that only a database names does not enable dreams. Returns a note for the user, if any.
     pub(crate) fn add_usual(chosen: &mut Chosen, may_dream: bool) -> Option<String> {
         if chosen.contains_key(KEY) {
             return None;
@@ -157,22 +157,22 @@ impl Memory {
         })
     }
 
-    /// Whether a configuration has no memory, or one that every configuration has that says nothing of it.
+    /// Returns whether a configuration has no memory or the default one.
     pub(crate) fn is_usual(chosen: &Chosen) -> bool {
         chosen.get(KEY).is_none_or(|memory| *memory == false || *memory == usual())
     }
 
-    /// Returns whether a configuration has the memory that every configuration has that says nothing of it.
+    /// Returns whether a configuration has the default memory.
     pub(crate) fn has_usual(chosen: &Chosen) -> bool {
         chosen.get(KEY) == Some(&usual())
     }
 
-    /// Whose memory is used, if no flag and no thread says so.
+    /// Returns the user of the memory, unless a flag or the thread sets one.
     pub(crate) fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(ME)
     }
 
-    /// Whether it is somewhere that only a file which was named just now may say: a database may come from someone else.
+    /// Returns whether its location requires an explicitly named file: a database may come from someone else.
     pub(crate) fn is_elsewhere(&self) -> bool {
         match self.store {
             Kind::Sqlite | Kind::File => self.path.as_ref().is_some_and(|path| path.is_absolute()),
@@ -180,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// Opens it, and makes it if there is none.
+    /// Opens it, and creates it if absent.
     pub(crate) fn open(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.store {
             Kind::Sqlite => {
@@ -193,7 +193,7 @@ impl Memory {
         }
     }
 
-    /// Opens it to look at it, also where nobody can write. No database is made for that; where there is none, nothing is remembered.
+    /// Opens it for reading, also without write permission. Creates no database; a missing one is empty.
     pub(crate) fn look(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.existing(cwd)? {
             Some(path) => stored(SqliteStore::open_read_only(path)),
@@ -202,13 +202,13 @@ impl Memory {
         }
     }
 
-    /// Opens it to remove something. No database is made for that either.
+    /// Opens it for deletion. Creates no database.
     pub(crate) fn open_existing(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         let is_missing = self.store == Kind::Sqlite && self.existing(cwd)?.is_none();
         if is_missing { Ok(to_look_at()) } else { self.open(cwd) }
     }
 
-    /// The database that it is, if it is there.
+    /// Returns its database, if it exists.
     fn existing(&self, cwd: &Path) -> Result<Option<PathBuf>, Failure> {
         let path = match (self.store, &self.path) {
             (Kind::Sqlite, Some(path)) => cwd.join(path),
@@ -222,7 +222,7 @@ impl Memory {
         self.database(cwd).map(Some)
     }
 
-    /// Where the database is, or can be made.
+    /// Returns the path of the database, existing or not.
     fn database(&self, cwd: &Path) -> Result<PathBuf, Failure> {
         match &self.path {
             Some(path) if path.is_absolute() => Ok(path.clone()),
@@ -235,12 +235,12 @@ impl Memory {
         }
     }
 
-    /// Whether it is files that can be edited.
+    /// Returns whether it consists of editable files.
     pub(crate) fn is_files(&self) -> bool {
         self.store == Kind::File
     }
 
-    /// The files that it is, if it is files.
+    /// Returns its files.
     pub(crate) fn files(&self, cwd: &Path) -> Result<MemoryFiles, Failure> {
         let files = match &self.path {
             Some(path) if path.is_absolute() => files_in(path),
@@ -252,8 +252,8 @@ impl Memory {
         })
     }
 
-    /// Where the turns are written down of which it is made: always in the state folder, for what is in the folder of the tools may have
-    /// come with it.
+    /// Returns the history from which it is made: always in the state folder, because the tools' folder may
+    /// come from an untrusted source.
     pub(crate) fn history(&self, cwd: &Path) -> Result<TurnHistory, Failure> {
         let folder = match &self.path {
             None => PathBuf::from(HISTORY),
@@ -267,7 +267,7 @@ impl Memory {
         })
     }
 
-    /// Gives it to an agent.
+    /// Adds it to an agent.
     pub(crate) fn give(&self, agent: AgentBuilder, memory: Arc<dyn LongTermMemory>) -> AgentBuilder {
         let usual = || MEMORY_PHRASES.map(str::to_owned).to_vec();
         let phrases = self.phrases.clone().unwrap_or_else(usual);
@@ -275,12 +275,12 @@ impl Memory {
         if self.tools { agent.tools(memory_tools(memory)) } else { agent }
     }
 
-    /// The tools that the model has for it.
+    /// Returns the memory tools for the model.
     pub(crate) fn tools(&self) -> Vec<Arc<dyn Tool>> {
         if self.tools { memory_tools(to_look_at()).into() } else { Vec::new() }
     }
 
-    /// Says what is looked up, unless the configuration itself says that.
+    /// Sets the retrieval, unless the configuration itself does.
     pub(crate) fn configure(&self, chosen: &Chosen, config: &mut ReactConfig) {
         if !chosen.contains_key(RETRIEVE) {
             let retrieve = Retrieve { memories: self.retrieve, ..config.retrieve.unwrap_or_default() };
@@ -289,12 +289,12 @@ impl Memory {
     }
 }
 
-/// The memory of a configuration that says nothing of one. A promise: threads remember it.
+/// Returns the default memory settings. A promise: threads store them.
 fn usual() -> Value {
     json!({ "store": "file", "tools": false })
 }
 
-/// The folder of the user's own memory, which is there then.
+/// Returns the folder of the user's own memory, and creates it if absent.
 fn own_folder() -> Result<PathBuf, Failure> {
     let folder = trust::folder().ok_or_else(|| {
         Failure::new(Exit::Database, "no folder for it is known; name one with SUPERSTEP_STATE_DIR")
@@ -315,17 +315,17 @@ fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMem
     Ok(Arc::new(StoreMemory::new(Arc::new(store))))
 }
 
-/// An empty memory, for what is only shown.
+/// Returns an empty memory, for graphs that are only shown.
 pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
     Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())))
 }
 
-/// The name of a user, as it can be shown and typed.
+/// Validates the name of a user, which can be displayed and typed.
 pub(crate) fn user_name(name: &str) -> Result<String, String> {
     name_of("user", name)
 }
 
-/// The files in a folder that may be anywhere; the one that it is in has to be there.
+/// Opens the files in a folder at any place; its parent must exist.
 fn files_in(folder: &Path) -> io::Result<MemoryFiles> {
     match (folder.parent(), folder.file_name()) {
         (Some(root), Some(name)) => MemoryFiles::new(root, name),

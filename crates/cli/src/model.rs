@@ -1,4 +1,4 @@
-//! Which model is asked: from flags, the thread, the environment, or what this machine has.
+//! The choice of the model: from flags, the thread, the environment, or this machine's servers.
 //!
 //! Start at [`Wish::settle`].
 
@@ -22,12 +22,12 @@ use crate::{
     settings::{self, Chosen},
 };
 
-/// The name of the model that is none.
+/// The name of the model without a server.
 pub(crate) const OFFLINE: &str = "offline";
 
 pub(crate) const OPENAI: &str = "https://api.openai.com/v1";
 
-/// What a thread remembers of how it was asked, in the metadata of its inputs. A promise; it never has the key.
+/// The settings that a thread stores in the metadata of its inputs. A promise; never contains the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Remembered {
@@ -35,38 +35,38 @@ pub(crate) struct Remembered {
     pub(crate) model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<String>,
-    /// Of threads of versions that remembered nothing else of it.
+    /// Of threads of versions that stored no other setting.
     #[serde(skip_serializing)]
     max_steps: Option<u32>,
-    /// What was chosen about the agent.
+    /// The agent's configuration.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) config: Chosen,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
-    /// Whose memory is used.
+    /// The user of the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
-    /// Whether only the database says it: the user never ran the thread with it on this machine.
+    /// Only the database has these settings: the user never ran the thread with them on this machine.
     #[serde(skip)]
     pub(crate) is_foreign: bool,
 }
 
 impl Remembered {
-    /// What the newest input of a thread says, or a prune kept of it; nothing for a new thread.
+    /// Loads the settings of the thread's newest input, or those retained by a prune; empty for a new thread.
     pub(crate) async fn load(
         store: &dyn Checkpointer,
         thread: &ThreadId,
         from: Option<CheckpointId>,
     ) -> Result<Self, Failure> {
         let meta = match (newest(store, thread, None, says).await, from) {
-            // A damaged checkpoint hides those before it; from one that is named on, they can be read.
+            // A damaged checkpoint hides those before it; from a named one on, they can be read.
             (Err(CheckpointError::Corrupt { .. }), Some(from)) => {
                 newest(store, thread, Some(CheckpointId(from.0.saturating_add(1))), says).await?
             }
             (found, _) => found?,
         };
         let Some(meta) = meta else {
-            // A thread without a word about its agent was not set up by this program.
+            // A thread without settings was not created by this program.
             let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
             return Ok(Self { is_foreign, ..Self::default() });
         };
@@ -81,12 +81,12 @@ impl Remembered {
         Ok(Self { is_foreign: true, ..read })
     }
 
-    /// What one checkpoint says.
+    /// Parses the settings of one checkpoint.
     pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
         Self::deserialize(&meta.metadata)
     }
 
-    /// What was chosen about the agent, if anything was.
+    /// Returns the agent's configuration, if any.
     pub(crate) fn chosen(&self) -> Option<Chosen> {
         match self.max_steps {
             Some(max) if self.config.is_empty() => {
@@ -97,34 +97,35 @@ impl Remembered {
         }
     }
 
-    /// The same, with what a run adds.
+    /// Returns the same with the facts of a run.
     pub(crate) fn new(choice: &Choice, config: Chosen, cwd: Option<String>) -> Self {
         let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
         Self { model, base_url, max_steps: None, config, cwd, user: None, is_foreign: false }
     }
 
-    /// All of it that counts when it is compared with what the user ran.
+    /// Returns the settings that are compared with those that the user ran.
     pub(crate) fn to_compare(&self) -> Value {
         let Self { model, base_url, max_steps, config, cwd, user, is_foreign: _ } = self;
         json!([model, base_url, max_steps, config, cwd, user])
     }
 
-    /// The same without what only a database says and what would widen what may be done; and what that is.
+    /// Removes settings that only a database has and that would widen the permissions; returns the rest and
+    /// their names.
     pub(crate) fn narrowed(self) -> (Self, Vec<String>) {
         let (config, mut left_out) = settings::narrowed(self.config);
         if self.max_steps.is_some() {
             left_out.push("`limit`".to_owned());
         }
-        // A user's memory is only read if a file says that there is one; whose it is, is said there as well.
+        // A user's memory is only read if a file configures it, which also names the user.
         (Self { config, max_steps: None, user: None, ..self }, left_out)
     }
 
-    /// The same, with whose memory it uses.
+    /// Returns the same with the user of the memory.
     pub(crate) fn of_user(self, user: Option<String>) -> Self {
         Self { user, ..self }
     }
 
-    /// As it is stored.
+    /// Converts it to stored metadata.
     pub(crate) fn into_metadata(self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(map)) => map,
@@ -133,12 +134,12 @@ impl Remembered {
     }
 }
 
-/// Whether a checkpoint says how the thread was asked.
+/// Returns whether a checkpoint has the thread's settings.
 fn says(meta: &CheckpointMeta) -> bool {
     matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
 }
 
-/// The newest checkpoint that is `wanted`, of those before one if one is named.
+/// Returns the newest checkpoint that is `wanted`, optionally before a given one.
 async fn newest(
     store: &dyn Checkpointer,
     thread: &ThreadId,
@@ -156,7 +157,7 @@ async fn newest(
     }
 }
 
-/// What the environment says.
+/// The settings from the environment.
 #[derive(Default)]
 pub(crate) struct Environment {
     pub(crate) base_url: Option<String>,
@@ -166,7 +167,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Reads it; an empty variable counts as none, except for the list of servers, which may be empty.
+    /// Reads it; an empty variable counts as unset, except for the list of servers, which may be empty.
     pub(crate) fn read() -> Self {
         let text =
             |name| env::var(name).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -179,42 +180,42 @@ impl Environment {
     }
 }
 
-/// Everything that has a say in which model is asked. A flag beats the thread, the thread beats the environment.
+/// The inputs of the choice of a model. A flag overrides the thread, the thread overrides the environment.
 pub(crate) struct Wish<'a> {
     pub(crate) flags: &'a TurnArgs,
     pub(crate) thread: Remembered,
     pub(crate) environment: Environment,
-    /// The models of the configuration, which is that of a flag or of the thread.
+    /// The models of the configuration, from a flag or the thread.
     pub(crate) profiles: Profiles,
-    /// Whether tool calls that are written as text are read, if the configuration says so for all models.
+    /// The configuration's setting for parsing tool calls in text, if it applies to all models.
     pub(crate) text_calls: Option<bool>,
 }
 
-/// The model that is asked.
+/// The chosen model.
 pub(crate) struct Choice {
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) name: String,
     pub(crate) base_url: Option<String>,
-    /// What the user should know about it.
+    /// A note for the user.
     pub(crate) note: Option<String>,
-    /// The words of the command line that name what is not taken from a database, and that have to be said again therefore.
+    /// The command line words that a database cannot supply and that must be repeated.
     pub(crate) again: Vec<String>,
-    /// Who is asked when the model cannot answer.
+    /// The fallback models.
     pub(crate) fallbacks: Vec<Arc<dyn ChatModel>>,
-    /// Who sums up what a request has no room for, if it is another one.
+    /// The model for summaries, if it differs.
     pub(crate) compaction: Option<Arc<dyn ChatModel>>,
-    /// The key that went to the model's server.
+    /// The key for the model's server.
     key: ApiKey,
 }
 
-/// Adds the configuration to the words that have to be said again.
+/// Adds the configuration to the words that must be repeated.
 pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
     if !again.iter().any(|word| word == "--config") {
         again.extend(["--config".to_owned(), config.display().to_string()]);
     }
 }
 
-/// A model that has a name and says nothing.
+/// A model with a name that is never called.
 struct Unasked {
     name: String,
     accepts: Accepts,
@@ -235,7 +236,7 @@ impl ChatModel for Unasked {
     }
 }
 
-/// Where a server's address comes from.
+/// The origin of a server's address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Flag,
@@ -245,7 +246,7 @@ enum From {
 }
 
 impl Wish<'_> {
-    /// Decides, and looks for a server on this machine if nothing else is said.
+    /// Chooses the model, and discovers a server on this machine if nothing else is set.
     pub(crate) async fn settle(mut self) -> Result<Choice, Failure> {
         let mut choice = self.main().await?;
         for profile in &self.profiles.fallback {
@@ -258,7 +259,7 @@ impl Wish<'_> {
         Ok(choice)
     }
 
-    /// The models by their names alone, for runs that ask none of them: neither a server nor a key is needed.
+    /// Returns the models by name only, for runs that call none of them: no server or key is needed.
     pub(crate) fn unasked(self) -> Choice {
         let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
         let unasked = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
@@ -289,7 +290,7 @@ impl Wish<'_> {
         if flag_model.as_deref() == Some(OFFLINE) && flag_url.is_some() {
             return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
         }
-        // What a file says that was named just now counts more than what the thread used before.
+        // An explicitly named file overrides the thread's last model.
         let (file, remembered) = match (&self.flags.config, self.profiles.main.clone()) {
             (Some(_), main) => (main.unwrap_or_default(), Profile::default()),
             (None, main) => (Profile::default(), main.unwrap_or_default()),
@@ -379,7 +380,7 @@ impl Wish<'_> {
                 quoted(&base_url)
             )));
         }
-        // What a provider wants is told by the profile of its server.
+        // The profile of a server describes its provider's requirements.
         let profile = self
             .profiles
             .main
@@ -393,7 +394,7 @@ impl Wish<'_> {
             self.file_says_so("main", &profile, &base_url, &mut again)?;
         } else if !self.knows(&base_url) {
             if from == From::Thread {
-                // A database may come from someone else, and with it the address.
+                // A database may come from someone else, and the address with it.
                 return Err(Failure::usage(format!(
                     "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless \
                      you name it: repeat `--base-url {}`",
@@ -410,7 +411,7 @@ impl Wish<'_> {
         Ok(Choice { model: asked, name: model, base_url: Some(base_url), again, key, ..self.offline(None) })
     }
 
-    /// A model beside the main one: on the same server, with the same key, if its profile names no other.
+    /// Builds a secondary model: on the same server with the same key, unless its profile differs.
     fn other(&self, what: &str, profile: &Profile, main: &mut Choice) -> Result<Arc<dyn ChatModel>, Failure> {
         let Some(model) = &profile.model else {
             return Err(Failure::usage(format!("the configuration names no `model` for `models.{what}`")));
@@ -426,7 +427,7 @@ impl Wish<'_> {
         profile.build(model, &base_url, key, self.text_calls)
     }
 
-    /// Checks that a variable is sent to a server because a file says so that was named just now, and not only a database.
+    /// Checks that an explicitly named file, and not only a database, permits sending a variable to a server.
     fn file_says_so(
         &self,
         what: &str,
@@ -448,13 +449,13 @@ impl Wish<'_> {
         Ok(())
     }
 
-    /// Whether the environment names this server, or a key for it.
+    /// Returns whether the environment names this server, or a key for it.
     fn is_of_environment(&self, base_url: &str) -> bool {
         let of_key = self.environment.key.is_some().then_some(OPENAI);
         self.environment.base_url.as_deref().or(of_key).is_some_and(|own| is_same_server(own, base_url))
     }
 
-    /// Whether the environment's key, if there is one, may go to this server although no flag names it.
+    /// Returns whether the environment's key, if any, may be sent to this server without a flag.
     fn knows(&self, base_url: &str) -> bool {
         let key_is_of_environment = self.flags.api_key.is_none() && self.environment.key.is_some();
         !key_is_of_environment
@@ -463,10 +464,10 @@ impl Wish<'_> {
     }
 }
 
-/// The most models of a server that an error lists.
+/// Maximum number of a server's models that an error lists.
 const LISTED: usize = 20;
 
-/// The error for a model that no server on this machine has.
+/// Returns the error for a model that no server on this machine has.
 fn unlisted(model: &str, found: &[Local]) -> Failure {
     let has = |local: &Local| {
         let mut names: Vec<String> =

@@ -1,6 +1,6 @@
-//! A [`ChatModel`] that is no language model: it plans tool calls by rules and quotes what they find.
+//! A [`ChatModel`] without a language model: it plans tool calls by rules and quotes the results.
 //!
-//! Deterministic, without network. The rules are in [`plan`]; the reading of prompts is in [`read`].
+//! Deterministic and without network. The rules are in [`plan`]; prompts are parsed in [`read`].
 
 mod plan;
 mod read;
@@ -11,10 +11,10 @@ use superstep::llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseS
 
 use self::plan::{Done, Move};
 
-/// Where there is no model there are no tokens to count.
+/// Without a model there are no tokens to count.
 const NO_TOKENS: Delta = Delta::Usage(Usage { input_tokens: 0, output_tokens: 0 });
 
-/// See the module.
+/// The offline model; see the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offline;
 
@@ -35,7 +35,7 @@ fn answer(messages: &[Message], may_call: bool) -> Vec<Delta> {
     let (prompt, after) = turn.split_first().map_or(("", turn), |(user, rest)| (user.content.as_str(), rest));
     match plan::next_move(prompt, &done(after), may_call) {
         Move::Call(calls) => {
-            // Ids must differ from all others of the conversation.
+            // Ids must be unique in the conversation.
             let used = before.iter().chain(after).map(|message| message.tool_calls.len()).sum::<usize>();
             let calls = calls.into_iter().enumerate().map(|(index, (tool, args))| Delta::ToolCall {
                 index,
@@ -52,7 +52,7 @@ fn answer(messages: &[Message], may_call: bool) -> Vec<Delta> {
     }
 }
 
-/// The calls of the turn so far with their results.
+/// Returns the calls of the turn so far with their results.
 fn done(turn: &[Message]) -> Vec<Done<'_>> {
     let calls = turn.iter().flat_map(|message| &message.tool_calls);
     calls

@@ -1,4 +1,4 @@
-//! What a run shows: for people, or as JSON.
+//! The output of a run: text for people, or JSON.
 //!
 //! Start at [`Output`].
 
@@ -21,35 +21,35 @@ use superstep::{
 pub(crate) use self::{human::Human, json::Json};
 pub(crate) use superstep::agent::{printable, printable_line};
 
-/// Takes what happens in a run, in order. An error means that stdout cannot be written.
+/// Receives the events of a run in order. An error means that stdout cannot be written.
 pub(crate) trait Output {
     /// An event of the agent.
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()>;
 
-    /// A new input took the place of these unfinished tasks.
+    /// A new input replaced these unfinished tasks.
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()>;
 
-    /// So many events came faster than they could be written, and are lost.
+    /// This number of events was lost, because they arrived faster than they could be written.
     fn lagged(&mut self, skipped: u64) -> io::Result<()>;
 
-    /// Something the user should know that is not part of the answer.
+    /// A note for the user beside the reply.
     fn note(&mut self, text: &str);
 
-    /// The turn is over.
+    /// The turn ended.
     fn end(&mut self, end: &End<'_>) -> io::Result<()>;
 }
 
-/// How a turn ended.
+/// The end of a turn.
 pub(crate) struct End<'a> {
     pub(crate) thread: &'a str,
     pub(crate) state: &'a AgentState,
     pub(crate) outcome: AgentOutcome,
-    /// How long this run of it took.
+    /// The duration of this run.
     pub(crate) took: Duration,
 }
 
 impl End<'_> {
-    /// What the turn took, also if it has not ended.
+    /// Returns the summary of the turn, also if it has not ended.
     pub(crate) fn metadata(&self) -> Metadata {
         match self.state.outcome {
             Some(_) => self.state.metadata.clone(),
@@ -60,8 +60,8 @@ impl End<'_> {
     }
 }
 
-/// Serializes a value on one line, in which every character that is not printable is a JSON escape: the line means the same, and is
-/// harmless on a terminal.
+/// Serializes a value on one line, with every unprintable character as a JSON escape: the meaning is the
+/// same, and the line is safe on a terminal.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let json = serde_json::to_string(value)?;
     let mut line = String::with_capacity(json.len() + 1);
@@ -76,17 +76,17 @@ pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(line)
 }
 
-/// Writes a line for people to stderr, escaped. A closed stderr is not a failure.
+/// Prints an escaped line on stderr. A closed stderr is not a failure.
 pub(crate) fn tell(text: &str) {
     tell_in(Style::new(), text);
 }
 
-/// Writes as [`tell`] does, in a style that only a terminal sees.
+/// Prints like [`tell`], in a style that only a terminal shows.
 fn tell_in(style: Style, text: &str) {
     let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text on one line.
 pub(crate) fn brief(text: &str, most: usize) -> String {
     let line = printable_line(text.lines().next().unwrap_or_default());
     let cut: String = line.chars().take(most).collect();

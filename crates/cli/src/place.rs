@@ -1,4 +1,4 @@
-//! Where things are: the folder of the tools, and the database.
+//! Locations: the folder of the tools, and the database.
 
 use std::{
     fs, io,
@@ -22,10 +22,10 @@ use crate::{
     trust::Decided,
 };
 
-/// Under which name a configuration says how the database is written.
+/// The database settings' key in a configuration.
 pub(crate) const KEY: &str = "db";
 
-/// Where the database is, under the folder of the tools.
+/// The path of the database under the folder of the tools.
 const DATABASE: &str = ".superstep/threads.db";
 
 /// The folder and the database of one command.
@@ -33,18 +33,18 @@ pub(crate) struct Place {
     /// Canonical.
     pub(crate) cwd: PathBuf,
     db: PathBuf,
-    /// As the user gave them, for the commands that are suggested.
+    /// The given flags, for suggested commands.
     given: PlaceArgs,
 }
 
-/// What a configuration says of the database. A promise: threads remember it.
+/// The database settings of a configuration. A promise: threads store them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Writing {
     synchronous: Level,
 }
 
-/// The levels of SQLite's `PRAGMA synchronous` that there are.
+/// The levels of SQLite's `PRAGMA synchronous`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -53,9 +53,9 @@ enum Level {
     Full,
 }
 
-/// Returns what a configuration says of the database.
+/// Returns the database settings of a configuration.
 ///
-/// # Errors    What is wrong with it.
+/// # Errors    The problem with them.
 pub(crate) fn options(chosen: &Chosen) -> Result<SqliteOptions, String> {
     let writing = match chosen.get(KEY) {
         None => Writing::default(),
@@ -69,31 +69,34 @@ pub(crate) fn options(chosen: &Chosen) -> Result<SqliteOptions, String> {
 }
 
 impl Place {
-    /// # Errors    The folder is missing or none.
+    /// Resolves the folder and the database.
+    ///
+    /// # Errors    The folder is missing or not a folder.
     pub(crate) fn new(given: PlaceArgs) -> Result<Self, Failure> {
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let db = given.db.clone().unwrap_or_else(|| cwd.join(DATABASE));
         Ok(Self { cwd, db, given })
     }
 
-    /// The file of the database.
+    /// Returns the file of the database.
     pub(crate) fn db(&self) -> &Path {
         &self.db
     }
 
-    /// Whether the user said where the tools may work.
+    /// Returns whether the user named the tools' folder.
     pub(crate) fn has_own_cwd(&self) -> bool {
         self.given.cwd.is_some()
     }
 
-    /// Whether the database is not the folder's own, so that its threads may belong to other folders.
+    /// Returns whether the database is not the folder's own, so that its threads may belong to other folders.
     pub(crate) fn has_own_db(&self) -> bool {
         self.given.db.is_some()
     }
 
-    /// The folder of a thread's tools.
+    /// Returns the folder of a thread's tools.
     pub(crate) fn cwd_of(&self, remembered: &Remembered) -> Result<PathBuf, Failure> {
-        // A database of its own may hold threads of many folders; that of a folder goes where the folder goes.
+        // A separate database may contain threads of many folders; a folder's own database moves with the
+        // folder.
         match &remembered.cwd {
             Some(cwd) if self.has_own_db() && !self.has_own_cwd() => {
                 if remembered.is_foreign && Path::new(cwd) != self.cwd {
@@ -105,7 +108,7 @@ impl Place {
         }
     }
 
-    /// The error for a folder that only the database names.
+    /// Returns the error for a folder that only the database names.
     pub(crate) fn unnamed_folder(&self, folder: &str) -> Failure {
         Failure::usage(format!(
             "the thread remembers the folder `{folder}`, in which nothing is done unless you name it: repeat `--cwd {}`",
@@ -113,8 +116,8 @@ impl Place {
         ))
     }
 
-    /// What a thread remembers, and what the user decided about it on this machine. If the head is damaged, what it remembered at
-    /// `from`.
+    /// Loads a thread's settings, and the user's decisions about it on this machine. If the head is damaged,
+    /// the settings at `from`.
     pub(crate) async fn remembered(
         &self,
         store: &dyn Checkpointer,
@@ -126,12 +129,12 @@ impl Place {
         Ok((remembered, decided))
     }
 
-    /// What the user decided about a thread on this machine.
+    /// Returns the user's decisions about a thread on this machine.
     pub(crate) fn decided(&self, thread: &ThreadId) -> Result<Arc<Decided>, Failure> {
         Decided::about(&self.db, thread.as_str())
     }
 
-    /// Refuses a database that somebody else may have made or changed.
+    /// Rejects a database that another user may have created or changed.
     fn check(&self) -> Result<(), Failure> {
         match self.db.parent() {
             Some(folder) if !self.has_own_db() => private::check(folder, private::OTHER_DATABASE)?,
@@ -140,12 +143,12 @@ impl Place {
         private::check_database(&self.db)
     }
 
-    /// Opens the database, and makes it if there is none.
+    /// Opens the database, and creates it if absent.
     pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
         Ok(Arc::new(SqliteCheckpointer::open(self.database()?)?))
     }
 
-    /// Opens the database again if a configuration wants it to be written in another way.
+    /// Reopens the database if a configuration changes its settings.
     pub(crate) fn reopen(
         &self,
         store: Arc<dyn Checkpointer>,
@@ -157,7 +160,7 @@ impl Place {
         Ok(Arc::new(SqliteCheckpointer::open_with(self.database()?, options)?))
     }
 
-    /// The file of the database, whose folder is there then.
+    /// Returns the file of the database, and creates its folder if absent.
     pub(crate) fn database(&self) -> Result<&Path, Failure> {
         if !self.has_own_db()
             && let Some(folder) = self.db.parent()
@@ -174,7 +177,7 @@ impl Place {
         Ok(&self.db)
     }
 
-    /// Opens the database to look at it; `None` if the folder has none yet.
+    /// Opens the database for reading; `None` if the folder has none yet.
     pub(crate) fn look(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
         if !self.has_own_db() && !self.db.exists() {
             return Ok(None);
@@ -183,15 +186,15 @@ impl Place {
         Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
     }
 
-    /// Opens the database to change threads of it, which all have to be there.
+    /// Opens the database to change threads of it, which must all exist.
     ///
-    /// # Errors    One is unknown. Nothing is made then, not even a database.
+    /// # Errors    A thread is unknown. Nothing is created then, not even a database.
     pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
         for thread in threads {
             let Some(store) = self.look()? else { return Err(self.unknown(thread)) };
             match store.load(&ThreadId::from(*thread), None).await {
                 Ok(None) => return Err(self.unknown(thread)),
-                // One that is damaged is there.
+                // A damaged thread exists.
                 Ok(Some(_)) | Err(CheckpointError::Corrupt { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -199,7 +202,7 @@ impl Place {
         self.open()
     }
 
-    /// The error for a thread that is not there.
+    /// Returns the error for an unknown thread.
     pub(crate) fn unknown(&self, thread: &str) -> Failure {
         let db = self.db.display();
         let message =
@@ -207,7 +210,7 @@ impl Place {
         Failure::new(Exit::Thread, message)
     }
 
-    /// A command that does something else at the same place, to be pasted into a shell.
+    /// Formats another command for the same location, to be pasted into a shell.
     pub(crate) fn command(&self, command: &str, words: &[&str]) -> String {
         let mut text = format!("superstep {command}");
         let mut add = |word: &str| {
@@ -219,7 +222,7 @@ impl Place {
         for (flag, path) in folders {
             if let Some(path) = path {
                 add(flag);
-                // A path that looks like a flag would be taken for one.
+                // A path that looks like a flag would be parsed as one.
                 let path = path.to_string_lossy();
                 add(&if path.starts_with('-') { format!("./{path}").into() } else { path });
             }
@@ -228,7 +231,7 @@ impl Place {
     }
 }
 
-/// A folder that tools may work in.
+/// Resolves a folder for tools.
 pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |what: &str| {
         let path = path.display();
@@ -241,9 +244,11 @@ pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
     if real.is_dir() { Ok(real) } else { Err(wrong("it is no folder")) }
 }
 
-/// Where a file is, or can be made, that a plain path below a folder says; the folders on the way are made.
+/// Returns the path of a file given by a plain path below a folder, existing or not; creates its parent
+/// folders.
 ///
-/// # Errors    One cannot be made; or it or the file is a link, which may lead out of the folder.
+/// # Errors    A folder cannot be created; or a folder or the file is a link, which may lead out of the
+/// folder.
 pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
     let mut path = folder.to_owned();
     let mut parts = file.components().peekable();
@@ -259,7 +264,7 @@ pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

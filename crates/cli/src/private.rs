@@ -1,4 +1,4 @@
-//! Files that nobody but the user can have written.
+//! Checks that only the user can have written a file.
 
 use std::{
     ffi::OsString,
@@ -8,18 +8,18 @@ use std::{
 
 use crate::exit::{Exit, Failure};
 
-/// What to do about a database that is refused.
+/// The advice for a rejected database.
 pub(crate) const OTHER_DATABASE: &str = "use another database with `--db`";
 
-/// A database, and the files that SQLite puts beside it.
+/// The suffixes of a database and the files that SQLite creates beside it.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// The folder of locks beside it, which has no content.
 const LOCKS: &str = "-locks";
 
-/// Checks a database and the files beside it, as far as they are there.
+/// Checks a database and the existing files beside it.
 ///
-/// # Errors    One of them is a link, belongs to another user, or can be written by others.
+/// # Errors    One of them is a link, belongs to another user, or is writable by others.
 pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
     let beside = |end: &str| {
         let mut path = OsString::from(file);
@@ -35,11 +35,11 @@ pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Checks one file or folder, if it is there. The advice is what else to use.
+/// Checks one file or folder, if it exists. `advice` names an alternative.
 ///
 /// # Errors    See [`check_database`].
 pub(crate) fn check(path: &Path, advice: &str) -> Result<(), Failure> {
-    // What cannot be inspected cannot be opened either, and that error says more.
+    // A file that cannot be inspected cannot be opened either, and that error is more specific.
     let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
     match problem(path, &there, advice) {
         Some(problem) => Err(Failure::new(Exit::Database, format!("`{}` {problem}", path.display()))),
@@ -47,14 +47,15 @@ pub(crate) fn check(path: &Path, advice: &str) -> Result<(), Failure> {
     }
 }
 
-/// Checks the folder that a database is in: others may put files there only if they cannot replace those of the user.
+/// Checks the folder of a database: others may create files there only if they cannot replace those of the
+/// user.
 ///
-/// # Errors    Anybody can, or it belongs to somebody else.
+/// # Errors    It is writable by everyone, or belongs to another user.
 #[cfg(unix)]
 pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::MetadataExt;
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    // What is missing is told when the database is opened.
+    // A missing file is reported when the database is opened.
     let Ok(there) = fs::metadata(folder) else { return Ok(()) };
     if there.mode() & 0o1000 != 0 {
         return Ok(());
@@ -69,13 +70,13 @@ pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
     Err(Failure::new(Exit::Database, message))
 }
 
-/// See above; there are no such permissions.
+/// Does nothing: this system has no such permissions.
 #[cfg(not(unix))]
 pub(crate) fn check_folder_of(_: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a file is not the user's own, and what to do.
+/// Returns the reason why a file is not the user's own, with the advice.
 #[cfg(unix)]
 fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -101,7 +102,7 @@ fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
     })
 }
 
-/// See above; only links are known.
+/// Checks for links only, on this system.
 #[cfg(not(unix))]
 fn problem(_: &Path, there: &Metadata, advice: &str) -> Option<String> {
     there.is_symlink().then(|| format!("is a link, and links are not followed here; remove it, or {advice}"))

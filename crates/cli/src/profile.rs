@@ -1,4 +1,4 @@
-//! The models that a configuration names, and what their providers want.
+//! The models of a configuration, and their providers' requirements.
 
 use std::{collections::BTreeMap, env, sync::Arc};
 
@@ -16,18 +16,18 @@ use crate::{
     settings::Chosen,
 };
 
-/// The entry of a configuration that is not about the agent but about whom it asks.
+/// The entry of a configuration for models.
 pub(crate) const MODELS: &str = "models";
 
-/// The models that a configuration names. A promise: threads remember it.
+/// The models of a configuration. A promise: threads store them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Profiles {
     pub(crate) main: Option<Profile>,
-    /// Who is asked when those before cannot answer.
+    /// The fallback models in order.
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) fallback: Vec<Profile>,
-    /// Who sums up what a request has no room for.
+    /// The model for summaries.
     pub(crate) compaction: Option<Profile>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Profile {
     extra: BTreeMap<String, Value>,
 }
 
-/// A kind of media that a model takes.
+/// A kind of media that a model accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Takes {
@@ -71,19 +71,19 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Profile
 }
 
 impl Profiles {
-    /// What was chosen about models.
+    /// Parses the models of a configuration.
     pub(crate) fn of(chosen: &Chosen) -> Result<Self, serde_json::Error> {
         chosen.get(MODELS).map_or(Ok(Self::default()), |models| serde_json::from_value(models.clone()))
     }
 
-    /// The smallest context window that is known, for any of the models may be asked.
+    /// Returns the smallest known context window, because any of the models may be called.
     pub(crate) fn context_window(&self) -> Option<u64> {
         self.main.iter().chain(&self.fallback).filter_map(|profile| profile.context_window).min()
     }
 }
 
 impl Profile {
-    /// Makes the model. `text_calls` is what is chosen for all models.
+    /// Builds the model. `text_calls` is the setting for all models.
     pub(crate) fn build(
         &self,
         model: &str,
@@ -111,7 +111,7 @@ impl Profile {
         let (timeouts, limits) = (self.timeouts, self.limits);
         let config = OpenAiConfig { wire, timeouts, limits, ..OpenAiConfig::new(base_url, key, model) };
         let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        // Servers of one's own often do not know their model's way to write calls.
+        // Self-hosted servers often do not parse their model's format of calls.
         let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
         let asked: Arc<dyn ChatModel> = if reads { Arc::new(ReadsTextCalls(asked)) } else { Arc::new(asked) };
         Ok(match &self.name {
@@ -120,22 +120,22 @@ impl Profile {
         })
     }
 
-    /// The media that the model takes.
+    /// Returns the media that the model accepts.
     pub(crate) fn accepts(&self) -> Accepts {
         Accepts { images: self.accepts.contains(&Takes::Images), audio: self.accepts.contains(&Takes::Audio) }
     }
 
-    /// Whether it is about the model of a server.
+    /// Returns whether it applies to the model of a server.
     pub(crate) fn is_of(&self, base_url: &str) -> bool {
         self.base_url.as_deref().is_none_or(|own| is_same_server(own, base_url))
     }
 
-    /// The key that it names, if it names one.
+    /// Returns the key that it names, if any.
     pub(crate) fn key(&self) -> Result<Option<ApiKey>, Failure> {
         self.key_env.as_deref().map(key_in).transpose()
     }
 
-    /// Whether its key may go to `base_url` although only a database names both.
+    /// Returns whether its key may be sent to `base_url` although only a database names both.
     pub(crate) fn knows(&self, base_url: &str, own_url: Option<&str>) -> bool {
         match self.key_env.as_deref() {
             None => true,
@@ -145,7 +145,7 @@ impl Profile {
     }
 }
 
-/// The key that is in a variable of the environment.
+/// Returns the key in an environment variable.
 pub(crate) fn key_in(name: &str) -> Result<ApiKey, Failure> {
     let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     let unset = || {

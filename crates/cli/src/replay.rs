@@ -1,4 +1,4 @@
-//! `superstep replay`: a thread once more on what is recorded of it.
+//! `superstep replay`: replays a thread from its recorded inputs.
 
 use serde_json::json;
 use superstep::{
@@ -15,14 +15,14 @@ use crate::{
     show::print,
 };
 
-/// The nodes that ask a model, and the one that runs tools.
+/// The nodes that call a model, and the one that runs tools.
 const ASKING: [&str; 2] = ["agent", "compact"];
 const TOOLS: &str = "tools";
 
-/// What a thread remembers with each input about the agent.
+/// The key of the configuration in the metadata of an input.
 const CONFIG: &str = "config";
 
-/// Replays a thread, and tells what came of it.
+/// Replays a thread and reports the result.
 pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     let ReplayArgs { thread: name, from, to, live_model, live_tools, current_tools, strict, place, turn } =
         args;
@@ -46,7 +46,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         replay = replay.to(CheckpointId(to));
     }
     if live_model {
-        // Not every agent can compact.
+        // Not every agent has the node `compact`.
         let graph = setup.agent.graph().topology();
         replay = replay.live(ASKING.into_iter().filter(|node| graph.find(node).is_some()));
     }
@@ -111,7 +111,8 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The first input after a checkpoint from which on all turns were asked as the newest one was; nothing if that one was, too.
+/// Returns the first input after a checkpoint from which on all turns had the newest configuration; `None` if
+/// that applies to the checkpoint itself.
 async fn asked_since(
     store: &dyn Checkpointer,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! Tool results that were too long for the conversation: files in the folder of the tools, each thread's apart.
+//! Tool results too long for the conversation: files in the folder of the tools, separate for each thread.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use superstep::agent::{SpillFiles, workspace::RESULTS};
 
 use crate::exit::{Exit, Failure};
 
-/// Where they are kept.
+/// Returns their storage.
 pub(crate) fn kept(cwd: &Path) -> Result<SpillFiles, Failure> {
     SpillFiles::new(cwd, RESULTS)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))

@@ -1,4 +1,4 @@
-//! Files as they were: kept around rounds of tools, and put back by `superstep revert`.
+//! File snapshots around rounds of tools, restored by `superstep revert`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,20 +26,20 @@ use crate::{
     trust::Decided,
 };
 
-/// Where the metadata of a checkpoint has the folder of the tools.
+/// The key of the tools' folder in the metadata of a checkpoint.
 const CWD: &str = "cwd";
 
-/// Under which name a configuration says whether files are kept.
+/// The key of the snapshots in a configuration.
 pub(crate) const KEY: &str = "snapshots";
 
-/// What keeps the files of a folder.
+/// Returns the snapshots of a folder.
 pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
     Workspace::open(cwd)
         .and_then(|workspace| FileSnapshots::new(&workspace))
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 
-/// Deletes the files that were kept of a thread.
+/// Deletes the snapshots of a thread.
 pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
     kept(cwd)?.forget(thread).map_err(|cause| {
         let message = format!("the files kept of thread `{thread}` in `{}` are left: {cause}", cwd.display());
@@ -47,7 +47,7 @@ pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
     })
 }
 
-/// Keeps the files that were kept of a thread for its copy as well.
+/// Copies the snapshots of a thread for its copy.
 pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
     kept(cwd)?.copy(from, to).map_err(|cause| {
         let message = format!(
@@ -58,16 +58,17 @@ pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
     })
 }
 
-/// Deletes the files that were kept of a thread and that none of its checkpoints knows, and says how many.
+/// Deletes snapshot files of a thread that none of its checkpoints references, and returns their number.
 pub(crate) async fn prune(
     cwd: &Path,
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
 ) -> Result<usize, Failure> {
-    // No run may keep files in between.
+    // No run may take snapshots in between.
     let _lease = store.lease(thread).await?;
-    // A round that has begun and is not over has kept files that no state knows yet. Another branch begins its rounds anew.
+    // An unfinished round has taken a snapshot that no state references yet. Another branch starts its rounds
+    // anew.
     if !graph.get_state(thread, None).await?.next.is_empty() {
         return Ok(0);
     }
@@ -83,7 +84,7 @@ pub(crate) async fn prune(
     })
 }
 
-/// Changed files, a line each.
+/// Formats changed files, one per line.
 pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {
     let mut lines: Vec<_> = changes
         .changes
@@ -103,7 +104,7 @@ pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {
     lines
 }
 
-/// Puts the files that tools changed back to what they were at a checkpoint.
+/// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let name = args.thread.as_str();
@@ -166,7 +167,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     };
     drop(lease);
     if !changes.changes.is_empty() {
-        // The thread knows what its files are now, and so does its model.
+        // The thread records the restored files, and its model is informed.
         let hint =
             format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
         let update = AgentState::update().files(changes.clone()).hints([hint]);
@@ -177,10 +178,10 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     told(&args.thread, &changes, args.json)
 }
 
-/// A round of tools that was watched.
+/// A round of tools with snapshots.
 struct Round {
     files: FileChanges,
-    /// The newest checkpoint up to it that says in which folder the tools worked.
+    /// The newest checkpoint up to it that records the tools' folder.
     settings: Option<CheckpointMeta>,
 }
 
@@ -190,12 +191,12 @@ impl Round {
     }
 }
 
-/// The folder that a checkpoint says the tools worked in.
+/// Returns the tools' folder that a checkpoint records.
 fn folder_in(meta: &CheckpointMeta) -> Option<&str> {
     meta.metadata.get(CWD)?.as_str()
 }
 
-/// The rounds after a checkpoint, oldest first. Those of all branches: they worked on the same files.
+/// Returns the rounds after a checkpoint, oldest first, of all branches: they changed the same files.
 async fn rounds(
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
@@ -209,7 +210,8 @@ async fn rounds(
     let (mut seen, mut rounds) = (BTreeMap::from([(to, then.clone())]), Vec::new());
     for meta in history.iter().filter(|meta| meta.id > to) {
         let files = graph.get_state(thread, Some(meta.id)).await?.values.files;
-        // A state has what the last round did until the next one: it is news where the parent's is another.
+        // A state retains the changes of the last round until the next one: they are new where they differ
+        // from the parent's.
         let known = match meta.parent.filter(|_| !meta.parent_pruned) {
             None => then.clone(),
             Some(parent) => match seen.get(&parent) {
@@ -227,7 +229,7 @@ async fn rounds(
     Ok(rounds)
 }
 
-/// The one folder in which all of these rounds worked.
+/// Returns the one folder of all these rounds.
 ///
 /// # Errors    There are several; it is not the one that `--cwd` names; or only the database names it.
 fn folder_of(
@@ -238,7 +240,7 @@ fn folder_of(
 ) -> Result<PathBuf, Failure> {
     let folders: BTreeSet<&str> = rounds.iter().filter_map(Round::folder).collect();
     let folder = match folders.iter().collect::<Vec<_>>()[..] {
-        // The database goes where its folder goes, which had other names then.
+        // A database moves with its folder, whose path was different then.
         _ if !place.has_own_db() => return Ok(place.cwd.clone()),
         [] => return place.cwd_of(remembered),
         [folder] => *folder,
@@ -269,7 +271,7 @@ fn folder_of(
     crate::place::folder(Path::new(folder))
 }
 
-/// The error for rounds that worked elsewhere.
+/// Returns the error for rounds in another folder.
 fn elsewhere(place: &str) -> Failure {
     let message = format!("nothing was done: the rounds to be taken back worked in {place}");
     Failure::new(Exit::Thread, message)

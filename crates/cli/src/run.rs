@@ -36,10 +36,10 @@ use crate::{
     trust::Decided,
 };
 
-/// The longest prompt, in bytes.
+/// Maximum size of a prompt in bytes.
 const MOST_PROMPT: u64 = 1 << 20;
 
-/// Answers a prompt.
+/// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { prompt, stdin, thread, user, from, discard, place, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         input = input.user_id(user.as_str());
     }
     if is_unread && is_piped() {
-        // Also to those who want to hear nothing but the reply: it may be one to half a question.
+        // Also with `--quiet`: the reply may answer only a part of the prompt.
         let what = "what is piped in is not read; to put it under the prompt, write `-` behind that";
         tell(what);
     }
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     kept.map(|()| exit)
 }
 
-/// Goes on with a stopped turn.
+/// Resumes a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let ResumeArgs { thread, from, decisions, place, turn } = args;
     if from.is_some() && !decisions.is_empty() {
@@ -83,11 +83,11 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let place = Place::new(place)?;
     let unknown = place.unknown(&thread);
     let thread: ThreadId = thread.into();
-    // Looking first: a thread that is not there must not make a database.
+    // Checked first: a missing thread must not create a database.
     let Some(store) = place.look()? else { return Err(unknown) };
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
-        // An older checkpoint is the way out of one that is damaged.
+        // An older checkpoint is the remedy for a damaged one.
         Err(CheckpointError::Corrupt { .. }) if from.is_some() => {}
         loaded => drop(loaded?),
     }
@@ -122,7 +122,7 @@ async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Fail
     setup.follow(stream).await
 }
 
-/// Goes on from an older checkpoint, which is one of a turn.
+/// Resumes from an older checkpoint of a turn.
 async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
     let thread = setup.thread();
     if setup.agent.graph().get_state(thread, Some(from)).await?.next.is_empty() {
@@ -138,7 +138,7 @@ async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failu
     setup.follow(stream).await
 }
 
-/// The agent's events. Stdout may be a pager that nobody reads for a while.
+/// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.
 pub(crate) fn streaming() -> Streaming {
     Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
 }
@@ -147,7 +147,8 @@ fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
     outcome.is_some_and(AgentOutcome::is_unanswered)
 }
 
-/// Whether somebody sends something to stdin. It is not read unasked: that may never end, or be what a loop of a script reads.
+/// Returns whether stdin is a pipe or a file. It is not read without a request: that may never end, or
+/// consume the input of a script's loop.
 fn is_piped() -> bool {
     #[cfg(unix)]
     {
@@ -160,7 +161,7 @@ fn is_piped() -> bool {
     false
 }
 
-/// The prompt of the command line, or of stdin, or one under the other.
+/// Reads the prompt of the command line, of stdin, or both joined.
 fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Failure> {
     let prompt = match (given.filter(|prompt| prompt != "-"), stdin) {
         (Some(prompt), None) => prompt,
@@ -196,7 +197,7 @@ fn too_long() -> Failure {
     ))
 }
 
-/// A name that no thread has: the time, and a little chance.
+/// Returns a name that no thread has: the time, and a random suffix.
 async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, Failure> {
     let mut chance = chance()?;
     loop {
@@ -217,27 +218,26 @@ pub(crate) fn chance() -> Result<StdRng, Failure> {
         .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
 }
 
-/// What for an agent is set up.
+/// The purpose of an agent's setup.
 pub(crate) enum Purpose {
-    /// To take a turn, for this user and behind this checkpoint if they are named.
+    /// A turn, optionally for this user and from this checkpoint.
     Turn { user: Option<String>, from: Option<CheckpointId> },
-    /// To run a thread once more; whether a model is asked, whether anything is done beside replaying, and with which tools of
-    /// servers.
+    /// A replay; whether models are called, whether tools run, and which server tools are used.
     Replay { asks: bool, acts: bool, tools: ReplayTools },
 }
 
-/// What a run is made of that has not begun: what was chosen, by flags, the thread and the environment.
+/// The basis of a run that has not begun: the settings from flags, the thread and the environment.
 pub(crate) struct Basis {
     pub(crate) thread: ThreadId,
-    /// Whose memory is used, if it is anybody's.
+    /// The user of the memory, if any.
     pub(crate) user: Option<String>,
     pub(crate) choice: Choice,
     chosen: Chosen,
     cwd: PathBuf,
-    /// The folder of the thread's last turn, if its database may have threads of many folders.
+    /// The folder of the thread's last turn, if its database may contain threads of many folders.
     last_cwd: Option<String>,
     memory: Option<Memory>,
-    /// Whether the user did not set up the thread on this machine.
+    /// The user did not create the thread on this machine.
     is_unknown: bool,
     config: ReactConfig,
     decided: Arc<Decided>,
@@ -261,7 +261,7 @@ impl Basis {
         let last_cwd = remembered.cwd.clone().filter(|_| place.has_own_db());
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
-        // What is only replayed does nothing.
+        // A pure replay has no effects.
         if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
             (remembered, left_out) = remembered.narrowed();
         }
@@ -272,7 +272,8 @@ impl Basis {
         if turn.config.is_none() && is_foreign && !Memory::is_usual(&chosen) {
             return Err(unnamed(&thread, "a memory, which is not opened"));
         }
-        // Only the database says what was said on this thread, so nothing of it is looked up, stored or dreamt of in this turn.
+        // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
+        // consolidate them.
         let is_unknown = is_foreign && turn.config.is_none();
         if matches!(purpose, Purpose::Turn { .. }) {
             let may_dream = turn.preset.is_some() || turn.config.is_some();
@@ -286,7 +287,7 @@ impl Basis {
                 );
             }
         }
-        // A file that is named for a replay says as little of the memory that its turns had as it did then.
+        // A file named for a replay does not change the memory that its turns had.
         if matches!(purpose, Purpose::Replay { .. }) && Memory::has_usual(&remembered.config) {
             Memory::add_usual(&mut chosen, turn.preset.is_some() || turn.config.is_some());
         }
@@ -330,7 +331,7 @@ impl Basis {
         Ok(Self { thread, user, choice, chosen, cwd, last_cwd, memory, is_unknown, config, decided, db })
     }
 
-    /// Connects the MCP servers, if a file was named just now that says so, and not only a database.
+    /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them.
     async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
         let servers = mcp::wanted(&self.chosen).map_err(Failure::usage)?;
         match named {
@@ -343,7 +344,7 @@ impl Basis {
         mcp::connect(servers, &self.cwd).await
     }
 
-    /// The database, as the configuration wants it to be written.
+    /// Opens the database with the settings of the configuration.
     pub(crate) fn store(
         &self,
         place: &Place,
@@ -357,7 +358,7 @@ impl Basis {
         place.reopen(store, place::options(&self.chosen).map_err(misfit)?)
     }
 
-    /// An agent with its models and settings, and where its threads are kept.
+    /// Builds an agent with its models, settings and checkpointer.
     pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
         let models = self.choice.fallbacks.iter().cloned();
         let models = models.fold(Agent::builder(self.choice.model.clone()), AgentBuilder::fallback);
@@ -367,7 +368,7 @@ impl Basis {
         Ok(models.jitter(jitter).checkpointer(store))
     }
 
-    /// What makes memory of what is said, if that is wanted and there is a model that could.
+    /// Returns the memory consolidation, if it is enabled and there is a model for it.
     pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
         match (&self.memory, dream::of(&self.chosen)) {
             (Some(memory), Ok(Some(config))) => {
@@ -378,7 +379,7 @@ impl Basis {
         }
     }
 
-    /// Refuses to resume a turn in another folder than it began in: what waits was asked about that one.
+    /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
     fn check_folder(&self) -> Result<(), Failure> {
         match &self.last_cwd {
             Some(folder) if Path::new(folder) != self.cwd => Err(Failure::usage(format!(
@@ -391,8 +392,8 @@ impl Basis {
         }
     }
 
-    /// Why the user's dreams in this database cannot be gone on with: their thread is somebody else's, and its calls would edit the
-    /// user's memory.
+    /// Returns the reason why the user's dreams in this database cannot be resumed: their thread is not
+    /// trusted, and its calls would edit the user's memory.
     pub(crate) async fn foreign_dreams(
         &self,
         store: &dyn Checkpointer,
@@ -411,7 +412,7 @@ impl Basis {
         }))
     }
 
-    /// A run on a thread, which remembers all of this.
+    /// Returns the configuration of a run, which stores these settings with the thread.
     pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
         let remembered =
@@ -435,7 +436,7 @@ impl Basis {
 pub(crate) struct Setup<'a> {
     pub(crate) place: &'a Place,
     basis: Basis,
-    /// Whether the user has not heard of the thread's name yet.
+    /// The user has not seen the thread's name yet.
     pub(crate) is_fresh: bool,
     pub(crate) turn: &'a TurnArgs,
     pub(crate) agent: Agent,
@@ -488,7 +489,7 @@ impl<'a> Setup<'a> {
         let models = match &basis.memory {
             Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
             Some(memory) if writes => memory.give(models, memory.open(cwd)?),
-            // What is only replayed looks nothing up.
+            // A pure replay retrieves nothing.
             Some(memory) => memory.give(models, memory::to_look_at()),
             None => models,
         };
@@ -515,7 +516,7 @@ impl<'a> Setup<'a> {
         &self.basis.thread
     }
 
-    /// Whether a reply is to have a value.
+    /// Returns whether replies have a schema.
     pub(crate) fn has_schema(&self) -> bool {
         self.basis.config.finish.schema.is_some()
     }
@@ -524,7 +525,7 @@ impl<'a> Setup<'a> {
         &self.basis.choice
     }
 
-    /// Dreams if the turn is done and it is time, and ends the servers.
+    /// Dreams if the turn is done and a dream is due, then shuts down the servers.
     async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
         if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
             dream::after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
@@ -541,13 +542,13 @@ impl<'a> Setup<'a> {
         self.basis.run_on(&self.basis.thread, &self.cancel)
     }
 
-    /// A run with these answers, which the user gave to what waits.
+    /// Returns a run with these answers of the user to waiting calls.
     pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunConfig, Failure> {
         self.basis.decided.answered(waiting, &answers)?;
         Ok(RunConfig { answers, ..self.config()? })
     }
 
-    /// Forgets what of this was granted with calls that were discarded before they ran.
+    /// Deletes grants made with calls that were discarded before they ran.
     async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), Failure> {
         match self.agent.graph().get_state(self.thread(), None).await {
             Ok(head) if !granted.is_empty() => {
@@ -558,7 +559,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Tells what the database said and was not taken.
+    /// Reports the settings of the database that were ignored.
     pub(crate) fn tell_untaken(&self) {
         self.basis.decided.untaken().iter().for_each(|text| tell(text));
     }
@@ -574,12 +575,13 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Something that is done only if a file says so that was named just now: a database may come from someone else.
+/// Returns the error for an action that requires an explicitly named file: a database may come from someone
+/// else.
 fn unnamed(thread: &ThreadId, what: &str) -> Failure {
     Failure::usage(format!("thread `{thread}` remembers {what} unless you name it: repeat `--config FILE`"))
 }
 
-/// What is wrong with an agent is wrong with its configuration, unless it is ours.
+/// Returns the exit code of an agent's error: an invalid configuration, unless it is the program's own.
 pub(crate) fn exit_of(error: &AgentError) -> Exit {
     match error {
         AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,

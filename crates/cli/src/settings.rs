@@ -1,4 +1,4 @@
-//! How the agent is configured: presets, files, and what a thread remembers.
+//! The agent's configuration: presets, files, and the thread's settings.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one fold
 
 const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The longest configuration file, in bytes.
+/// Maximum size of a configuration file in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
 
 /// The entry for `--mode`, and its values.
@@ -35,24 +35,24 @@ const MODE: &str = "mode";
 const SINGLE: &str = "single";
 const REACT: &str = "react";
 
-/// The entry with the rules about calls.
+/// The entry with the permission rules.
 const PERMISSIONS: &str = "permissions";
 
-/// The preset that is a single round if nothing else is said.
+/// The preset that defaults to a single round.
 const OPENCODE: &str = "opencode";
 
-/// The entries of a configuration that are the program's own, and kept if another preset is chosen.
+/// The entries of a configuration that belong to the program and stay if another preset is chosen.
 const OWN: [&str; 7] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY, place::KEY];
 
-/// What was chosen about the agent, as the thread remembers it: what [`ReactConfig::read`] takes, the models, and the mode.
+/// A configuration as the thread stores it: the input of [`ReactConfig::read`], the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
 
-/// What the flags choose, or else the thread.
+/// Returns the configuration of the flags, or else of the thread.
 pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen, Failure> {
     let mut chosen = match (&flags.config, &flags.preset) {
         (Some(file), _) => read(file)?,
         (None, Some(preset)) => {
-            // Whom the agent asks and what it may do are no matters of its design.
+            // Models and permissions are independent of the preset's design.
             let mut thread = thread.unwrap_or_default();
             let kept = OWN.map(|own| Some((own.to_owned(), thread.remove(own)?)));
             let preset = ("preset".to_owned(), Value::from(preset.as_str()));
@@ -60,7 +60,7 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
         }
         (None, None) => thread.unwrap_or_default(),
     };
-    // That design's own program asks once, unless it is told to loop.
+    // That design's own program runs a single round unless configured to loop.
     let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps.is_none();
     if let Some(mode) = flags.mode.or(usual.then_some(Mode::Single)) {
         chosen.insert(MODE.to_owned(), if mode == Mode::Single { SINGLE } else { REACT }.into());
@@ -81,9 +81,10 @@ pub(crate) fn chosen(flags: &TurnArgs, thread: Option<Chosen>) -> Result<Chosen,
     Ok(chosen)
 }
 
-/// A configuration that only a database says, without what would widen what may be done; and what that is.
+/// Removes settings of a database's configuration that would widen the permissions; returns the rest and
+/// their names.
 ///
-/// An MCP server and a memory stay, for those who run the thread refuse them by name.
+/// MCP servers and memories stay, because running such a thread rejects them by name.
 pub(crate) fn narrowed(chosen: Chosen) -> (Chosen, Vec<String>) {
     let (mut narrowed, mut left_out) = (Chosen::new(), Vec::new());
     for (name, value) in chosen {
@@ -107,7 +108,7 @@ pub(crate) fn narrowed(chosen: Chosen) -> (Chosen, Vec<String>) {
     (narrowed, left_out)
 }
 
-/// The configuration of the program's agent: what was chosen, with a prompt and a time limit if nothing says otherwise.
+/// Returns the agent's configuration, with a default prompt and time limit.
 pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, ConfigError> {
     let mut config = agent(chosen)?;
     if !chosen.contains_key("system_prompt") {
@@ -130,13 +131,13 @@ pub(crate) fn config(chosen: &Chosen, is_offline: bool) -> Result<ReactConfig, C
         memory.configure(chosen, &mut config);
     }
     if is_offline {
-        // It never repeats itself, and two of its searches may look alike.
+        // It never repeats itself, and two of its searches may be similar.
         config.loops.clear();
     }
     Ok(config)
 }
 
-/// What was chosen about the agent itself.
+/// Returns the agent's own part of the configuration.
 fn agent(chosen: &Chosen) -> Result<ReactConfig, ConfigError> {
     let mut chosen = chosen.clone();
     for own in OWN {
@@ -156,7 +157,7 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     let unread = |cause: io::Error| failed(format!("cannot be read: {cause}"));
     let about = fs::metadata(file).map_err(unread)?;
     if !about.is_file() {
-        // Opening a pipe waits for whoever writes into it, and a device may never end.
+        // Opening a pipe waits for its writer, and a device may never end.
         return Err(failed("is no regular file".to_owned()));
     }
     let mut text = String::new();
@@ -190,7 +191,7 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     }
 }
 
-/// Where a text is no TOML, and why. The line itself is not shown: it may hold what nobody else should read.
+/// Formats the position and the reason of a TOML syntax error, without the line, which may contain secrets.
 fn syntax(text: &str, cause: &toml::de::Error) -> String {
     let before = cause.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
@@ -198,7 +199,7 @@ fn syntax(text: &str, cause: &toml::de::Error) -> String {
     format!("line {}, column {column}: {message}", before.matches('\n').count() + 1)
 }
 
-/// What is wrong with the entries of a configuration that the agent does not know; it would only know its own.
+/// Returns the problem with an entry unknown to the agent, whose own message would list only its entries.
 fn wrong_entry(chosen: &Chosen) -> Option<String> {
     if !matches!(chosen.get(MODE).map(Value::as_str), None | Some(Some(SINGLE | REACT))) {
         return Some(format!("`{MODE}` is `{REACT}` or `{SINGLE}`"));
@@ -216,7 +217,7 @@ fn wrong_entry(chosen: &Chosen) -> Option<String> {
     })
 }
 
-/// Lists the presets, or writes one down.
+/// Lists the presets, or prints one.
 pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
     let Some(name) = &args.name else {
         if args.json {
@@ -240,10 +241,10 @@ pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
         .map_err(|error| Failure::caused(Exit::Failed, &error))?
 }
 
-/// A preset as a file that means what its flag means.
+/// Formats a preset as a file that is equivalent to its flag.
 fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error> {
     let toml = toml::to_string(config)?;
-    // Where there is no prompt, the program has its own; an empty one would be none.
+    // Without a prompt the program uses its own; an empty one would disable it.
     let toml = toml.strip_prefix("system_prompt = \"\"\n").unwrap_or(&toml);
     let mode = if name == OPENCODE { format!("{MODE} = \"{SINGLE}\"\n") } else { String::new() };
     Ok(format!("preset = \"{name}\"\n{mode}{toml}"))

@@ -1,4 +1,4 @@
-//! `superstep state`, `history`, `draw` and `completions`: what is there, without changing it.
+//! `superstep state`, `history`, `draw` and `completions`: inspection without changes.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +40,7 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
         return Err(place.unknown(&args.thread));
     }
     let checkpoints = store.history(&thread, range.clone()).await?;
-    // Those of another graph are refused.
+    // Threads of another graph are rejected.
     match Dreams::is_thread(&thread) {
         true => drop(Dreams::to_look_at().with_checkpointer(store).get_history(&thread, range).await?),
         false => drop(graph()?.with_checkpointer(store).get_history(&thread, range).await?),
@@ -62,7 +62,7 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     print(&format!("{}\n", table.trim_fmt()))
 }
 
-/// The parent of a checkpoint, whether it is there or not.
+/// Formats the parent of a checkpoint, existing or not.
 fn parent(meta: &CheckpointMeta) -> String {
     match meta.parent {
         None => "-".to_owned(),
@@ -83,7 +83,7 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     };
     let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
     if snapshot.graph.is_none() {
-        // An older program stored it, and did not say with which graph.
+        // An older version stored it without its graph.
         dream::refuse(&place, &thread)?;
     }
     if args.json {
@@ -104,7 +104,7 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     print(&described(&thread, meta, &snapshot))
 }
 
-/// What the agent inside a dream has of it.
+/// Returns the inner agent's part of a dream's state.
 fn of_agent(snapshot: StateSnapshot<DreamState>) -> StateSnapshot<AgentState> {
     let StateSnapshot { values, next, tasks, checkpoint, graph, unknown } = snapshot;
     let tasks = tasks.into_iter().map(|task| {
@@ -148,13 +148,13 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> 
     written(args::completions(shell, &mut io::stdout()))
 }
 
-/// The graph of the agent, which is the same with any model and tools.
+/// Returns the graph of the agent, which does not depend on models and tools.
 pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
-/// The graph of a thread, with the nodes that are there only if they are configured.
+/// Returns the graph of a thread, with its configured optional nodes.
 fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<AgentState>, Failure> {
     let chosen = remembered.chosen().unwrap_or_default();
     let misfit =
@@ -169,7 +169,7 @@ fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<Agen
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
-/// The channels with their values.
+/// Returns the channels with their values.
 fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
     let channels = state.channels().iter().enumerate();
     let value = |(position, channel): (usize, &superstep::Channel)| {
@@ -180,7 +180,7 @@ fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
     values.map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
-/// A state as people read it: where it stands, then the conversation.
+/// Formats a state for people: its position, then the conversation.
 fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<AgentState>) -> String {
     let state = &snapshot.values;
     let mut text = format!(
@@ -214,7 +214,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     if !files.is_empty() {
         text.push_str(&format!("files       {}\n", files.join("\n            ")));
     }
-    // What the agent told its model is not what anybody said.
+    // Synthetic messages are not part of the dialogue.
     for message in state.messages.iter().filter(|message| !message.synthetic) {
         let who = match message.role {
             Role::System => "system",
@@ -235,7 +235,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     text
 }
 
-/// The newest list of the tool `todo`: what the last call of it that went well came to.
+/// Returns the newest list of the tool `todo`: the result of its last successful call.
 fn to_do(state: &AgentState) -> Option<&str> {
     let messages: Vec<_> = state.messages.iter().collect();
     let calls = messages.iter().flat_map(|message| &message.tool_calls);
@@ -272,7 +272,8 @@ pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String 
     items.into_iter().map(line).collect()
 }
 
-/// Writes to stdout, escaped: names and texts in it are from models, files and databases. A closed stdout is not a failure.
+/// Prints escaped text on stdout: names and texts in it are from models, files and databases. A closed stdout
+/// is not a failure.
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))

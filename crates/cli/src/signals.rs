@@ -1,4 +1,4 @@
-//! Ctrl-C, and what else ends a program: SIGTERM, and SIGHUP when its terminal is gone.
+//! Signals that end the program: Ctrl-C, SIGTERM, and SIGHUP when its terminal is closed.
 
 use std::io::Write;
 
@@ -6,12 +6,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit::Exit;
 
-/// The first signal cancels the run, which then ends by itself; the second ends the program at once.
+/// Cancels the run at the first signal, which then ends by itself; ends the program at the second.
 #[cfg(unix)]
 pub(crate) async fn watch(cancel: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    // Without a handler, which takes no more than a free file, the system ends the program as usual.
+    // Without a handler, which only fails if no file descriptor is free, the system ends the program as
+    // usual.
     let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
     let mut hangup = if ignores_hangup() { None } else { signal(SignalKind::hangup()).ok() };
     let mut stopped = async || {
@@ -34,7 +35,7 @@ pub(crate) async fn watch(cancel: CancellationToken) {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Whether the program was started to outlive its terminal, as by `nohup`. Only Linux says so.
+/// Returns whether the program was started to outlive its terminal, as by `nohup`. Only Linux reports it.
 #[cfg(unix)]
 fn ignores_hangup() -> bool {
     const HANGUP: u64 = 1;
@@ -43,7 +44,7 @@ fn ignores_hangup() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & HANGUP != 0)
 }
 
-/// See above; there is only Ctrl-C.
+/// Does the same for Ctrl-C, the only signal on this system.
 #[cfg(not(unix))]
 pub(crate) async fn watch(cancel: CancellationToken) {
     if tokio::signal::ctrl_c().await.is_ok() {

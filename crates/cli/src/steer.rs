@@ -1,4 +1,4 @@
-//! `superstep steer`: what is said to a turn that another process runs.
+//! `superstep steer`: sends a message to a turn that another process runs.
 
 use serde_json::json;
 use superstep::{
@@ -13,7 +13,7 @@ use crate::{
     show::{graph, lines, print},
 };
 
-/// Puts a message where the turn finds it.
+/// Sends a message to a running turn.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     crate::dream::refuse(&place, &args.thread.as_str().into())?;

@@ -1,4 +1,4 @@
-//! `superstep threads`: which there are, and what each of them wants.
+//! `superstep threads`: lists the threads and their status.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -17,15 +17,15 @@ use crate::{
     show::{graph, lines, new_table, print, time},
 };
 
-/// Where a thread stands.
+/// The status of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     next: Vec<NodeName>,
-    /// How its last turn ended, if it did.
+    /// The outcome of its last turn, if it ended.
     outcome: Option<AgentOutcome>,
     /// The calls that wait for a decision.
     waits: Vec<String>,
-    /// The graph that it belongs to, if that is none of the program's.
+    /// Its graph, if it is not one of the program's.
     other: Option<GraphId>,
 }
 
@@ -40,7 +40,7 @@ impl Standing {
         }
     }
 
-    /// In a few words.
+    /// Formats the status.
     pub(crate) fn status(&self) -> String {
         if let Some(other) = &self.other {
             return format!("belongs to graph {}", printable_line(&other.to_string()));
@@ -59,10 +59,10 @@ impl Standing {
     }
 }
 
-/// A thread that is listed.
+/// A listed thread.
 struct Listed {
     thread: ThreadId,
-    /// `None` if it cannot be read.
+    /// The newest checkpoint; `None` if it cannot be read.
     head: Option<CheckpointMeta>,
     standing: Result<Standing, Failure>,
 }
@@ -109,7 +109,7 @@ pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
     print(&format!("{}\n", table.trim_fmt()))
 }
 
-/// The threads, the newest first, and behind them those that are damaged.
+/// Returns the threads, the newest first, and damaged ones last.
 async fn listed(
     store: Arc<dyn Checkpointer>,
     graph: &CompiledGraph<AgentState>,
@@ -135,7 +135,7 @@ async fn listed(
     for (thread, head) in heads {
         let (head, standing) = match head {
             Err(error) => (None, Err(error.into())),
-            // What a dream does is no turn of anybody.
+            // A dream is not a turn of a user.
             Ok(head) if Dreams::is_thread(&thread) => {
                 let standing = Standing { next: head.control.next.clone(), ..Standing::default() };
                 (Some(head), Ok(standing))

@@ -1,4 +1,4 @@
-//! Which tools the agent has: all of them, or those that were chosen by name or by group.
+//! The choice of the agent's tools, by name or by group.
 
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
@@ -22,10 +22,10 @@ use crate::{
     show,
 };
 
-/// Under which name the choice stands in a configuration.
+/// Its key in a configuration.
 pub(crate) const KEY: &str = "tools";
 
-/// The tools by what they are for, and whether somebody is asked before they run.
+/// The groups of tools, and whether they require approval.
 const GROUPS: [(&str, &[&str], bool); 6] = [
     ("read", &["list_files", "read_file", "search_files"], false),
     ("write", &["edit_file", "write_file"], true),
@@ -35,7 +35,7 @@ const GROUPS: [(&str, &[&str], bool); 6] = [
     ("facts", &["calculate", "current_time"], false),
 ];
 
-/// The tools for a folder that were chosen; all of them if nothing was.
+/// Returns the chosen tools for a folder; all of them without a choice.
 pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     let mut tools = all(cwd)?;
     if let Some(wanted) = chosen.get(KEY) {
@@ -49,9 +49,9 @@ pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, 
     Ok(tools)
 }
 
-/// Reads a choice, which may name the groups of these MCP servers.
+/// Parses a choice, which may name the groups of these MCP servers.
 ///
-/// # Errors    What is wrong with it.
+/// # Errors    The problem with it.
 pub(crate) fn names<'a>(
     chosen: &'a Value,
     servers: &BTreeMap<String, McpConfig>,
@@ -69,7 +69,8 @@ pub(crate) fn names<'a>(
     }
 }
 
-/// Checks that permission rules are about something: one with a wrong name would be none, also where it denies.
+/// Checks that permission rules match a tool: a rule with a wrong name would have no effect, also if it
+/// denies.
 pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> Result<(), Failure> {
     for rule in rules {
         let about: Vec<_> =
@@ -107,7 +108,7 @@ fn group(tool: &str) -> (&'static str, bool) {
     found.map_or(("", true), |(group, _, asks)| (group, *asks))
 }
 
-/// Lists them.
+/// Lists the tools.
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let place = Place::new(PlaceArgs { db: None, cwd: None })?;
     let mut tools = all(&place.cwd)?;
@@ -127,7 +128,7 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
     let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
     for server in &servers {
-        // Which tools cannot be used, and what else it has to say.
+        // Unusable tools, and other notes.
         for said in server.logged() {
             let line = format!("MCP server `{}`: {}", server.name(), said.trim_end());
             drop(writeln!(anstream::stderr(), "{}", printable(&line)));

@@ -1,8 +1,9 @@
-//! What the user decided on this machine, stored outside of the databases that it is about.
+//! The user's decisions on this machine, stored outside of the databases that they apply to.
 //!
-//! A database may come from another person, in a repository for example, and could say of itself that everything was permitted.
-//! So nothing counts that only a database says: settings of a thread, rules that were granted on it and answers to its
-//! questions are compared with a file in the user's state folder, one for each thread of each database.
+//! A database may come from another person, for example in a repository, and could claim that everything was
+//! permitted. Therefore a database alone is not trusted. A thread's settings, its granted rules and the
+//! answers to its questions are compared with a file in the user's state folder, one for each thread of each
+//! database.
 //!
 //! ```text
 //! $SUPERSTEP_STATE_DIR, or $XDG_STATE_HOME/superstep, or ~/.local/state/superstep
@@ -35,23 +36,24 @@ use crate::{
     private,
 };
 
-/// The variable that names the state folder, and takes the place of the usual one.
+/// The variable that overrides the state folder.
 const FOLDER: &str = "SUPERSTEP_STATE_DIR";
 
 const OTHER_FOLDER: &str = "name another folder with SUPERSTEP_STATE_DIR";
 
-/// The longest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// How many settings, grants and answers are kept of a thread, the newest ones.
+/// Maximum number of settings, grants and answers stored per thread, the newest ones.
 const MOST: usize = 256;
 
-/// What was decided about one thread, as it is stored. A promise.
+/// The stored decisions about one thread. A promise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
     database: String,
-    /// Which file it was, for a copy has the same content and another file may get its name.
+    /// The identity of the database file, because a copy has the same content, and another file may get its
+    /// name.
     file: String,
     thread: String,
     /// Hashes of the settings with which the user ran it.
@@ -60,23 +62,23 @@ struct Record {
     /// The rules that the user granted.
     #[serde(default)]
     grants: Vec<PermissionRule>,
-    /// Hashes of the calls that the user let run, with the decisions.
+    /// Hashes of the calls that the user permitted, with the decisions.
     #[serde(default)]
     answers: Vec<String>,
 }
 
-/// What the user decided about one thread of one database.
+/// The user's decisions about one thread of one database.
 pub(crate) struct Decided {
-    /// Where it is stored; `None` if there is no place for it, or the database is in memory.
+    /// The file that stores them; `None` if there is no state folder, or the database is in memory.
     place: Option<PathBuf>,
     record: Mutex<Record>,
     untaken: Mutex<BTreeSet<String>>,
 }
 
 impl Decided {
-    /// Reads what was decided about a thread of the database in a file.
+    /// Reads the decisions about a thread of a database.
     ///
-    /// # Errors    The file with it is damaged, or can be written by others.
+    /// # Errors    The file is damaged, or writable by others.
     pub(crate) fn about(database: &Path, thread: &str) -> Result<Arc<Self>, Failure> {
         let real = database.canonicalize();
         let identity = real.as_ref().ok().and_then(|real| identity(&fs::metadata(real).ok()?));
@@ -108,7 +110,7 @@ impl Decided {
         self.record().settings.contains(&hash_of_settings(settings))
     }
 
-    /// Notes that the user runs the thread with these settings.
+    /// Records that the user runs the thread with these settings.
     pub(crate) fn runs_with(&self, settings: &Remembered) -> Result<(), Failure> {
         let hash = hash_of_settings(settings);
         if self.record().settings.last() == Some(&hash) {
@@ -120,7 +122,7 @@ impl Decided {
         })
     }
 
-    /// Notes what the user answers to the questions that wait on the thread.
+    /// Records the user's answers to the thread's waiting questions.
     pub(crate) fn answered(&self, waiting: &[Waiting], answers: &Answers) -> Result<(), Failure> {
         let thread = self.record().thread.clone();
         let decisions = waiting.iter().filter_map(|call| {
@@ -139,7 +141,7 @@ impl Decided {
         })
     }
 
-    /// Forgets the answers to calls that are about to be discarded, and returns what was granted so far.
+    /// Deletes the answers to calls that are about to be discarded, and returns the grants so far.
     pub(crate) fn discard(&self) -> Result<Vec<PermissionRule>, Failure> {
         let Record { grants, answers, .. } = self.record().clone();
         if !answers.is_empty() {
@@ -148,7 +150,7 @@ impl Decided {
         Ok(grants)
     }
 
-    /// Forgets what of this was granted with a call that never ran, so that the thread does not have it.
+    /// Deletes grants made with a call that never ran, so that the thread does not have them.
     pub(crate) fn keep_granted(
         &self,
         granted: &[PermissionRule],
@@ -161,7 +163,7 @@ impl Decided {
         self.change(|record| record.grants.retain(|rule| !is_gone(rule)))
     }
 
-    /// Forgets all of it, because the thread is gone.
+    /// Deletes all decisions, because the thread was deleted.
     pub(crate) fn forget(&self) -> Result<(), Failure> {
         let Some(place) = &self.place else { return Ok(()) };
         match fs::remove_file(place) {
@@ -174,7 +176,7 @@ impl Decided {
         }
     }
 
-    /// Notes the same about a copy of the thread that the user makes.
+    /// Records the same decisions for the user's copy of the thread.
     pub(crate) fn copy_to(&self, copy: &Self) -> Result<(), Failure> {
         let Record { settings, grants, .. } = self.record().clone();
         copy.change(|record| {
@@ -183,12 +185,12 @@ impl Decided {
         })
     }
 
-    /// Takes what was found in the database and not taken since this was asked last.
+    /// Takes the list of database settings ignored since the last call.
     pub(crate) fn untaken(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.untaken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the record here, and in the file what another process may have changed since.
+    /// Changes the record here, and in the file, which another process may have changed since.
     fn change(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
         let change = |record: &mut Record| {
             change(record);
@@ -211,7 +213,7 @@ impl Decided {
             write(place, &there).map_err(|cause| unstored(place, &cause))
         });
         match stored {
-            // The run goes on, and what it is told now counts for it.
+            // The run continues, and new decisions apply to it.
             Err(Failure { exit: Exit::Failed, message }) => {
                 tell(&message);
                 Ok(())
@@ -241,19 +243,19 @@ impl Trust for Decided {
     }
 }
 
-/// Which file this is: its number and when it was made, neither of which a copy has.
+/// Returns the identity of a file: its inode and creation time, which a copy does not share.
 #[cfg(unix)]
 fn identity(file: &fs::Metadata) -> Option<String> {
     use std::{os::unix::fs::MetadataExt, time::UNIX_EPOCH};
     if !file.is_file() {
         return None;
     }
-    // Not every file system knows when a file was made.
+    // Not every file system records the creation time.
     let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     Some(format!("{}:{}", file.ino(), made.map_or(0, |made| made.as_nanos())))
 }
 
-/// Which file this is: when it was made.
+/// Returns the identity of a file: its creation time.
 #[cfg(not(unix))]
 fn identity(file: &fs::Metadata) -> Option<String> {
     use std::time::UNIX_EPOCH;
@@ -261,16 +263,16 @@ fn identity(file: &fs::Metadata) -> Option<String> {
     file.is_file().then(|| made.as_nanos().to_string())
 }
 
-/// The state folder; `None` if the environment names no place for one.
+/// Returns the state folder; `None` if the environment has no location for one.
 pub(crate) fn folder() -> Option<PathBuf> {
     let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // One that is not absolute is to be ignored, says the specification of these variables.
+    // The specification of these variables requires ignoring a relative path.
     let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
     let home = || env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
     given(FOLDER).or_else(|| Some(usual().or_else(home)?.join("superstep")))
 }
 
-/// The name of the file about a thread.
+/// Returns the name of the file about a thread.
 fn name(database: &Path, thread: &str) -> String {
     let mut hash = blake3::Hasher::new();
     hash.update(database.as_os_str().as_encoded_bytes()).update(&[0]).update(thread.as_bytes());
@@ -281,7 +283,7 @@ fn hash_of_settings(settings: &Remembered) -> String {
     blake3::hash(settings.to_compare().to_string().as_bytes()).to_hex().to_string()
 }
 
-/// The hash of a decision together with all that was to be seen of the call.
+/// Returns the hash of a decision together with everything shown of the call.
 fn hash_of_answer(thread: &str, request: &ApprovalRequest, decision: &Approval) -> String {
     let ApprovalRequest { call_id, tool, args, question, .. } = request;
     let all = json!([thread, call_id, tool, args, question, Value::from(decision.clone())]);
@@ -292,7 +294,7 @@ fn shorten<T>(list: &mut Vec<T>) {
     list.drain(..list.len().saturating_sub(MOST));
 }
 
-/// What is stored about a thread; `empty` if nothing is, or if it is about another file that had this name.
+/// Reads the stored decisions; `empty` if there are none, or they belong to another file that had this name.
 fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
     let wrong = |what: &dyn std::fmt::Display| {
         let message = format!(
@@ -304,7 +306,7 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
     };
     let mut file = match File::open(place) {
         Ok(file) => file,
-        // Where no folder can be, nothing can be stored; that is told when it is tried.
+        // Without a folder nothing can be stored; writing reports that.
         Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(empty.clone());
         }
@@ -325,7 +327,7 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
     Ok(if is_about(&record) { record } else { empty.clone() })
 }
 
-/// The folder that a file is to be in, for its owner only.
+/// Creates the folder of a file, accessible by its owner only.
 fn private_folder(place: &Path) -> Result<&Path, Failure> {
     let folder = place.parent().unwrap_or(Path::new("."));
     make_private(folder).map_err(|cause| unstored(place, &cause))?;
@@ -335,7 +337,7 @@ fn private_folder(place: &Path) -> Result<&Path, Failure> {
     Ok(folder)
 }
 
-/// Makes a folder for its owner only, if it is missing.
+/// Creates a folder accessible by its owner only, if it is missing.
 pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -344,7 +346,7 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Writes a file as a whole, for its owner only.
+/// Writes a file atomically, readable by its owner only.
 fn write(place: &Path, record: &Record) -> io::Result<()> {
     let text = serde_json::to_string_pretty(record)?;
     let mut file = tempfile::NamedTempFile::new_in(place.parent().unwrap_or(Path::new(".")))?;

@@ -1,8 +1,8 @@
-//! Which arguments of a call its question shows.
+//! Detection of arguments that a question does not show.
 //!
-//! A tool writes its question as it likes, and a model writes the arguments. So an argument counts as shown only if all of it stands
-//! in the question as one piece, which no other argument can have put there. Plain words the tool may have put there itself, so that
-//! they are shown once more with their argument.
+//! A tool formats its question, and a model writes the arguments. An argument counts as shown only if the
+//! question contains all of it as one piece that no other argument can account for. Plain words may come from
+//! the tool, so they are shown again with their argument.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::output::printable;
 
-/// The signs before the lines of a change.
+/// The signs before the lines of a diff.
 const SIGNS: [&str; 2] = ["+", "-"];
 
-/// The most characters of words that a tool and a model may say alike.
+/// Maximum number of characters of words that may come from both a tool and a model.
 const LONGEST_WORDS: usize = 40;
 
 /// An argument as a question would show it.
@@ -22,20 +22,20 @@ struct Argument<'a> {
     value: &'a Value,
     text: String,
     is_shown: bool,
-    /// Whether it is among other words, which are the tool's.
+    /// It stands among other words, which are the tool's.
     is_among: bool,
 }
 
-/// What a question does not show.
+/// The arguments that a question does not show.
 #[derive(Default)]
 pub(super) struct Unseen<'a> {
     /// Arguments that it does not show in full.
     pub(super) hidden: Vec<(&'a str, &'a Value)>,
-    /// Arguments that are words of the question, be it because it shows them or because the tool says the same.
+    /// Arguments that occur as words of the question, either as arguments or as the tool's own text.
     pub(super) words: Vec<(&'a str, String)>,
 }
 
-/// Finds what a question does not show. The question is as it is printed.
+/// Finds the arguments that a question, as printed, does not show.
 pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value>>) -> Unseen<'a> {
     let Some(arguments) = arguments else { return Unseen::default() };
     let whole = printable(&Value::Object(arguments.clone()).to_string());
@@ -50,7 +50,7 @@ pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value
         Argument { name, value, is_shown: *value == "", is_among: false, text }
     };
     let mut all: Vec<_> = arguments.iter().map(argument).collect();
-    // A piece is one argument's. Longer ones come first, for a shorter one may be a part of them.
+    // A piece belongs to one argument. Longer ones come first, because a shorter one may be a part of them.
     let mut longest: Vec<_> = all.iter_mut().filter(|argument| !argument.is_shown).collect();
     longest.sort_by_key(|argument| std::cmp::Reverse(argument.text.len()));
     let mut taken = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value
         argument.is_among = free.as_ref().is_some_and(|piece| !is_line(question, piece));
         taken.extend(free);
     }
-    // What looks like an argument may be a part of one that is not shown in full.
+    // A match may be a part of an argument that is not shown in full.
     let mut hidden: Vec<_> =
         all.iter().filter(|other| !other.is_shown).map(|other| other.text.clone()).collect();
     while let Some(text) = hidden.pop() {
@@ -82,13 +82,13 @@ pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value
     unseen
 }
 
-/// Whether a tool may say the same in its own words.
+/// Returns whether a tool may use the same words itself.
 fn is_plain(text: &str) -> bool {
     let count = text.chars().take(LONGEST_WORDS + 1).count();
     (1..=LONGEST_WORDS).contains(&count) && text.chars().all(|c| c.is_alphanumeric() || c == ' ')
 }
 
-/// The places at which a text stands by itself: as words, or as lines, which may have a sign before them.
+/// Returns the positions at which a text stands by itself: as words, or as lines with an optional sign.
 fn pieces(question: &str, text: &str) -> Vec<Range<usize>> {
     if text.trim().is_empty() {
         return Vec::new();
@@ -111,18 +111,18 @@ fn pieces(question: &str, text: &str) -> Vec<Range<usize>> {
         let lines: Vec<_> = text.split('\n').map(|line| format!("{sign}{line}")).collect();
         pieces.extend(found(&lines.join("\n")).into_iter().filter(|piece| is_line(question, piece)));
     }
-    // Lines first: there it is the argument, and not what the tool says.
+    // Lines first: there it is the argument, and not the tool's text.
     pieces.sort_by_key(|piece| !is_line(question, piece));
     pieces
 }
 
-/// Whether a piece is one line, or several.
+/// Returns whether a piece consists of whole lines.
 fn is_line(question: &str, piece: &Range<usize>) -> bool {
     let (before, behind) = (&question[..piece.start], &question[piece.end..]);
     (before.is_empty() || before.ends_with('\n')) && (behind.is_empty() || behind.starts_with('\n'))
 }
 
-/// Whether a character beside a word makes it a part of a longer one.
+/// Returns whether a character next to a word extends it.
 fn joins(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '\\' | '…')
 }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_line_that_stands_elsewhere_is_not_shown() {
         for (question, arguments, hidden) in [
-            // As a part of another line, in another order, with others in between, behind the end.
+            // As a part of another line, in another order, with others in between, after the end.
             (
                 "make a\n+# rm -rf ~ is bad\n+… [1 more lines]",
                 json!({"path": "a", "content": "# rm -rf ~ is bad\nrm -rf ~"}),
@@ -181,14 +181,14 @@ mod tests {
             ("make a\n+ls\n+more\n+rm x", json!({"path": "a", "content": "ls\nrm x"}), "content"),
             ("make a\n+ls\n+rm", json!({"path": "a", "content": "ls\nrm x"}), "content"),
             ("make a\n+ls\n-rm x", json!({"path": "a", "content": "ls\nrm x"}), "content"),
-            // As a part of another argument, all of which is shown, or a part.
+            // As a part of another argument that is shown completely or partially.
             ("Mail: call bob now", json!({"text": "call bob now", "to": "bob"}), "to"),
             ("Mail: call bob …", json!({"text": "call bob and evil", "to": "bob"}), "text to"),
             ("Mail: evil to x", json!({"a": "evil to x", "b": "evil", "c": "x"}), "b c"),
-            // As what the tool says itself.
+            // As the tool's own text.
             ("run rm x?", json!({"command": "rm x; rm y"}), "command"),
             ("run:\nrm -rf /tmp/x", json!({"command": "rm -rf /"}), "command"),
-            // In letters that are written out.
+            // With escaped characters.
             ("run a\\u{202e}", json!({"command": "a"}), "command"),
         ] {
             assert_eq!(names(question, arguments.clone()), hidden, "{question} {arguments}");

@@ -1,4 +1,4 @@
-//! `superstep memory`: what is remembered, looked at and changed by hand.
+//! `superstep memory`: inspects and changes a memory.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,39 +25,39 @@ use crate::{
     show::{lines, new_table, print},
 };
 
-/// The most characters of an entry in a table.
+/// Maximum number of characters of an entry in a table.
 const MOST_SHOWN: usize = 100;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MemoryCommand {
-    /// List what is remembered of a user.
+    /// List the entries of a user's memory.
     List {
-        /// At most this many.
+        /// Maximum number of entries.
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
         of: MemoryArgs,
     },
-    /// Search what is remembered of a user, the best first.
+    /// Search a user's memory, the best matches first.
     Search {
-        /// What to look for.
+        /// The query.
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         query: String,
-        /// At most this many.
+        /// Maximum number of entries.
         #[arg(long, value_name = "N", default_value_t = 10)]
         limit: usize,
         #[command(flatten)]
         of: MemoryArgs,
     },
-    /// Remember something of a user.
+    /// Add an entry to a user's memory.
     Add {
-        /// What to remember.
+        /// The text of the entry.
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         text: String,
         #[command(flatten)]
         of: MemoryArgs,
     },
-    /// Forget entries, by the ids that `list` and `search` show.
+    /// Delete entries by the ids that `list` and `search` show.
     Forget {
         /// The entries.
         #[arg(required = true, value_name = "ID")]
@@ -67,18 +67,18 @@ pub(crate) enum MemoryCommand {
     },
 }
 
-/// Whose memory, and where it is.
+/// The memory and its user.
 #[derive(Args, Debug)]
 pub(crate) struct MemoryArgs {
-    /// Whose memory [default: that of the configuration, or `me`].
+    /// The user [default: that of the configuration, or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     user: Option<String>,
-    /// A TOML file whose table `memory` says where it is [default: the user's own].
+    /// A TOML file whose table `memory` configures it [default: the user's own].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     place: PlaceArgs,
-    /// One JSON object an entry.
+    /// Print one JSON object per entry.
     #[arg(long)]
     json: bool,
 }
@@ -92,10 +92,10 @@ struct Opened {
     json: bool,
 }
 
-/// How a memory is opened.
+/// A function that opens a memory.
 type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 
-/// Does what is asked with a memory.
+/// Runs a memory command.
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
     match command {
         MemoryCommand::List { limit, of } => {

@@ -1,4 +1,4 @@
-//! `store = "mem0"`: a memory that is a Mem0 server.
+//! `store = "mem0"`: a memory on a Mem0 server.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::{
     profile::key_in,
 };
 
-/// The variable that has the key of the platform, if no other one is named.
+/// The default variable with the key of the hosted platform.
 const USUAL_KEY: &str = "MEM0_API_KEY";
 
 impl Memory {
-    /// Holds what is said of a server against what is said of the memory.
+    /// Checks that the settings of the server and of the memory are consistent.
     ///
-    /// # Errors    What does not go together.
+    /// # Errors    The conflict.
     pub(super) fn check_server(&self) -> Result<(), String> {
         let of_servers = [
             ("base_url", self.base_url.is_some()),
@@ -41,14 +41,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Who names an address has a server of their own.
+    /// Returns the kind of server; an address implies a self-hosted one.
     fn form(&self) -> Mem0Form {
         let usual = if self.base_url.is_some() { Mem0Form::SelfHosted } else { Mem0Form::Hosted };
         self.form.unwrap_or(usual)
     }
 
-    /// Whether everybody may say that this server is sent messages and a key: it is on this machine, or it is the platform, which
-    /// is shown its own key.
+    /// Returns whether the server needs no explicit consent: it runs on this machine, or is the hosted
+    /// platform with its own key.
     pub(super) fn is_known_server(&self) -> bool {
         match &self.base_url {
             Some(base_url) => is_loopback(base_url),

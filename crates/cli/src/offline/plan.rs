@@ -1,4 +1,5 @@
-//! What to do next in a turn, by rules: arithmetic is calculated, a named file is read, anything else is searched for.
+//! The plan of a turn's next move, by rules: arithmetic is calculated, a named file is read, anything else is
+//! searched for.
 //!
 //! ```text
 //! sums, times, lists, paths ──▶ call ──▶ say
@@ -11,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::read;
 
-/// Most places that are read around.
+/// Maximum number of places that are read.
 const MOST_PLACES: usize = 3;
-/// What stands before a name where it is defined, in common languages.
+/// Keywords before a name at its definition, in common languages.
 const DEFINERS: [&str; 12] = [
     "struct",
     "enum",
@@ -28,11 +29,11 @@ const DEFINERS: [&str; 12] = [
     "interface",
     "CREATE",
 ];
-/// Lines that are read around a hit, the hit included.
+/// Number of lines that are read around a hit, including it.
 const AROUND: u64 = 5;
-/// Lines that are read around a line the prompt names.
+/// Number of lines that are read around a line that the prompt names.
 const AROUND_NAMED: u64 = 11;
-/// Most lines that are quoted of one file.
+/// Maximum number of lines quoted from one file.
 const MOST_QUOTED: usize = 10;
 
 const SIGNATURE: &str = "(This is superstep's offline planner, no language model: it quotes what its tools found and \
@@ -59,7 +60,7 @@ impl Done<'_> {
     }
 }
 
-/// What the planner does next.
+/// The planner's next move.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move {
     /// Calls these tools with these arguments.
@@ -68,7 +69,7 @@ pub(super) enum Move {
     Say(String),
 }
 
-/// Plans the next move of a turn from its prompt and what was done so far.
+/// Plans the next move of a turn from its prompt and its calls so far.
 ///
 /// # Determinism    Depends on its arguments only.
 pub(super) fn next_move(prompt: &str, done: &[Done<'_>], may_call: bool) -> Move {
@@ -85,12 +86,12 @@ fn next_calls(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
                 return calls;
             }
             match searches(prompt) {
-                // Nothing to look for, so there is only the folder itself.
+                // Nothing to search for, so only the folder itself remains.
                 none if none.is_empty() => vec![("list_files", json!({}))],
                 searches => searches,
             }
         }
-        // What was tried first failed altogether, and not because it is forbidden.
+        // All first calls failed, and not because they are denied.
         None if done.iter().all(|done| done.failed() && !done.denied()) => searches(prompt),
         None => readme(prompt, done),
         Some(last) if last + 1 == done.len() => {
@@ -105,7 +106,7 @@ fn next_calls(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// What the prompt asks for outright.
+/// Returns the calls that the prompt requests explicitly.
 fn first_calls(prompt: &str) -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     calls.extend(read::sums(prompt).into_iter().map(|sum| ("calculate", json!({"expression": sum}))));
@@ -133,13 +134,13 @@ fn searches(prompt: &str) -> Vec<(&'static str, Value)> {
     read::words(prompt).into_iter().map(search).collect()
 }
 
-/// A word as it begins in a text or, if it is long enough not to be there by chance, anywhere: `retry` is in
-/// `MaxRetry`. Words are letters, digits and `_`, so they need no escaping.
+/// Returns the pattern of a word: at the beginning of a word or, if it is long enough to be distinctive,
+/// anywhere, so that `retry` matches `MaxRetry`. Words are letters, digits and `_`, so they need no escaping.
 fn pattern(word: &str) -> String {
     if word.chars().count() < 5 { format!("(?i)\\b{word}") } else { format!("(?i){word}") }
 }
 
-/// The readme of a folder that was listed for want of anything better.
+/// Returns the readme of a folder that was listed for lack of a better idea.
 fn readme(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
     let [listed] = done else { return Vec::new() };
     if listed.tool != "list_files" || !first_calls(prompt).is_empty() {
@@ -149,16 +150,15 @@ fn readme(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
     file.map(|path| ("read_file", json!({"path": path, "limit": 40}))).into_iter().collect()
 }
 
-/// A line that was found.
+/// A matching line.
 struct Hit {
     path: String,
     line: u64,
-    /// How rare the words in it are together.
+    /// The combined rarity of its words.
     weight: f64,
 }
 
-/// All lines that were found, the most telling first: a word counts the more the fewer lines have it, and where
-/// something is named after it, it counts most.
+/// Returns all matching lines, the most relevant first: rare words count more, and definitions count most.
 fn hits(prompt: &str, done: &[Done<'_>]) -> Vec<Hit> {
     let words = read::words(prompt);
     let mut weights: BTreeMap<(&str, u64), f64> = BTreeMap::new();
@@ -176,11 +176,11 @@ fn hits(prompt: &str, done: &[Done<'_>]) -> Vec<Hit> {
     hits
 }
 
-/// How much a line counts.
+/// Returns the relevance of a line.
 fn share(prompt: &str, words: &[String], path: &str, text: &str) -> f64 {
     let is_lock_file = path.ends_with(".lock") || path.ends_with("-lock.json");
     if is_lock_file || text.contains(prompt.trim()) {
-        // Lock files have every word, and the question itself is no answer.
+        // Lock files have every word, and the question itself is not an answer.
         return 0.01;
     }
     let definition = if defines(words, text) { 4.0 } else { 1.0 };
@@ -188,7 +188,7 @@ fn share(prompt: &str, words: &[String], path: &str, text: &str) -> f64 {
     definition * test
 }
 
-/// Whether a line names something after one of the words: `struct ParseError`, `# Parse errors`.
+/// Returns whether a line defines something with one of the words: `struct ParseError`, `# Parse errors`.
 fn defines(words: &[String], text: &str) -> bool {
     let named = |name: &str| words.iter().any(|word| name.to_lowercase().contains(&word.to_lowercase()));
     if text.starts_with('#') && !text.starts_with("#[") {
@@ -201,7 +201,7 @@ fn defines(words: &[String], text: &str) -> bool {
     tokens.find(|token| DEFINERS.contains(token)).is_some() && tokens.next().is_some_and(named)
 }
 
-/// The first hits that are not near each other.
+/// Returns the first hits that are not near each other.
 fn best_places(hits: &[Hit]) -> Vec<(String, u64)> {
     let mut places: Vec<(String, u64)> = Vec::new();
     for hit in hits {
@@ -213,7 +213,7 @@ fn best_places(hits: &[Hit]) -> Vec<(String, u64)> {
     places
 }
 
-/// The parts of a line `path:line: text`.
+/// Parses a line `path:line: text`.
 fn place(line: &str) -> Option<(&str, u64, &str)> {
     if line.starts_with('[') {
         return None;
@@ -224,7 +224,7 @@ fn place(line: &str) -> Option<(&str, u64, &str)> {
     })
 }
 
-/// What the turn found, in words.
+/// Summarizes the results of the turn.
 fn summary(prompt: &str, done: &[Done<'_>]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let words = read::words(prompt);
@@ -254,7 +254,7 @@ fn summary(prompt: &str, done: &[Done<'_>]) -> String {
     parts.join("\n\n")
 }
 
-/// How many lines have which word.
+/// Formats the number of lines with each word.
 fn counts(searches: &[&Done<'_>], words: &[String]) -> String {
     let counts: Vec<(String, usize)> = searches
         .iter()
@@ -275,7 +275,7 @@ fn counts(searches: &[&Done<'_>], words: &[String]) -> String {
     format!("{}. Closest to the question:", counts.collect::<Vec<_>>().join(", "))
 }
 
-/// The lines of a file that have a word of the prompt, or else its first ones, as `path:line: text`.
+/// Returns the lines of a file that contain a word of the prompt, or its first ones, as `path:line: text`.
 fn quote(read: &Done<'_>, words: &[String]) -> String {
     let path = read.arg("path");
     let lines: Vec<(&str, &str)> = read

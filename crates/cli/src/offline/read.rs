@@ -1,12 +1,12 @@
-//! What a prompt asks for, as far as rules can tell.
+//! Parsing of prompts by rules.
 
-/// Functions that may stand in an expression.
+/// Functions that may occur in an expression.
 const FUNCTIONS: [&str; 10] = ["sqrt", "cbrt", "sin", "cos", "tan", "ln", "log", "exp", "abs", "pi"];
 
-/// What begins a sentence that is arithmetic.
+/// Beginnings of a sentence with arithmetic.
 const CUES: [&str; 6] = ["calculate", "compute", "how much is", "what is", "what's", "evaluate"];
 
-/// What asks for the time.
+/// Phrases that ask for the time.
 const TIME: [&str; 11] = [
     "what time is",
     "what's the time",
@@ -21,11 +21,11 @@ const TIME: [&str; 11] = [
     "date today",
 ];
 
-/// What asks for a list of files.
+/// Phrases that ask for a list of files.
 const LIST: [&str; 6] =
     ["list files", "list the files", "list all files", "which files", "what files", "show files"];
 
-/// Words that say nothing about what is looked for.
+/// Words without meaning for a search.
 const COMMON: &str = " a about above after all also am an and any are around as ask at be because been before being \
     below between but by can code could define defined defines definition describe did directory do does doing done \
     each every explain file files find first folder for from function get give go had has have help here how i if \
@@ -37,17 +37,18 @@ const COMMON: &str = " a about above after all also am an and any are around as 
     whats when where whether which while who whole why will with within without word words work works workspace would \
     write you your ";
 
-/// Most expressions, paths and words that are taken from one prompt.
+/// Maximum number of expressions, paths and words taken from one prompt.
 const MOST: usize = 5;
 
-/// A file that the prompt names, and the line, if it names one.
+/// A file that the prompt names, and the line, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) path: String,
     pub(super) line: Option<u64>,
 }
 
-/// The arithmetic in a prompt: runs of numbers and operators, or all that follows "calculate" and the like.
+/// Returns the arithmetic in a prompt: sequences of numbers and operators, or the text after "calculate" and
+/// the like.
 pub(super) fn sums(prompt: &str) -> Vec<String> {
     let plain = prompt.replace(['×', '·'], "*").replace('÷', "/").replace('−', "-");
     if let Some(sum) = after_cue(&plain) {
@@ -62,19 +63,19 @@ pub(super) fn sums(prompt: &str) -> Vec<String> {
     sums
 }
 
-/// Whether it asks what time it is.
+/// Returns whether it asks for the time.
 pub(super) fn asks_time(prompt: &str) -> bool {
     let prompt = prompt.to_lowercase();
     TIME.iter().any(|phrase| prompt.contains(phrase))
 }
 
-/// Whether it asks which files there are.
+/// Returns whether it asks for a list of files.
 pub(super) fn asks_list(prompt: &str) -> bool {
     let prompt = prompt.to_lowercase();
     LIST.iter().any(|phrase| prompt.contains(phrase))
 }
 
-/// The files it names: `src/main.rs`, `Cargo.toml:12`.
+/// Returns the files that it names: `src/main.rs`, `Cargo.toml:12`.
 pub(super) fn paths(prompt: &str) -> Vec<Named> {
     let mut named = Vec::new();
     for word in prompt.split_whitespace() {
@@ -94,7 +95,7 @@ pub(super) fn paths(prompt: &str) -> Vec<Named> {
     named
 }
 
-/// The words worth searching for: names as programs write them first, then longer ones; at most five.
+/// Returns at most five words for a search: identifiers first, then longer ones.
 pub(super) fn words(prompt: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in prompt.split(|c: char| !c.is_alphanumeric() && c != '_') {
@@ -114,7 +115,7 @@ pub(super) fn words(prompt: &str) -> Vec<String> {
     words
 }
 
-/// A plural finds its singular too, because words are searched by their beginning.
+/// Removes a plural ending; words are searched by prefix, so a plural finds its singular too.
 fn stem(word: &str) -> &str {
     match word.strip_suffix('s') {
         Some(stem) if stem.len() >= 4 && !stem.ends_with(['s', 'u', 'i']) => stem,
@@ -122,7 +123,7 @@ fn stem(word: &str) -> &str {
     }
 }
 
-/// All that follows "calculate", "what is" and the like, if it looks like arithmetic.
+/// Returns the text after "calculate", "what is" and the like, if it looks like arithmetic.
 fn after_cue(prompt: &str) -> Option<String> {
     let lower = prompt.to_ascii_lowercase();
     let rest = CUES.iter().find_map(|cue| {
@@ -140,7 +141,7 @@ fn after_cue(prompt: &str) -> Option<String> {
     (begins && operates && is_short && !is_date(sum)).then(|| sum.to_owned())
 }
 
-/// The longest runs of characters that expressions are made of, between words.
+/// Returns the longest sequences of expression characters between words.
 fn spans(prompt: &str) -> Vec<String> {
     let mut spans = vec![String::new()];
     let mut rest = prompt;
@@ -155,7 +156,7 @@ fn spans(prompt: &str) -> Vec<String> {
             in_word = false;
         } else {
             if !fits && (c.is_alphanumeric() || c == '_') {
-                // `v1.2-3`, `2*x` and `a/1` are no arithmetic: what touches a word goes with it.
+                // `v1.2-3`, `2*x` and `a/1` are not arithmetic: they adjoin a word.
                 let begin = current.rfind(' ').map_or(0, |at| at + 1);
                 current.truncate(begin);
                 in_word = true;
@@ -174,7 +175,7 @@ fn is_call(rest: &str, name: &str) -> bool {
     rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('('))
 }
 
-/// Whether a run has two numbers with an operator between them, or a function of one.
+/// Returns whether a sequence has two numbers with an operator between them, or a function of one.
 fn is_sum(span: &str, prompt: &str) -> bool {
     let calls = FUNCTIONS.iter().any(|name| span.contains(&format!("{name}(")));
     let numbers = span
@@ -184,7 +185,7 @@ fn is_sum(span: &str, prompt: &str) -> bool {
     if !(calls || (operator && numbers.count() >= 2)) || is_date(span) {
         return false;
     }
-    // `pages 3-4` and `1/2` stand in many texts; alone they are arithmetic.
+    // `pages 3-4` and `1/2` are common in texts; alone they are arithmetic.
     let ambiguous = !span.contains(['+', '*', '^', '(', ' ']);
     !ambiguous || prompt.trim().trim_end_matches(['?', '=', ' ', '.']) == span
 }

@@ -1,4 +1,4 @@
-//! A run as people read it: the reply on stdout as it arrives, everything else on stderr.
+//! The output for people: the reply on stdout as it arrives, everything else on stderr.
 
 use std::{
     collections::BTreeMap,
@@ -22,30 +22,30 @@ use crate::revert::listed;
 const DIM: Style = Style::new().dimmed();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// What of arguments and results is shown in the line of a tool.
+/// Maximum number of characters of arguments and results in a tool's line.
 const MOST_SHOWN: usize = 100;
 
-/// See the module.
+/// The output for people; see the module.
 pub(crate) struct Human<W> {
     out: W,
-    /// Whether `out` is a terminal, which control characters must not reach.
+    /// `out` is a terminal, which must not receive control characters.
     on_terminal: bool,
     quiet: bool,
     spinner: Option<ProgressBar>,
-    /// The text of the model call that is running, or of the last one.
+    /// The text of the current or last model call.
     streamed: String,
-    /// Whether the last line on stdout has no end yet.
+    /// The last line on stdout is not terminated yet.
     mid_line: bool,
-    /// Whether a model call has just ended, and nothing else was told since.
+    /// A model call has just ended, with no output since.
     may_go_on: bool,
-    /// The tools that run, by the ids of their calls.
+    /// The running tools by call id.
     tools: BTreeMap<String, Running>,
 }
 
-/// A tool that runs.
+/// A running tool.
 struct Running {
     began: Instant,
-    /// The beginning of a line that it has not ended yet.
+    /// The incomplete line of its output.
     line: String,
 }
 
@@ -95,7 +95,7 @@ impl<W: Write> Human<W> {
         }
     }
 
-    /// Shows the lines that a tool has ended, as they end.
+    /// Prints the completed lines of a tool's output.
     fn tool_output(&mut self, id: &str, chunk: &str) {
         let Some(running) = self.tools.get_mut(id) else { return };
         running.line.push_str(chunk);
@@ -134,7 +134,7 @@ impl<W: Write> Human<W> {
 impl<W: Write> Output for Human<W> {
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
         let text = |field: &str| data[field].as_str().unwrap_or_default();
-        // An answer that was cut off and is continued is one text on one line.
+        // A truncated reply and its continuation are one text on one line.
         let goes_on = std::mem::take(&mut self.may_go_on) && name == "node_start" && self.mid_line;
         if name != "llm_token" && name != "node_end" && !goes_on {
             self.end_line()?;
@@ -272,7 +272,7 @@ impl<W: Write> Output for Human<W> {
         self.stop_waiting();
         let End { state, outcome, .. } = *end;
         let reply = state.final_reply.as_str();
-        // Without an answer there is only an explanation, which is no reply.
+        // Without a reply there is only an explanation.
         let is_waiting = outcome == AgentOutcome::AwaitingApproval;
         let is_reply = !outcome.is_unanswered() && !is_waiting;
         if is_reply && (self.quiet || self.streamed != reply) {

@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! The JSON output: one object per line.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,8 @@ use superstep::{NodeName, agent::Metadata, llm::Usage};
 
 use super::{End, Output, json_line, tell};
 
-/// Writes events to `out`, everything else to stderr. The form of its lines is a promise, see `docs/cli.md`.
+/// Writes events to `out`, everything else to stderr. The format of its lines is a promise, see
+/// `docs/cli.md`.
 pub(crate) struct Json<W> {
     out: W,
 }
