@@ -28,23 +28,23 @@ Examples:
   superstep draw --format mermaid
 
 Environment:
-  OPENAI_BASE_URL, OPENAI_MODEL   where to ask, and which model
+  OPENAI_BASE_URL, OPENAI_MODEL   the server and the model
   OPENAI_API_KEY                  the key; it is never stored
-  SUPERSTEP_LOCAL_SERVERS         the servers to look for, as `NAME=URL,...`; empty for none
-  SUPERSTEP_STATE_DIR             where it is stored what you permitted on a thread
+  SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
+  SUPERSTEP_STATE_DIR             the folder with your decisions on threads
   NO_COLOR                        no colours
 
 Exit codes:
     0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
-    1  the run, an MCP server, the output or `--strict` failed; a reply does not fit its schema
+    1  the run, an MCP server, the output or `--strict` failed; a reply does not match its schema
     2  wrong command line, prompt or setting
-    3  the model could not be asked
+    3  the model is unavailable
     4  the database, or the memory, cannot be opened, read or written
-    5  the thread is unknown, busy or unfinished, or not as it would have to be
-    6  calls wait for a decision; the message says how to make it
-    7  a replay came to something else than the thread
+    5  the thread is unknown, busy, unfinished or not suitable
+    6  calls wait for a decision; the message shows the command
+    7  a replay diverged from the stored thread
    70  a bug in superstep
-  130  interrupted; the message says how to resume";
+  130  interrupted; the message shows how to resume";
 
 /// A ReAct agent in the terminal: it replies with the help of tools, and every step is stored and can be
 /// resumed.
@@ -59,10 +59,10 @@ struct Cli {
 pub(crate) enum Command {
     /// Reply to a prompt.
     #[command(after_help = "\
-Without a model server and a key, superstep looks for one on this machine (Ollama, LM Studio, llama.cpp), and failing
-that answers with `--model offline`, which is no language model: it plans tool calls and quotes what they find.
+Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is
+none, it uses `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
 
-The reply goes to stdout, everything else to stderr. Ctrl-C stops and says how to resume.")]
+The reply is printed on stdout, everything else on stderr. Ctrl-C stops the turn and shows how to resume it.")]
     Run(RunArgs),
     /// Resume a turn that was stopped or killed, waits for a decision, or whose model was unavailable.
     #[command(after_help = "\
@@ -86,8 +86,8 @@ Examples:
     Prune(PruneArgs),
     /// Restore files that tools changed after a checkpoint.
     #[command(after_help = "\
-Files that nobody but the tools of the thread changed are put back; if somebody else changed one of them since, nothing is done.
-The checkpoints are listed by `superstep history`. The thread itself stays where it is, and its model is told what was put back.
+Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done.
+`superstep history` lists the checkpoints. The thread itself stays at its checkpoint, and its model is informed.
 
 Examples:
   superstep revert t-20261121-223015-3f2a --to 4")]
@@ -96,7 +96,7 @@ Examples:
     #[command(
         subcommand,
         after_help = "\
-Without a configuration it is in the database of the threads, and that of the user `me`; see `docs/memory.md`.
+Without a configuration it is the memory of the user `me` in the state folder; see `docs/memory.md`.
 
 Examples:
   superstep memory add \"I like tea\"
@@ -106,7 +106,7 @@ Examples:
     Memory(MemoryCommand),
     /// Consolidate memory ("dream"): update a user's MEMORY.md from new turns, if due.
     #[command(after_help = "\
-For a configuration with `[dream]`, whose turns are written down. `superstep run` dreams by itself after a turn, if it is time.
+Requires a configuration with `[dream]`, which records turns. `superstep run` dreams after a turn if due.
 
 Examples:
   superstep dream --config mine.toml
@@ -118,11 +118,11 @@ Examples:
     History(HistoryArgs),
     /// Replay a thread from its recorded inputs and report the first divergence.
     #[command(after_help = "\
-The model is not asked and no tool runs: what they gave is taken from the thread. Nothing is stored. With another `--config` or
-`--preset` this shows what the change does to conversations that there were.
+Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or
+`--preset`, the replay shows the effect of the change on stored conversations.
 
-With `--live-model` or `--live-tools` these are real, on a fork of the thread; the branch that is replayed stays as it is,
-and the thread stands where it stood, unless this is killed on the way. It has to be finished.
+`--live-model` and `--live-tools` run live on a fork of the thread. The replayed branch is unchanged, and the thread
+returns to its checkpoint, unless the program is killed. The thread must be finished.
 
 Examples:
   superstep replay t-20261121-223015-3f2a
