@@ -38,7 +38,7 @@ rot n="500":
     SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
 # Other programs that swap folders for links and edit files at the same time, for some minutes; the tests do it for a moment.
 races times="200":
-    SUPERSTEP_RACES={{times}} cargo test --release -p superstep-agent --all-features --lib -- racing --nocapture
+    SUPERSTEP_RACES={{times}} cargo test --release -p superstep-tools --all-features --lib -- racing --nocapture
 
 # Accept changed snapshots; needs `cargo install cargo-insta`.
 review:

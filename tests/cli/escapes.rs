@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep::{
-    RunConfig,
-    agent::{AgentState, is_printable},
-    prelude::*,
-    sqlite::SqliteCheckpointer,
-};
+use superstep::{RunConfig, agent::AgentState, llm::is_printable, prelude::*, sqlite::SqliteCheckpointer};
 use superstep_testing::script::{call, txt};
 
 use crate::support::{Place, Ran, serve};

@@ -11,14 +11,14 @@ use superstep_graph::{
     Outcome, RunConfig, RunError, RunStream, State, Status, Store, Streaming, ThreadId, chain,
 };
 use superstep_llm::{
-    ChatModel, JitterSource, Message, RegistryError, Retrying, TokenCounter, Tool, ToolRegistry, ToolSource,
-    Usage, default_counter, seeded_jitter,
+    ChatModel, JitterSource, Message, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool,
+    ToolRegistry, ToolSource, Usage, default_counter, seeded_jitter,
 };
 
 use crate::{
     AgentDeps, AgentOutcome, AgentState, ApprovalRequest, Approvals, Approver, HasAgent, Hooks, Knowledge,
-    MemoryTrigger, Metadata, Models, ReactConfig, ReplayTools, Snapshots, Spill, SteerError, Steps, SubAgent,
-    Trust, TurnHistory,
+    MemoryTrigger, Metadata, Models, ReactConfig, ReplayTools, SteerError, Steps, SubAgent, Trust,
+    TurnHistory,
     harness::{OnToolCheck, OnToolError},
     nodes::finish,
     react_graph_as, steer,
@@ -257,7 +257,7 @@ impl AgentBuilder {
     }
 
     /// Sets the file snapshots, taken before and after each round of tools; see
-    /// [`FileChanges`](crate::FileChanges).
+    /// [`FileChanges`](superstep_llm::FileChanges).
     #[must_use]
     pub fn snapshots(self, snapshots: Arc<dyn Snapshots>) -> Self {
         Self { snapshots: Some(snapshots), ..self }

@@ -27,6 +27,11 @@ use superstep_graph::{
     ThreadId, chain,
 };
 use superstep_llm::{Tool, Usage};
+use superstep_tools::{
+    Workspace,
+    internal::{EditJournal, edit_file_once, user_name, user_of},
+    read_file,
+};
 
 use self::{
     cursor::DreamFiles,
@@ -34,11 +39,8 @@ use self::{
 };
 use crate::{
     Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, HistoryPlace, MemoryFiles, Next,
-    ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools,
-    has_agent::finishes,
+    ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools, has_agent::finishes,
     memory, should_continue,
-    thread_folders::{user_name, user_of},
-    workspace::{EditJournal, Workspace, edit_file_once, read_file},
 };
 
 pub use self::{

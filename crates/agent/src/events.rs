@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use superstep_graph::Cx;
+use superstep_llm::FileChanges;
 
-use crate::{ApprovalRequest, FileChanges, Part, context::Change};
+use crate::{ApprovalRequest, Part, context::Change};
 
 /// Events common to all designs. An event's data is an object.
 pub(crate) fn node_start(cx: &Cx) {

@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{END, NodeRef, Route, START, StateGraph};
-use superstep_llm::{ReadsTextCalls, Role, TokenCounter, ToolRegistry, ToolSource, default_counter};
+use superstep_llm::{
+    ReadsTextCalls, Role, Snapshots, Spill, TokenCounter, ToolRegistry, ToolSource, default_counter,
+};
 
 use crate::{
     AgentState, Approvals, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig, ReplayTools,
-    Snapshots, Spill, Steps, SubAgent, Trust, TurnHistory,
+    Steps, SubAgent, Trust, TurnHistory,
     harness::{OnToolCheck, OnToolError},
     has_agent::{add_node, finishes},
     nodes::{

@@ -8,16 +8,11 @@ use std::{io, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, NodeError, ThreadId};
-use superstep_llm::{Message, Role, check_timers};
-use tokio::time::{Instant, sleep};
+use superstep_llm::{Message, Role};
+use superstep_tools::internal::{PATIENCE, ThreadFolders, blocking, patiently};
 
 use self::file::HistoryFile;
-use crate::{
-    AgentOutcome, AgentState,
-    memory::PATIENCE,
-    nodes::steered::is_steered,
-    thread_folders::{ThreadFolders, plain},
-};
+use crate::{AgentOutcome, AgentState, nodes::steered::is_steered, plain_name::plain};
 
 pub use file::{HistoryPlace, Unread};
 
@@ -29,9 +24,6 @@ const LONGEST_NAME: usize = 300;
 
 /// Name of the lock file of dreams, beside the history.
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
-
-/// Interval between attempts to lock the file.
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// Stores a line for each ended turn, in a file `history.jsonl` for each user.
 ///
@@ -194,33 +186,4 @@ fn short(text: &str, most: usize) -> String {
     }
     let kept = &text[..text.floor_char_boundary(most)];
     format!("{kept}… [{} more bytes]", text.len() - kept.len())
-}
-
-/// Runs a file operation that returns `None` while the file is locked; retries within a time limit.
-pub(crate) async fn patiently<T: Send + 'static>(
-    within: Duration,
-    work: impl Fn() -> io::Result<Option<T>> + Clone + Send + 'static,
-) -> io::Result<T> {
-    let end = Instant::now() + within;
-    loop {
-        let done = blocking(work.clone()).await?;
-        match done {
-            Some(done) => return Ok(done),
-            None if Instant::now() >= end => {
-                let message = format!("another process has had it for {} ms", within.as_millis());
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
-            }
-            None => {
-                check_timers().map_err(io::Error::other)?;
-                sleep(BETWEEN_TRIES).await;
-            }
-        }
-    }
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(io::Error::other("it broke off")))
 }

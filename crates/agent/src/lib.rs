@@ -26,28 +26,21 @@ mod has_agent;
 mod history;
 mod hooks;
 mod knowledge;
-mod locks;
 mod marks;
 mod memory;
 mod models;
 mod msg;
 mod nodes;
 mod parts;
-mod printable;
+mod plain_name;
 mod retrieved;
-mod snapshots;
-mod spill;
 mod state;
 mod steer;
 mod sub_agent;
 mod texts;
-mod thread_folders;
 mod trust;
 
 mod tool_sources;
-
-#[cfg(feature = "workspace-tools")]
-pub mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentError, Reply};
 pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
@@ -82,14 +75,10 @@ pub use models::Models;
 pub use msg::Msg;
 pub use nodes::offered::{ReplayTools, ToolDifference};
 pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
-pub use printable::{is_printable, printable, printable_line};
-pub use snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots};
-pub use spill::{Spill, SpillError, SpillFiles, SpillFuture, SpillText};
 pub use state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
     Refusal, ToolCallRecord,
 };
 pub use steer::{SteerError, steer};
 pub use sub_agent::SubAgent;
-pub use thread_folders::make_private_folder;
 pub use trust::Trust;

@@ -22,7 +22,6 @@ use superstep_llm::{Message, Role};
 
 use crate::AgentState;
 
-pub(crate) use self::files::PATIENCE;
 #[cfg(feature = "mem0")]
 pub use self::mem0::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use self::{files::MemoryFiles, stored::StoreMemory, tools::memory_tools};

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State};
-use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage};
+use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
 
-use crate::{Budget, ContextView, FileChanges, HookFailure, Parts, PermissionRule, RequestSize};
+use crate::{Budget, ContextView, HookFailure, Parts, PermissionRule, RequestSize};
 
 /// Selects the id of a [`Message`].
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub struct AgentState {
     /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]
     pub parts: Parts,
-    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](crate::Snapshots).
+    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](superstep_llm::Snapshots).
     pub files: Option<FileChanges>,
     /// The number of the last message in the conversation that was sent while a turn ran, see
     /// [`steer`](crate::steer()).

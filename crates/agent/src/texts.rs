@@ -3,9 +3,7 @@
 use std::{any::Any, collections::BTreeSet};
 
 use serde_json::Value;
-use superstep_llm::ToolQuestion;
-
-use crate::printable;
+use superstep_llm::{ToolQuestion, printable};
 
 /// The result of a call of an unknown tool; `names` are the known ones.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {

@@ -7,8 +7,8 @@ use clap::{
     builder::{NonEmptyStringValueParser, PossibleValuesParser},
 };
 use superstep::{
-    agent::{PRESETS, is_printable},
-    llm::ApiKey,
+    agent::PRESETS,
+    llm::{ApiKey, is_printable},
 };
 
 use crate::{

@@ -15,11 +15,12 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep::{
     NodeName,
-    agent::{AgentOutcome, AgentState, Metadata, is_printable},
+    agent::{AgentOutcome, AgentState, Metadata},
+    llm::is_printable,
 };
 
 pub(crate) use self::{human::Human, json::Json};
-pub(crate) use superstep::agent::{printable, printable_line};
+pub(crate) use superstep::llm::{printable, printable_line};
 
 /// Receives the events of a run in order. An error means that stdout cannot be written.
 pub(crate) trait Output {

@@ -9,8 +9,8 @@ use std::{
 use serde::Deserialize;
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, ThreadId,
-    agent::make_private_folder,
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
+    tools::make_private_folder,
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use superstep::agent::{SpillFiles, workspace::RESULTS};
+use superstep::tools::{RESULTS, SpillFiles};
 
 use crate::exit::{Exit, Failure};
 

@@ -9,10 +9,9 @@ use std::{
 use serde_json::json;
 use superstep::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
-    agent::{
-        AgentState, FileChangeKind, FileChanges,
-        workspace::{FileSnapshots, RestoreError, Workspace},
-    },
+    agent::AgentState,
+    llm::{FileChangeKind, FileChanges},
+    tools::{FileSnapshots, RestoreError, Workspace},
 };
 
 use crate::{

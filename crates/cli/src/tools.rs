@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use superstep::{
     Clock, SystemClock,
-    agent::{PermissionRule, workspace},
+    agent::PermissionRule,
     llm::Tool,
     mcp::{McpConfig, McpServer},
 };
@@ -99,7 +99,7 @@ pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> 
 }
 
 pub(crate) fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    workspace::tools(cwd, || SystemClock.now_ms())
+    superstep::tools::all(cwd, || SystemClock.now_ms())
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 

@@ -62,7 +62,7 @@ pub use openai::{Clock, OpenAiModel};
 #[cfg(feature = "openai")]
 pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use partial_json::partial_json;
-pub use printable::is_printable;
+pub use printable::{is_printable, printable, printable_line};
 pub use reads_calls::ReadsTextCalls;
 pub use refusal::{excerpt, retry_after};
 pub use registry::{RegistryError, ToolRegistry};
@@ -76,7 +76,11 @@ pub use thinking::split_thinking;
 pub use tiktoken::Tiktoken;
 pub use timers::{NoTimers, check_timers};
 pub use tokens::{Estimate, TokenCounter, default_counter};
-pub use tool::{Behaviour, ReconcileFuture, Sequence, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
+pub use tool::{
+    Behaviour, FileChange, FileChangeKind, FileChanges, ReconcileFuture, Sequence, SnapshotError,
+    SnapshotFuture, Snapshots, Spill, SpillError, SpillFuture, SpillText, Tool, ToolError, ToolFuture,
+    ToolReply, ToolSpec,
+};
 pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};
 pub use tool_source::{RefreshFuture, ToolSource};
 

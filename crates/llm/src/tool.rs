@@ -1,5 +1,8 @@
 //! What a model may call.
 
+mod snapshots;
+mod spill;
+
 use std::{borrow::Cow, future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -7,6 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Media, Subject, ToolCx};
+
+pub use self::{
+    snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
+    spill::{Spill, SpillError, SpillFuture, SpillText},
+};
 
 /// What a model is told of a [`Tool`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

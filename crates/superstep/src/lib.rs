@@ -16,6 +16,8 @@ pub use superstep_sqlite as sqlite;
 #[cfg(feature = "sqlite")]
 #[doc(hidden)]
 pub use superstep_sqlite as checkpoint;
+#[cfg(feature = "agent")]
+pub use superstep_tools as tools;
 
 pub mod guide;
 

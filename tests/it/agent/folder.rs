@@ -12,12 +12,12 @@ use superstep::{
     Answers, AsNode, Replay, RunConfig, State, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ApprovalRequest, FacadeError,
-        PermissionRule, Permit, ReactConfig, SpillFiles, SubAgent, Truncate, Trust,
+        PermissionRule, Permit, ReactConfig, SubAgent, Truncate, Trust,
         harness::{AgentLoop, TurnResult},
-        workspace::{self, FileSnapshots, RESULTS, Workspace},
     },
     chain,
     llm::{Tool, ToolCx, ToolSpec, tool_fn},
+    tools::{self, FileSnapshots, RESULTS, SpillFiles, Workspace},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -58,7 +58,7 @@ impl Places {
         let home = Workspace::open(&self.at("home")).unwrap();
         let config = ReactConfig { permissions: rules.to_vec(), ..preset() };
         Agent::builder(Arc::new(ScriptedModel::new(Script::new(answers))))
-            .tools(workspace::tools(home.root(), || 0).unwrap())
+            .tools(tools::all(home.root(), || 0).unwrap())
             .snapshots(Arc::new(FileSnapshots::new(&home).unwrap()))
             .config(config)
             .checkpointer(self.backend.open())

@@ -21,9 +21,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use superstep::{
     Replay, RunConfig,
-    agent::{Agent, AgentOutcome, ReactConfig, workspace},
+    agent::{Agent, AgentOutcome, ReactConfig},
     llm::{Tool, Usage},
     sqlite::SqliteCheckpointer,
+    tools,
 };
 use superstep_testing::{
     script::{Script, txt},
@@ -41,7 +42,7 @@ async fn a_thread_of_a_real_model_is_read_and_goes_on() {
     fs::copy(stored, &path).expect("the fixture is in the repository");
     let model = ScriptedModel::new(Script::new([txt("You are welcome.")]));
     let agent = Agent::builder(Arc::new(model.clone()))
-        .tools([Arc::new(workspace::calculate()) as Arc<dyn Tool>])
+        .tools([Arc::new(tools::calculate()) as Arc<dyn Tool>])
         .config(ReactConfig::graph(4))
         .checkpointer(Arc::new(SqliteCheckpointer::open(&path).unwrap()))
         .build()

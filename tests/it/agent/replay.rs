@@ -10,9 +10,9 @@ use superstep::{
         Acting, Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
         Finish, FinishBy, HookError, Hooks, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
         ResultOrder, ToolMode, should_continue,
-        workspace::{Workspace, write_file},
     },
     llm::{ChatModel, Tool, ToolCx, ToolRegistry, tool_fn},
+    tools::{Workspace, write_file},
 };
 use superstep_testing::{
     script::{Script, calls, txt},

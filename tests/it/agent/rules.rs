@@ -8,8 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{Agent, PermissionRule, Permit, ReactConfig, workspace},
+    agent::{Agent, PermissionRule, Permit, ReactConfig},
     llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, tool},
+    tools,
 };
 use superstep_testing::{
     script::{Script, calls, txt},
@@ -31,7 +32,7 @@ fn rule(tool: &str, argument: &str, pattern: &str, then: Permit) -> PermissionRu
 
 /// What the model reads of these calls.
 async fn results(at: &Path, permissions: Vec<PermissionRule>, made: &[(&str, Value)]) -> Vec<String> {
-    results_of(workspace::tools(at, || 0).unwrap(), permissions, made).await
+    results_of(tools::all(at, || 0).unwrap(), permissions, made).await
 }
 
 async fn results_of(
@@ -258,7 +259,7 @@ fn what_is_touched_is_what_the_rule_was_about() {
                 let _ = fs::remove_file(&at);
                 std::os::unix::fs::symlink("docs", &at).unwrap();
                 fs::write(dir.path().join("docs/key"), "old\n").unwrap();
-                let inner = workspace::tools(dir.path(), || 0).unwrap();
+                let inner = tools::all(dir.path(), || 0).unwrap();
                 let inner = inner.into_iter().find(|known| known.spec().name == tool).unwrap();
                 let swapping: Vec<Arc<dyn Tool>> = vec![Arc::new(Swapping { inner, at: at.clone() })];
                 let result = results_of(swapping, rules.clone(), &[(tool, args)]).await;

@@ -13,12 +13,12 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
     Checkpointer, Event, History, MemoryCheckpointer, RunConfig, StreamMode,
-    agent::{
-        Acting, Agent, AgentOutcome, AgentState, FileChangeKind, FileChanges, Hooks, PermissionRule, Permit,
-        ReactConfig, SnapshotError, SnapshotFuture, Snapshots,
-        workspace::{self, FileSnapshots, Workspace},
+    agent::{Acting, Agent, AgentOutcome, AgentState, Hooks, PermissionRule, Permit, ReactConfig},
+    llm::{
+        ApiKey, ChatModel, FileChangeKind, FileChanges, OpenAiConfig, OpenAiModel, SnapshotError,
+        SnapshotFuture, Snapshots, Tool, ToolCx, ToolFuture, ToolSpec,
     },
-    llm::{ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolFuture, ToolSpec},
+    tools::{self, FileSnapshots, Workspace},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -67,7 +67,7 @@ impl Place {
 
     fn on(&self, by: Arc<dyn Snapshots>, model: Arc<dyn ChatModel>, store: Arc<dyn Checkpointer>) -> Agent {
         let permissions = vec![PermissionRule::new("*", Permit::Allow)];
-        let agent = Agent::builder(model).tools(workspace::tools(self.at(), || 0).unwrap()).snapshots(by);
+        let agent = Agent::builder(model).tools(tools::all(self.at(), || 0).unwrap()).snapshots(by);
         let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(store);
         agent.build().unwrap()
     }
@@ -118,7 +118,7 @@ fn what_a_hook_makes_of_a_call_is_watched() {
         });
         let model = scripted([call("c1", "read_file", r#"{"path":"a"}"#), txt("ok")]);
         let permissions = vec![PermissionRule::new("*", Permit::Allow)];
-        let agent = Agent::builder(model).tools(workspace::tools(place.at(), || 0).unwrap()).hooks(hooks);
+        let agent = Agent::builder(model).tools(tools::all(place.at(), || 0).unwrap()).hooks(hooks);
         let agent = agent.config(ReactConfig { permissions, ..preset() }).snapshots(place.files.clone());
         let agent = agent.checkpointer(backend.open()).build().unwrap();
         agent.process_message("go", t()).await.unwrap();

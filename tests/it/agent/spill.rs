@@ -10,11 +10,9 @@ use std::{
 use futures::StreamExt;
 use superstep::{
     Event, RunConfig, StreamMode,
-    agent::{
-        Agent, ReactConfig, Spill, SpillError, SpillFiles, SpillFuture, SpillText,
-        workspace::{self, RESULTS},
-    },
-    llm::{Message, Tool},
+    agent::{Agent, ReactConfig},
+    llm::{Message, Spill, SpillError, SpillFuture, SpillText, Tool},
+    tools::{self, RESULTS, SpillFiles, Workspace},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -27,7 +25,7 @@ use crate::support::Backend;
 /// An agent that works in a folder, on a store.
 fn agent(dir: &Path, store: &Backend, answers: Vec<Answer>, spill: Option<Arc<dyn Spill>>) -> Agent {
     let model = Arc::new(ScriptedModel::new(Script::new(answers)));
-    let read = workspace::read_file(&workspace::Workspace::open(dir).unwrap());
+    let read = tools::read_file(&Workspace::open(dir).unwrap());
     let tools =
         Kit::default().tools(&["big", "accents"]).into_iter().chain([Arc::new(read) as Arc<dyn Tool>]);
     let config = ReactConfig {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    agent::{Agent, TurnHistory, workspace},
+    agent::{Agent, TurnHistory},
     chain,
     llm::{
         AnswerLimits, ApiKey, ChatModel, Message, ModelError, OpenAiConfig, OpenAiModel, Request, Retrying,
         ToolCx, bounded,
     },
     mcp::{McpConfig, McpServer},
+    tools,
 };
 use superstep_testing::{
     script::{Script, http, txt},
@@ -71,7 +72,7 @@ fn a_model_fails_with_a_word_about_it() {
 fn a_tool_and_a_server_fail_with_a_word_about_it() {
     without_timers(async {
         let dir = tempfile::tempdir().unwrap();
-        for tool in workspace::tools(dir.path(), || 0).unwrap() {
+        for tool in tools::all(dir.path(), || 0).unwrap() {
             let args = match tool.spec().name.as_str() {
                 "shell" => json!({ "command": "touch made" }),
                 "fetch_url" => json!({ "url": "http://127.0.0.1:9/" }),

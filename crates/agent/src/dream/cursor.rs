@@ -7,13 +7,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use superstep_tools::internal::{keep_names, lock};
 use tempfile::NamedTempFile;
 
-use crate::{
-    HistoryPlace,
-    history::DREAM_LOCK,
-    locks::{keep_names, lock},
-};
+use crate::{HistoryPlace, history::DREAM_LOCK};
 
 /// Names in the history's folder: the cursor, and the notes of edits.
 const NAME: &str = "dream.json";

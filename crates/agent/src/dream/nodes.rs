@@ -5,6 +5,7 @@ use std::{fs::File, future::Future, sync::Arc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use superstep_graph::{Cx, NodeError, Route, State};
 use superstep_llm::Message;
+use superstep_tools::internal::{EditJournal, PATIENCE, blocking, patiently};
 
 use super::{
     DreamConfig, DreamState, DreamStateUpdate, Due,
@@ -13,9 +14,6 @@ use super::{
 };
 use crate::{
     AgentOutcome, AgentState, ContextView, HistoryPlace, MemoryFiles, RequestSize, TurnHistory, events,
-    history::{blocking, patiently},
-    memory::PATIENCE,
-    workspace::EditJournal,
 };
 
 /// The end of a dream whose model finished after a failed call.

@@ -7,12 +7,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use superstep_tools::internal::{ThreadFolders, lock, locked, private};
 
 use super::{DREAM_LOCK, TurnRecord};
-use crate::{
-    locks::{lock, locked, private},
-    thread_folders::ThreadFolders,
-};
 
 /// Its name in the folder of its user.
 const NAME: &str = "history.jsonl";

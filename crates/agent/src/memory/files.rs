@@ -4,21 +4,16 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
+use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lock, patiently, private};
 
 use super::{
     LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
     bullets::{Bullet, Bullets, plain},
     said,
-};
-use crate::{
-    history::patiently,
-    locks::{keep_names, lock, private},
-    thread_folders::{ThreadFolders, hash_of},
 };
 
 /// Names of the file, of the lock beside it, and of the temporary file that replaces it.
@@ -28,9 +23,6 @@ const NEXT: &str = ".MEMORY.md.next";
 
 /// Maximum size of a file in bytes.
 pub(crate) const MOST: u64 = 1 << 20;
-
-/// Maximum wait for another program's lock.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Stores memories in files: one `MEMORY.md` per user, each in its own folder.
 ///

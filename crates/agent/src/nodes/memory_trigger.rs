@@ -12,8 +12,8 @@ use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
     history::said_in_turn,
     memory::{BegunWish, NOBODY, owner},
+    plain_name::hash_of,
     texts,
-    thread_folders::hash_of,
 };
 
 /// Starts to store the user's message if it is a memory request, without waiting: the state is unchanged, and

@@ -9,6 +9,7 @@ mod output;
 mod pending;
 mod permit;
 mod questions;
+mod shorten;
 mod snapshots;
 mod sub_agents;
 mod writes;

@@ -10,10 +10,7 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
-use superstep::{
-    NodeName,
-    agent::{AgentOutcome, FileChanges},
-};
+use superstep::{NodeName, agent::AgentOutcome, llm::FileChanges};
 use tokio::time::Instant;
 
 use super::{End, Output, brief, printable, tell_in};

@@ -27,13 +27,13 @@ use super::{
     output::Output,
     permit::Permission,
     questions::{Answered, AtWork, Counted},
+    shorten::shorten,
     writes::Outer,
 };
 use crate::{
     AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
     events, folder,
     nodes::{finish::Finishing, parts},
-    spill::shorten,
     texts,
 };
 

@@ -8,14 +8,14 @@ use std::{
 use futures::{FutureExt, future::join_all};
 use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
+use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, printable_line};
 
 use super::{Executor, Pending, questions};
 use crate::{
     AgentDeps, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals, PermissionRule, Permit,
     Trust,
     config::{decided, denying},
-    events, printable_line, texts,
+    events, texts,
 };
 
 /// The prefix of the turn's folder in a question.

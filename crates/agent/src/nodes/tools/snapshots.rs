@@ -1,9 +1,10 @@
 //! File snapshots around a round.
 
 use superstep_graph::NodeError;
+use superstep_llm::FileChanges;
 
 use super::{Executor, Pending};
-use crate::{FileChanges, events};
+use crate::events;
 
 /// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.
 pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {

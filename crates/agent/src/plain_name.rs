@@ -1,0 +1,46 @@
+//! Names and hashes that stored records have in them; what they are made of never changes.
+
+/// So long may a name be, in bytes; what is longer ends with its hash.
+const LONGEST_NAME: usize = 100;
+
+/// Returns a name of letters, digits and a few signs, different for different names. Every other character becomes `%` and its bytes.
+pub(crate) fn plain(name: &str) -> String {
+    let mut plain = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => plain.push(char::from(byte)),
+            b'.' if at > 0 => plain.push('.'),
+            byte => plain.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    if plain.is_empty() {
+        return "%".to_owned();
+    }
+    if plain.len() > LONGEST_NAME {
+        plain.truncate(LONGEST_NAME);
+        plain.push_str(&format!("%{}", hash_of(name)));
+    }
+    plain
+}
+
+/// FNV-1a of a text, as 16 digits.
+pub(crate) fn hash_of(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_name_stays_what_it_was() {
+        assert_eq!(hash_of("remember that I like tea"), "9ddc6d5550086a19");
+        assert_eq!(plain("Thread/1 ü.x"), "Thread%2f1%20%c3%bc.x");
+        assert_eq!(plain(""), "%");
+        let long = plain(&"x/".repeat(60));
+        assert_eq!(long, format!("{}%6390ca3c6833a275", &"x%2f".repeat(25)));
+    }
+}

@@ -1,0 +1,89 @@
+//! Changes of files by tools: snapshots before each round of tools and after it.
+
+use std::{future::Future, io, path::Path, pin::Pin, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// Takes snapshots of files and compares them.
+///
+/// The node `tools` takes one before its first call runs and one after its last call is answered. The
+/// difference is the event `files_changed` and the channel `files` of an agent's state. A
+/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning.
+pub trait Snapshots: Send + Sync {
+    /// Returns whether a tool that does not declare it
+    /// ([`Tool::changes_files`](crate::Tool::changes_files)) may change files. Rounds without such a
+    /// call take no snapshots.
+    fn concerns(&self, tool: &str) -> bool {
+        let _ = tool;
+        true
+    }
+
+    /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
+    ///
+    /// # Errors    The folder is not usable; then no call of the round runs.
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
+        let _ = folder;
+        Ok(None)
+    }
+
+    /// Takes a snapshot of the files and returns its name. Equal files have equal names.
+    fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String>;
+
+    /// Returns the changes between two snapshots.
+    fn compare<'a>(
+        &'a self,
+        thread: Option<&'a str>,
+        before: &'a str,
+        after: &'a str,
+    ) -> SnapshotFuture<'a, FileChanges>;
+}
+
+/// The future of a snapshot operation.
+pub type SnapshotFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SnapshotError>> + Send + 'a>>;
+
+/// A snapshot failed or is missing. Never ends a run: the event `snapshot_failed` has the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SnapshotError(pub String);
+
+/// The changes of files between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChanges {
+    /// The name of the first snapshot.
+    pub before: String,
+    /// The name of the second snapshot.
+    pub after: String,
+    /// The files that differ, by path.
+    pub changes: Vec<FileChange>,
+    /// Number of further files that are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: usize,
+}
+
+/// The change of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// The path relative to the folder, with `/` between names.
+    pub path: String,
+    /// The kind of the change.
+    pub kind: FileChangeKind,
+    /// The removed and added lines as a unified diff; empty if it is not text, or too long.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub diff: String,
+}
+
+/// The kind of a file's change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileChangeKind {
+    /// It was created.
+    Made,
+    /// Its content or its file type changed.
+    Changed,
+    /// It was removed.
+    Removed,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}

@@ -1,0 +1,341 @@
+//! `calculate`: evaluates arithmetic expressions with fend.
+//!
+//! Start at [`calculate()`].
+
+mod rounding;
+
+use std::{io, thread, time::Duration};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, check_timers, tool_fn};
+use tokio_util::sync::CancellationToken;
+
+use self::rounding::{APPROXIMATELY, places, repair};
+use crate::call::{REPEATABLE, cancelled, crashed, grouped, stop_signal};
+
+const MAX_TIME: Duration = Duration::from_secs(1);
+const MAX_EXPRESSION_BYTES: usize = 1_000;
+const MAX_RESULT_BYTES: usize = 4_000;
+/// Number of extra decimal places computed to verify a result; see [`repair`].
+const MORE_PLACES: usize = 20;
+/// fend parses and evaluates by recursion; unoptimized, the deepest expression of the length above takes half of it.
+const STACK_BYTES: usize = 64 << 20;
+/// Maximum number of times fend may parse one part of an expression; see [`parses`].
+const MAX_PARSES: u64 = 20_000;
+
+#[derive(JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Calculate {
+    /// What to calculate, such as `37*91+5`, `20% of 50`, `sqrt(2) to 5 dp` or `5 km to miles`.
+    expression: String,
+}
+
+/// The tool `calculate{expression}`: exact arithmetic, functions and units.
+///
+/// It knows no exchange rates, no random numbers and no date, and stops after a second. It rejects fend's
+/// user-defined functions, text, bit shifts and dice, because these can run without end and cannot be
+/// interrupted.
+/// # Limits    fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point and
+/// silently truncates at 2^64. The tool description states this.
+pub fn calculate() -> impl Tool {
+    let spec = ToolSpec::of::<Calculate>(
+        "calculate",
+        "Calculates an arithmetic expression: numbers of any size, fractions, percentages, functions such as sqrt, \
+         ln or sin, and conversion of units. floor, ceil, round, sinh and cosh are exact below 2^53 and wrong \
+         above 2^64.",
+    );
+    let tool: FnTool<Calculate, _> = tool_fn(spec, |args: Calculate, cx: ToolCx| run(args.expression, cx));
+    tool.with_behaviour(REPEATABLE)
+}
+
+async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
+    check(&expression)?;
+    check_timers()?;
+    let (stop, _guard) = stop_signal(&cx);
+    let task = tokio::task::spawn_blocking({
+        let stop = stop.clone();
+        move || on_large_stack(&expression, &stop)
+    });
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(cancelled()),
+        done = task => done.unwrap_or_else(|_| Err(crashed())),
+        () = tokio::time::sleep(MAX_TIME) => Err(ToolError::Failed(format!(
+            "the calculation was stopped after {} s; make it smaller",
+            MAX_TIME.as_secs()
+        ))),
+    }
+}
+
+fn on_large_stack(expression: &str, stop: &CancellationToken) -> Result<String, ToolError> {
+    let result: io::Result<thread::Result<_>> = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("calculate".into()).stack_size(STACK_BYTES);
+        Ok(thread.spawn_scoped(scope, || evaluate(expression, stop))?.join())
+    });
+    match result {
+        Ok(joined) => joined.unwrap_or_else(|_| Err(crashed())),
+        Err(error) => Err(ToolError::Failed(format!("the calculation could not be started: {error}"))),
+    }
+}
+
+fn evaluate(expression: &str, stop: &CancellationToken) -> Result<String, ToolError> {
+    let mut context = fend_core::Context::new();
+    context.disable_rng();
+    let mut fend = |expression: &str| {
+        fend_core::evaluate_with_interrupt(expression, &mut context, &Stop(stop))
+            .map(|result| result.get_main_result().to_owned())
+            .map_err(|error| ToolError::Failed(format!("this cannot be calculated: {error}")))
+    };
+    let mut text = fend(expression)?;
+    if text.is_empty() {
+        return Err(ToolError::Failed("the expression has no value".into()));
+    }
+    if text.len() > MAX_RESULT_BYTES {
+        return Err(ToolError::Failed(format!(
+            "the result is {} characters long, more than {}; round it, as in `2^0.5 to 10 sf`",
+            grouped(text.len() as u64),
+            grouped(MAX_RESULT_BYTES as u64)
+        )));
+    }
+    if text.starts_with(APPROXIMATELY) {
+        let places = places(&text) + MORE_PLACES;
+        let long = fend(&format!("ans to {places} dp"))?;
+        let longer = fend(&format!("ans to {} dp", places + 1))?;
+        text = repair(&text, &long, &longer);
+    }
+    Ok(text)
+}
+
+struct Stop<'a>(&'a CancellationToken);
+
+impl fend_core::Interrupt for Stop<'_> {
+    fn should_interrupt(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+/// Rejects expressions that fend would evaluate without checking its interrupt. Recursive functions overflow
+/// the stack, shifts take any number of bits, dice are multiplied out, and nested parentheses are parsed in
+/// exponential time.
+fn check(expression: &str) -> Result<(), ToolError> {
+    let refused = |what: &str| Err(ToolError::InvalidArguments(what.to_owned()));
+    if expression.trim().is_empty() {
+        return refused("`expression` is empty");
+    }
+    if expression.len() > MAX_EXPRESSION_BYTES {
+        return Err(ToolError::InvalidArguments(format!(
+            "`expression` has {} bytes, more than {}; calculate it in parts",
+            grouped(expression.len() as u64),
+            grouped(MAX_EXPRESSION_BYTES as u64)
+        )));
+    }
+    if expression.contains(['\\', 'λ', ':']) || expression.contains("=>") {
+        return refused("`expression` defines a function, which is not supported; write the calculation out");
+    }
+    if expression.contains(['"', '\'', '#', '@']) {
+        return refused(
+            "`expression` has a quote, `#` or `@`, which is not supported; write numbers, operators and units",
+        );
+    }
+    if expression.contains("<<") || expression.contains(">>") {
+        return refused(
+            "`expression` shifts bits, which is not supported; multiply or divide by a power of 2",
+        );
+    }
+    if has_dice(expression) {
+        return refused("`expression` has dice such as `2d6`, which are not supported");
+    }
+    match parses(expression) {
+        None => refused("the parentheses of `expression` do not match"),
+        Some(parses) if parses > MAX_PARSES => {
+            refused("`expression` has too deeply nested parentheses; calculate it in parts")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Returns whether fend would parse dice: a `d` at the start or end of a number, followed by a digit.
+fn has_dice(expression: &str) -> bool {
+    let mut word = String::new();
+    for c in expression.chars().chain([' ']) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        let hexadecimal = word.starts_with("0x");
+        let mut last = '0';
+        let mut chars = word.chars().peekable();
+        while let Some(c) = chars.next() {
+            let counts = !last.is_alphabetic() || last == '_';
+            if c == 'd' && counts && !hexadecimal && chars.peek().is_some_and(char::is_ascii_digit) {
+                return true;
+            }
+            last = c;
+        }
+        word.clear();
+    }
+    false
+}
+
+/// Returns an upper bound on how often fend parses the innermost part of an expression; `None` if its
+/// parentheses do not match.
+///
+/// After each term of a sum, fend tries to parse the rest as an implicit addition; after a number, it tries
+/// to parse a parenthesis as a fraction. Both attempts are discarded and repeated in each parenthesis.
+fn parses(expression: &str) -> Option<u64> {
+    struct Level {
+        parses: u64,
+        signs: u64,
+    }
+    let mut outer = Vec::new();
+    let mut level = Level { parses: 1, signs: 0 };
+    let mut most = 1;
+    let mut after_number = false;
+    for c in expression.chars().filter(|c| !c.is_whitespace()) {
+        match c {
+            '(' => {
+                let again = (level.signs + 1) * if after_number { 2 } else { 1 };
+                let inner = Level { parses: level.parses.saturating_mul(again), signs: 0 };
+                most = most.max(inner.parses);
+                outer.push(std::mem::replace(&mut level, inner));
+            }
+            ')' => level = outer.pop()?,
+            '+' | '-' | '\u{2212}' => level.signs += 1,
+            _ => {}
+        }
+        // Also matches hexadecimal digits and exponents.
+        after_number = c.is_ascii_digit() || c == '.' || (after_number && c.is_alphanumeric());
+    }
+    outer.is_empty().then_some(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing;
+
+    async fn value(expression: &str) -> String {
+        testing::call(&calculate(), json!({"expression": expression})).await
+    }
+
+    async fn refusal(expression: &str) -> String {
+        testing::refusal(&calculate(), json!({"expression": expression})).await
+    }
+
+    #[tokio::test]
+    async fn calculates_numbers_functions_and_units() {
+        for (expression, expected) in [
+            ("37*91+5", "3372"),
+            ("((1+2)*(3+4))/(5*(6+7))", "approx. 0.3230769231"),
+            ("1.006 to 2 dp", "approx. 1.01"),
+            ("2/3", "approx. 0.6666666667"),
+            ("0.1+0.2", "0.3"),
+            ("20% of 50", "10"),
+            ("sqrt(2) to 5 dp", "approx. 1.41421"),
+            ("5 km to m", "5000 m"),
+            ("0x1d6", "0x1d6"),
+            ("2^64", "18446744073709551616"),
+            ("x = 5; x * 2", "10"),
+        ] {
+            assert_eq!(value(expression).await, expected, "{expression}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_stands_still_or_jumps_stops_no_calculation() {
+        assert_eq!(value("fibonacci 1000 mod 10").await, "5");
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_an_error_that_says_why() {
+        for (expression, expected) in [
+            ("", "`expression` is empty"),
+            ("hello", "this cannot be calculated: unknown identifier 'hello'"),
+            ("1/0", "this cannot be calculated: division by zero"),
+            ("1 usd to eur", "this cannot be calculated: exchange rates are not available"),
+            ("()", "the expression has no value"),
+            ("(1", "the parentheses of `expression` do not match"),
+            ("1)", "the parentheses of `expression` do not match"),
+            ("2d6", "`expression` has dice such as `2d6`, which are not supported"),
+            ("1 + d6", "`expression` has dice such as `2d6`, which are not supported"),
+            (
+                "1 << 1000000000",
+                "`expression` shifts bits, which is not supported; multiply or divide by a power of 2",
+            ),
+            (
+                "'a'",
+                "`expression` has a quote, `#` or `@`, which is not supported; write numbers, operators and units",
+            ),
+        ] {
+            assert_eq!(refusal(expression).await, expected, "{expression}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_function_that_would_call_itself_for_ever_is_refused() {
+        for expression in
+            ["(x: x x) (x: x x)", r"(\x. x x) (\x. x x)", "(x => x x) (x => x x)", "(λx.x x)(λx.x x)"]
+        {
+            assert_eq!(
+                refusal(expression).await,
+                "`expression` defines a function, which is not supported; write the calculation out"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_calculation_without_end_is_stopped() {
+        for expression in ["9^9^9^9", "10000000!", "10000000 choose 5000000"] {
+            assert_eq!(
+                refusal(expression).await,
+                "the calculation was stopped after 1 s; make it smaller",
+                "{expression}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn cancelling_stops_a_calculation() {
+        let cancelled = testing::cancelled(&calculate(), json!({"expression": "9^9^9^9"})).await;
+        assert_eq!(cancelled, Err(ToolError::Failed("cancelled".into())));
+    }
+
+    #[tokio::test]
+    async fn a_long_result_and_a_long_expression_are_refused() {
+        assert_eq!(value("10^3999").await.len(), 4_000);
+        assert_eq!(
+            refusal("10^4000").await,
+            "the result is 4,001 characters long, more than 4,000; round it, as in `2^0.5 to 10 sf`"
+        );
+        assert_eq!(
+            refusal(&"1".repeat(1_001)).await,
+            "`expression` has 1,001 bytes, more than 1,000; calculate it in parts"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_deepest_recursion_fits_the_stack() {
+        for (open, close) in [("(", ")"), ("-(", ")"), ("/", ""), ("-", ""), ("x=", ""), ("2^", "")] {
+            let depth = (MAX_EXPRESSION_BYTES - 1) / (open.len() + close.len());
+            let expression = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            // Any answer is accepted: an overflow would have ended the process.
+            let _ = calculate().call(json!({"expression": expression}), testing::cx()).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn nesting_that_takes_exponential_time_to_parse_is_refused() {
+        for nested in ["1(", "1 - 2 (", "1+1+1+1+1+1(", "0xff (", "1 feet 2("] {
+            let expression = format!("{}1{}", nested.repeat(20), ")".repeat(20));
+            assert_eq!(
+                refusal(&expression).await,
+                "`expression` has too deeply nested parentheses; calculate it in parts",
+                "{nested}"
+            );
+        }
+        assert_eq!(value("1+(1+(1+(1+(1+(1+(1+(1+(1+(1)))))))))").await, "10");
+    }
+}

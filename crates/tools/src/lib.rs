@@ -1,0 +1,58 @@
+//! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands, read pages of the web,
+//! keep a list of what is to be done, calculate, tell the time; and the files that the program keeps beside them.
+//!
+//! File tools cannot leave the directory: see [`Workspace`]. Start at [`all()`]. Without the feature `workspace` there are only
+//! the files of the program: [`SpillFiles`].
+
+#[cfg(feature = "workspace")]
+mod all;
+#[cfg(feature = "workspace")]
+mod calculate;
+#[cfg(feature = "workspace")]
+mod call;
+#[cfg(feature = "workspace")]
+mod clock;
+mod folders;
+#[cfg(feature = "workspace")]
+mod question;
+#[cfg(feature = "workspace")]
+mod shell;
+#[cfg(feature = "workspace")]
+mod snapshots;
+#[cfg(all(test, feature = "workspace"))]
+mod testing;
+#[cfg(feature = "workspace")]
+mod todo;
+#[cfg(feature = "workspace")]
+mod web;
+#[cfg(feature = "workspace")]
+mod workspace;
+
+#[cfg(feature = "workspace")]
+pub use all::all;
+#[cfg(feature = "workspace")]
+pub use calculate::calculate;
+#[cfg(feature = "workspace")]
+pub use clock::current_time;
+pub use folders::{spill_files::SpillFiles, thread_folders::make_private_folder};
+#[cfg(feature = "workspace")]
+pub use shell::shell;
+#[cfg(feature = "workspace")]
+pub use snapshots::{FileSnapshots, RestoreError};
+#[cfg(feature = "workspace")]
+pub use todo::todo;
+#[cfg(feature = "workspace")]
+pub use web::fetch_url;
+#[cfg(feature = "workspace")]
+pub use workspace::{RESULTS, Workspace, edit_file, list_files, read_file, search_files, write_file};
+
+/// What the other crates of superstep share. Not for other use.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::folders::{
+        locks::{PATIENCE, blocking, keep_names, lock, locked, patiently, private},
+        thread_folders::{ThreadFolders, hash_of, user_name, user_of},
+    };
+    #[cfg(feature = "workspace")]
+    pub use crate::workspace::{edit::edit_file_once, journal::EditJournal};
+}

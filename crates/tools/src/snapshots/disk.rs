@@ -1,0 +1,136 @@
+//! Content-addressed files in a folder, synced to the disk before they get their names.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::Path,
+    thread,
+};
+
+use tempfile::TempPath;
+
+use crate::folders::locks::keep_names;
+
+/// Number of files synced in parallel: it takes little longer than syncing one.
+const AT_ONCE: usize = 8;
+
+/// Name prefix of incomplete files.
+const NEXT: &str = ".tmp";
+
+/// Temporary files, which [`keep`] renames to their names.
+pub(super) type Written = BTreeMap<String, TempPath>;
+
+/// Writes a content to a temporary file, unless its name exists already. An existing name is already on the
+/// disk.
+pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Written) -> io::Result<()> {
+    // A file of another length is damaged.
+    let is_there = fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == content.len() as u64);
+    if !is_there && !written.contains_key(name) {
+        written.insert(name.to_owned(), next(folder, content)?);
+    }
+    Ok(())
+}
+
+/// The folder of the shared contents, beside the folders of the threads; no thread has this name.
+pub(super) const SHARED: &str = "+contents";
+
+/// Returns whether the folder of a thread has a content of this length, linking it from the shared folder if
+/// needed.
+pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool {
+    let is_in = |folder: &Path| fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == length);
+    is_in(folder) || is_in(shared) && fs::hard_link(shared.join(name), folder.join(name)).is_ok()
+}
+
+/// Shares contents of a thread with all others. Where hard links are impossible, each thread retains its own.
+pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<Item = &'a String>) {
+    for name in names {
+        let (own, all) = (folder.join(name), shared.join(name));
+        let lengths = [&own, &all].map(|path| fs::metadata(path).map(|there| there.len()).ok());
+        if lengths[1].is_some() && lengths[0] != lengths[1] {
+            // A file of another length is damaged.
+            let _ = fs::remove_file(&all);
+        }
+        if !cfg!(unix)
+            || fs::hard_link(own, all).is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists)
+        {
+            return;
+        }
+    }
+}
+
+/// Deletes the shared contents that no thread uses.
+#[cfg(unix)]
+pub(super) fn sweep(shared: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let entries = match fs::read_dir(shared) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_kept) && entry.metadata()?.nlink() == 1 {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Does nothing: this system shares no contents.
+#[cfg(not(unix))]
+pub(super) fn sweep(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Returns the number of bytes in a folder.
+pub(super) fn size(folder: &Path) -> io::Result<u64> {
+    fs::read_dir(folder)?.map(|entry| entry?.metadata().map(|there| there.len())).sum()
+}
+
+/// Replaces whatever is at a path by a file.
+pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    keep(folder, [(name.to_owned(), next(folder, content)?)].into())
+}
+
+fn next(folder: &Path, content: &[u8]) -> io::Result<TempPath> {
+    let mut file = tempfile::Builder::new().prefix(NEXT).tempfile_in(folder)?;
+    file.write_all(content)?;
+    // The number of open files is limited.
+    Ok(file.into_temp_path())
+}
+
+/// Syncs the files to the disk, renames them to their names, and syncs the folder.
+pub(super) fn keep(folder: &Path, written: Written) -> io::Result<()> {
+    let sync = |part: &[&TempPath]| {
+        part.iter().try_for_each(|path| OpenOptions::new().write(true).open(path)?.sync_all())
+    };
+    let paths: Vec<_> = written.values().collect();
+    let parts = paths.chunks(paths.len().div_ceil(AT_ONCE).max(1));
+    thread::scope(|scope| {
+        let parts: Vec<_> = parts.map(|part| scope.spawn(move || sync(part))).collect();
+        parts.into_iter().try_for_each(|part| part.join().expect("syncing does not panic"))
+    })?;
+    for (name, path) in written {
+        path.persist(folder.join(name))?;
+    }
+    keep_names(folder)
+}
+
+/// Returns whether a file was left by an interrupted process.
+pub(super) fn is_left_over(name: &str) -> bool {
+    name.starts_with(NEXT)
+}
+
+/// Returns whether a stored file may have this name.
+pub(super) fn is_kept(name: &str) -> bool {
+    hash_in(name).bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Returns whether a content matches the hash in its name.
+pub(super) fn is_whole(name: &str, content: &[u8]) -> bool {
+    *blake3::hash(content).to_hex() == *hash_in(name)
+}
+
+fn hash_in(name: &str) -> &str {
+    name.strip_suffix(".tree").unwrap_or(name)
+}

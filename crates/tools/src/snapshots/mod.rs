@@ -1,0 +1,500 @@
+//! Snapshots of the files of a workspace: taken before and after rounds of tools, compared, restored.
+//!
+//! ```text
+//! .superstep/files/THREAD/HASH        the content of a file, under its BLAKE3 hash
+//! .superstep/files/THREAD/HASH.tree   which paths had which content at one moment
+//! .superstep/files/+contents/HASH     the same files as those of the threads: a content that several have is there once
+//! .superstep/files/+index             what files looked like when they were read; they are read again if they look otherwise
+//! ```
+//!
+//! Stored files never change, so that a crash at any moment leaves whole files. The user's repositories are
+//! not touched. Start at [`FileSnapshots`].
+
+mod compare;
+mod disk;
+mod index;
+mod note;
+#[cfg(test)]
+#[cfg(unix)]
+mod racing;
+mod restore;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs, io,
+    io::Read,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use superstep_llm::{FileChanges, SnapshotError, SnapshotFuture, Snapshots};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    call::one_line,
+    folders::thread_folders::ThreadFolders,
+    workspace::{
+        Workspace,
+        held::{Folder, is_swapped},
+        root::{Found, is_reserved},
+        walk::{GITIGNORE, Walk},
+    },
+};
+
+pub use self::restore::RestoreError;
+use self::{
+    disk::{SHARED, Written},
+    index::{Index, Look},
+};
+
+/// The folder under the root that stores snapshots.
+const FOLDER: &str = ".superstep/files";
+
+/// Maximum number of files in a snapshot.
+const MAX_FILES: usize = 20_000;
+const MAX_BYTES: u64 = 256 << 20;
+/// Maximum size of the contents of all threads.
+const MAX_KEPT_BYTES: u64 = 2 << 30;
+
+/// The tools of a workspace and of a memory that change no files. `record_to_memory` is absent: a memory may
+/// be files in the folder.
+const HARMLESS: [&str; 8] = [
+    "list_files",
+    "read_file",
+    "search_files",
+    "fetch_url",
+    "todo",
+    "calculate",
+    "current_time",
+    "retrieve_from_memory",
+];
+
+/// Stores snapshots of a workspace's files in `.superstep/files` under its root, separately for each thread.
+///
+/// Files that `.gitignore` excludes, `.git` and `.superstep` are neither stored nor restored, and no link is
+/// followed. Each content is stored once for all threads. Snapshots are limited to 20,000 files and 256 MiB;
+/// the contents of all threads to 2 GiB. A file is read again only if its length, times or inode have
+/// changed.
+#[derive(Clone, Debug)]
+pub struct FileSnapshots {
+    workspace: Workspace,
+    folders: ThreadFolders,
+    index: Arc<Index>,
+}
+
+/// The content hash of each path at one moment. A promise: it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tree(BTreeMap<String, Entry>);
+
+/// The entry at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    /// A file whose content has this hash.
+    File(String),
+    /// An executable file whose content has this hash.
+    Program(String),
+    /// A symbolic link to this target.
+    Link(String),
+    /// A `.gitignore` with this content that is ignored itself: neither reported nor restored, but its rules
+    /// apply.
+    Rules(String),
+    /// An entry that could not be read, including everything below it if it is a folder: neither reported nor
+    /// restored.
+    Unknown,
+}
+
+impl Entry {
+    /// Returns the hash of the content, if there is one.
+    fn hash(&self) -> Option<&String> {
+        match self {
+            Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
+            Self::Link(_) | Self::Unknown => None,
+        }
+    }
+
+    /// Returns the hash of the content by value.
+    fn content(self) -> Option<String> {
+        match self {
+            Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
+            Self::Link(_) | Self::Unknown => None,
+        }
+    }
+}
+
+/// An entry as read from the disk.
+struct Seen {
+    entry: Entry,
+    /// The content of the file, if it was read.
+    content: Option<Vec<u8>>,
+    length: u64,
+    /// The file's metadata before it was read.
+    look: Option<Look>,
+}
+
+impl Seen {
+    fn of(entry: Entry) -> Self {
+        Self { entry, content: None, length: 0, look: None }
+    }
+
+    fn file(hash: String, metadata: &fs::Metadata, content: Option<Vec<u8>>) -> Self {
+        let entry = if is_program(metadata) { Entry::Program(hash) } else { Entry::File(hash) };
+        let length = content.as_ref().map_or(metadata.len(), |content| content.len() as u64);
+        Self { entry, content, length, look: Look::of(metadata) }
+    }
+}
+
+impl FileSnapshots {
+    /// Opens the snapshots of a workspace.
+    ///
+    /// # Errors    The root of the workspace does not exist any more.
+    pub fn new(workspace: &Workspace) -> io::Result<Self> {
+        let folders = ThreadFolders::new(workspace.root(), Path::new(FOLDER))?;
+        Ok(Self { workspace: workspace.clone(), folders, index: Arc::default() })
+    }
+
+    /// Returns whether this folder has the snapshot `tree` of a thread.
+    pub fn has(&self, thread: &str, tree: &str) -> bool {
+        self.tree(thread, tree).is_ok()
+    }
+
+    /// Deletes all snapshots of a thread.
+    ///
+    /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
+    pub fn forget(&self, thread: &str) -> io::Result<()> {
+        self.folders.forget(thread)?;
+        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED))
+    }
+
+    /// Deletes the stored files of a thread that belong to none of these trees, and returns their number.
+    /// Also deletes the temporary files of interrupted snapshots, so no other process may be writing. A
+    /// repeated call completes an interrupted one.
+    ///
+    /// # Errors    An error of the file system; or one of the trees cannot be read: then nothing is deleted.
+    pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
+        let folder = match self.folders.check(&self.folders.below(thread)) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut wanted: BTreeSet<String> = self.note(&folder)?.contents().collect();
+        for name in trees {
+            wanted.extend(self.tree(thread, name)?.0.into_values().filter_map(Entry::content));
+            wanted.insert(format!("{name}.tree"));
+        }
+        let mut unwanted = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let (path, name) = (entry.path(), entry.file_name());
+            match name.to_str() {
+                Some(name) if disk::is_left_over(name) => fs::remove_file(path).map_err(failed)?,
+                Some(name) if disk::is_kept(name) && !wanted.contains(name) => unwanted.push(path),
+                _ => {}
+            }
+        }
+        // Trees before their contents, so that no tree ever lacks its contents.
+        unwanted.sort_by_key(|path| path.extension().is_none());
+        for path in &unwanted {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED)).map_err(failed)?;
+        Ok(unwanted.len())
+    }
+
+    /// Copies the snapshots of the thread `from` to its copy `to`.
+    ///
+    /// # Errors    An error of the file system.
+    pub fn copy(&self, from: &str, to: &str) -> io::Result<()> {
+        let from = match self.folders.check(&self.folders.below(from)) {
+            Ok(from) => from,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let to = self.folders.make(&self.folders.below(to))?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let there = to.join(entry.file_name());
+            let is_kept =
+                entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_kept);
+            // Stored files never change, so one file serves both.
+            if is_kept && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
+                fs::copy(entry.path(), there)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a snapshot of the current files; returns its tree's name.
+    fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
+        let (folder, tree, written) = self.seen_now(thread, stop)?;
+        self.keep_tree(&folder, &tree, written)
+    }
+
+    /// Reads the current files and writes the contents that were not stored before.
+    fn seen_now(
+        &self,
+        thread: &str,
+        stop: &CancellationToken,
+    ) -> Result<(PathBuf, Tree, Written), SnapshotError> {
+        let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
+        let shared = self.folders.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
+        let all = self.folders.check(Path::new(FOLDER)).map_err(failed)?;
+        let moment = index::now(&all).map_err(failed)?;
+        let start = self.workspace.find(".").map_err(unkept)?;
+        let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
+        let mut tree = Tree::default();
+        let (mut bytes, mut new_bytes, mut written) = (0, 0, Written::new());
+        let mut room = None;
+        let (mut looks, mut open) = (Vec::new(), None);
+        let mut keep = |real: &Path, path: String, is_listed: bool| {
+            let mut seen = match self.glance(&all, &mut open, real, &path)? {
+                Some(seen) => seen,
+                None => return Ok(false),
+            };
+            if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
+                && !disk::has(&shared, &folder, hash, seen.length)
+                && let Some(again) = self.look(real)?
+            {
+                seen = again;
+            }
+            let Seen { entry, content, length, look } = seen;
+            if let Some(hash) = entry.hash() {
+                bytes += length;
+                if bytes > MAX_BYTES {
+                    let most = MAX_BYTES >> 20;
+                    return Err(SnapshotError(format!("there are more than {most} MiB of files")));
+                }
+                if let Some(content) = &content {
+                    if !disk::has(&shared, &folder, hash, length) && !written.contains_key(hash) {
+                        new_bytes += length;
+                        if room.is_none() {
+                            room = Some(MAX_KEPT_BYTES.saturating_sub(disk::size(&shared).map_err(failed)?));
+                        }
+                        if room.is_some_and(|room| new_bytes > room) {
+                            return Err(SnapshotError(format!(
+                                "the kept files of all threads would take more than {} MiB; delete or prune threads",
+                                MAX_KEPT_BYTES >> 20
+                            )));
+                        }
+                    }
+                    disk::write(&folder, hash, content, &mut written).map_err(failed)?;
+                    looks.extend(look.map(|look| (path.clone(), look, hash.to_owned())));
+                }
+            }
+            let entry = match entry {
+                Entry::File(hash) | Entry::Program(hash) if !is_listed => Entry::Rules(hash),
+                _ if !is_listed => return Ok(false),
+                entry => entry,
+            };
+            tree.0.insert(path, entry);
+            if tree.0.len() > MAX_FILES {
+                return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
+            }
+            Ok(true)
+        };
+        let mut listed = BTreeSet::new();
+        while let Some(item) = walk.next().map_err(unkept)? {
+            let Some(path) = self.path_of(&item.real) else { continue };
+            if keep(&item.real, path.clone(), true)? && item.real.ends_with(GITIGNORE) {
+                listed.insert(path);
+            }
+        }
+        for real in &walk.followed {
+            let Some(path) = self.path_of(real).filter(|path| !listed.contains(path)) else { continue };
+            keep(real, path, false)?;
+        }
+        let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
+        tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
+        // Without the index, files are read again.
+        let _ = self.index.keep(&all, looks, moment, |path| tree.0.contains_key(path));
+        Ok((folder, tree, written))
+    }
+
+    /// Stores a tree after all of its contents; returns its name.
+    fn keep_tree(&self, folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
+        let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
+        let name = blake3::hash(&text).to_hex().to_string();
+        let mut itself = Written::new();
+        disk::write(folder, &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
+        if !contents.is_empty() {
+            let names: Vec<String> = contents.keys().cloned().collect();
+            disk::keep(folder, contents).map_err(failed)?;
+            disk::share(&self.workspace.root().join(FOLDER).join(SHARED), folder, &names);
+        }
+        // Also if it exists: its writer may have stopped before the name was on the disk.
+        disk::keep(folder, itself).map_err(failed)?;
+        Ok(name)
+    }
+
+    /// Returns a path in the form of trees; `None` if it is not UTF-8.
+    fn path_of(&self, real: &Path) -> Option<String> {
+        let below = real.strip_prefix(self.workspace.root()).ok()?;
+        let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
+        Some(names?.join("/"))
+    }
+
+    /// Does the same as [`look`](Self::look), but omits the content of a file whose metadata is unchanged.
+    /// Its folder stays open for the following files.
+    fn glance(
+        &self,
+        all: &Path,
+        open: &mut Option<Folder>,
+        real: &Path,
+        path: &str,
+    ) -> Result<Option<Seen>, SnapshotError> {
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
+        if open.as_ref().is_none_or(|open| open.real() != parent) {
+            *open = self.workspace.folder(parent).ok();
+        }
+        let metadata = open.as_ref().and_then(|open| fs::symlink_metadata(open.at(name)).ok());
+        let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(Look::of);
+        match (metadata, known.and_then(|look| self.index.hash(all, path, &look))) {
+            (Some(metadata), Some(hash)) => Ok(Some(Seen::file(hash, &metadata, None))),
+            _ => self.look(real),
+        }
+    }
+
+    /// Reads the current entry at a path; `None` if it cannot be stored.
+    fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
+        let folder = match self.workspace.folder(parent) {
+            Ok(folder) => folder,
+            // Nothing is read through a link in the path.
+            Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
+            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
+        };
+        let metadata = match fs::symlink_metadata(folder.at(name)) {
+            Ok(metadata) => metadata,
+            Err(error) if is_nothing(&error) => return Ok(None),
+            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
+        };
+        if metadata.is_symlink() {
+            let target =
+                fs::read_link(folder.at(name)).ok().and_then(|target| target.to_str().map(str::to_owned));
+            return Ok(Some(Seen::of(target.map_or(Entry::Unknown, Entry::Link))));
+        }
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
+        // It may be unreadable, or is being replaced at this moment.
+        let Ok((mut file, metadata)) = self.workspace.open_file(&found) else {
+            return Ok(Some(Seen::of(Entry::Unknown)));
+        };
+        if metadata.len() > MAX_BYTES {
+            return Err(SnapshotError(format!(
+                "file '{}' is larger than {} MiB",
+                found.shown,
+                MAX_BYTES >> 20
+            )));
+        }
+        let mut content = Vec::new();
+        if file.by_ref().take(MAX_BYTES).read_to_end(&mut content).is_err() {
+            return Ok(Some(Seen::of(Entry::Unknown)));
+        }
+        let hash = blake3::hash(&content).to_hex().to_string();
+        Ok(Some(Seen::file(hash, &metadata, Some(content))))
+    }
+
+    fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
+        let text = self.read(thread, &format!("{name}.tree"))?;
+        let wrong = |why: &dyn fmt::Display| SnapshotError(format!("tree `{name}` cannot be read: {why}"));
+        let tree: Tree = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+        // The hash proves that it is whole, not its origin.
+        match tree.0.keys().find(|path| !is_below(path)) {
+            Some(path) => Err(wrong(&format!("path '{}' is none that is kept", one_line(path)))),
+            None => Ok(tree),
+        }
+    }
+
+    /// Reads a stored file by its name.
+    fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
+        let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
+        // Names come from a database that may not be trusted.
+        if !disk::is_kept(name) {
+            return Err(lost(io::ErrorKind::InvalidInput.into()));
+        }
+        let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
+        let content = fs::read(folder.join(name)).map_err(lost)?;
+        if !disk::is_whole(name, &content) {
+            return Err(SnapshotError(format!("`{name}`, which was kept on this thread, is damaged")));
+        }
+        Ok(content)
+    }
+}
+
+impl Snapshots for FileSnapshots {
+    fn concerns(&self, tool: &str) -> bool {
+        !HARMLESS.contains(&tool)
+    }
+
+    fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
+        let (workspace, folders) = (Workspace::open_real(folder)?, self.folders.in_root(folder)?);
+        Ok(Some(Arc::new(Self { workspace, folders, index: Arc::default() })))
+    }
+
+    fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String> {
+        let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
+        Box::pin(blocking(move |stop| files.keep_now(&thread, stop)))
+    }
+
+    fn compare<'a>(
+        &'a self,
+        thread: Option<&'a str>,
+        before: &'a str,
+        after: &'a str,
+    ) -> SnapshotFuture<'a, FileChanges> {
+        let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
+        let (before, after) = (before.to_owned(), after.to_owned());
+        Box::pin(blocking(move |stop| files.compared(&thread, before, after, stop)))
+    }
+}
+
+/// Runs a task that reads many files off the runtime; it stops when its future is dropped.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce(&CancellationToken) -> Result<T, SnapshotError> + Send + 'static,
+) -> Result<T, SnapshotError> {
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    let done = tokio::task::spawn_blocking(move || work(&stop)).await;
+    done.unwrap_or_else(|_| Err(SnapshotError("keeping the files failed".to_owned())))
+}
+
+/// Returns whether a path of a tree is valid: plain, below the root and not reserved, as
+/// [`FileSnapshots::path_of`] makes it.
+fn is_below(path: &str) -> bool {
+    let is_kept = |part: &str| {
+        let mut parts = Path::new(part).components();
+        let is_plain =
+            matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == part);
+        is_plain && !is_reserved(part.as_bytes())
+    };
+    path.split('/').all(is_kept)
+}
+
+/// Returns whether an error means that the path does not exist, and not just that it is inaccessible.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn failed(error: io::Error) -> SnapshotError {
+    SnapshotError(format!("the files cannot be kept: {error}"))
+}
+
+fn unkept(error: superstep_llm::ToolError) -> SnapshotError {
+    SnapshotError(format!("the files cannot be kept: {error}"))
+}
+
+#[cfg(unix)]
+fn is_program(metadata: &fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o100 != 0
+}
+
+#[cfg(not(unix))]
+fn is_program(_: &fs::Metadata) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests;

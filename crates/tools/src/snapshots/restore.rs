@@ -1,0 +1,275 @@
+//! Restoring files.
+
+use std::{
+    collections::{BTreeMap, btree_map},
+    fmt, fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use ignore::gitignore::Gitignore;
+use superstep_llm::{FileChanges, SnapshotError};
+use tokio_util::sync::CancellationToken;
+
+use super::{Entry, FileSnapshots, is_nothing, is_program};
+use crate::workspace::{
+    store::{PREFIX, make_directories},
+    walk::{self, GITIGNORE},
+};
+
+/// The reason why files were not restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// These files were changed by someone else since the last snapshot. Nothing was done.
+    #[error("changed by somebody else since: {}", .0.join(", "))]
+    Changed(Vec<String>),
+    /// The current content cannot be read, so overwriting it could lose data. Nothing was done.
+    #[error("path '{0}' cannot be read, and is not replaced unseen; nothing was done")]
+    Unreadable(String),
+    /// A needed content was not stored, or a file cannot be written. The files restored so far are whole;
+    /// repeat the call to continue.
+    #[error(transparent)]
+    Failed(#[from] SnapshotError),
+}
+
+/// A file to be restored.
+pub(super) struct Step {
+    pub(super) path: String,
+    /// The entry found when the restore was planned.
+    pub(super) now: Option<Entry>,
+    pub(super) wanted: Option<Entry>,
+    content: Vec<u8>,
+}
+
+/// The changes of rounds to one file.
+struct Doing {
+    /// The entry before the first round that changed it.
+    found: Option<Entry>,
+    /// The entry after the last round that changed it.
+    left: Option<Entry>,
+    /// The first round's ignore rules exclude it.
+    was_ignored: bool,
+    /// Someone else changed it in between.
+    is_foreign: bool,
+}
+
+impl FileSnapshots {
+    /// Reverts these rounds, given in their order, and returns the changes. Each file that one of them
+    /// changed is restored to its state before the first of them. Other files and files ignored then are left
+    /// alone.
+    ///
+    /// A file counts as changed by someone else if it is neither what the last round left nor what it is to
+    /// become, or if a later round found it different from what an earlier one left. In that case nothing is
+    /// done unless `overwrite` is set. Each file is restored in one step. A repeated call completes an
+    /// interrupted one and returns all of its changes. Call [`recorded`](Self::recorded) after the changes
+    /// are stored.
+    ///
+    /// # Errors    [`RestoreError`].
+    pub fn restore(
+        &self,
+        thread: &str,
+        rounds: &[FileChanges],
+        overwrite: bool,
+    ) -> Result<FileChanges, RestoreError> {
+        let _turn = self.workspace.edit_turn().map_err(|error| SnapshotError(error.to_string()))?;
+        let steps = self.steps(thread, rounds, overwrite)?;
+        self.take(thread, steps)
+    }
+
+    /// Plans the restore and checks that it is allowed.
+    pub(super) fn steps(
+        &self,
+        thread: &str,
+        rounds: &[FileChanges],
+        overwrite: bool,
+    ) -> Result<Vec<Step>, RestoreError> {
+        let (mut steps, mut foreign) = (Vec::new(), Vec::new());
+        for (path, doing) in self.doings(thread, rounds)? {
+            let Doing { found, left, was_ignored, is_foreign } = doing;
+            let now = self.now(&path)?;
+            // An ignored file may have existed, unseen, all along.
+            if now == found || found.is_none() && was_ignored {
+                continue;
+            }
+            if now == Some(Entry::Unknown) {
+                return Err(RestoreError::Unreadable(path));
+            }
+            if !overwrite && (is_foreign || now != left) {
+                foreign.push(path.clone());
+            }
+            let content = match &found {
+                Some(Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) => {
+                    self.read(thread, hash)?
+                }
+                Some(Entry::Link(_) | Entry::Unknown) | None => Vec::new(),
+            };
+            steps.push(Step { path, now, wanted: found, content });
+        }
+        // Obstacles are removed first: a file may be where a folder was.
+        steps.sort_by_key(|step| step.wanted.is_some());
+        if foreign.is_empty() { Ok(steps) } else { Err(RestoreError::Changed(foreign)) }
+    }
+
+    /// Executes the plan and returns the changes.
+    pub(super) fn take(&self, thread: &str, steps: Vec<Step>) -> Result<FileChanges, RestoreError> {
+        let stop = CancellationToken::new();
+        let (folder, mut tree, written) = self.seen_now(thread, &stop)?;
+        // Unrecorded changes of an earlier attempt are returned with this one.
+        let mut note = self.note(&folder)?;
+        note.apply(&mut tree);
+        note.add(&steps);
+        let before = self.keep_tree(&folder, &tree, written)?;
+        self.keep_note(&folder, &note)?;
+        for Step { path, now, wanted, content } in steps {
+            let failed =
+                |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be put back: {why}"));
+            // Taking a snapshot of the current state took time.
+            if self.now(&path)? != now {
+                return Err(failed(&"it was changed right now; look at it, and do it again").into());
+            }
+            self.put(&path, wanted.as_ref(), &content).map_err(|error| failed(&error))?;
+        }
+        let after = self.keep_now(thread, &stop)?;
+        Ok(self.compared(thread, before, after, &stop)?)
+    }
+
+    /// Returns the changes of rounds to each file that they changed.
+    fn doings(&self, thread: &str, rounds: &[FileChanges]) -> Result<BTreeMap<String, Doing>, SnapshotError> {
+        let mut doings = BTreeMap::<String, Doing>::new();
+        for round in rounds.iter().filter(|round| round.before != round.after) {
+            let (old, new) = (self.tree(thread, &round.before)?, self.tree(thread, &round.after)?);
+            let rules = self.rules(thread, &old.0)?;
+            for path in old.changed(&new) {
+                let (was, is) = (old.at(path), new.at(path));
+                match doings.entry(path.clone()) {
+                    btree_map::Entry::Vacant(first) => {
+                        let was_ignored = self.is_ignored(&rules, path);
+                        first.insert(Doing { found: was, left: is, was_ignored, is_foreign: false });
+                    }
+                    btree_map::Entry::Occupied(mut earlier) => {
+                        let doing = earlier.get_mut();
+                        doing.is_foreign |= was != doing.left && was != doing.found;
+                        doing.left = is;
+                    }
+                }
+            }
+        }
+        Ok(doings)
+    }
+
+    /// Returns the entry at a path; `None` if there is nothing, or nothing that can be stored.
+    fn now(&self, path: &str) -> Result<Option<Entry>, SnapshotError> {
+        let real = self.workspace.root().join(path);
+        match real.parent().map(Path::canonicalize) {
+            Some(Ok(there)) if Some(&*there) == real.parent() => {}
+            Some(Err(error)) if !is_nothing(&error) => return Ok(Some(Entry::Unknown)),
+            // A link in the path leads elsewhere; nothing is read there.
+            _ => return Ok(None),
+        }
+        Ok(self.look(&real)?.map(|seen| seen.entry))
+    }
+
+    fn put(&self, path: &str, wanted: Option<&Entry>, content: &[u8]) -> io::Result<()> {
+        let root = self.workspace.root();
+        let real = root.join(path);
+        let (directory, name) = (real.parent().unwrap_or(root), real.file_name().unwrap_or_default());
+        let Some(entry) = wanted else {
+            fs::remove_file(self.workspace.folder(directory)?.at(name))?;
+            // Removes folders that are empty now; others stay.
+            for above in directory.ancestors().take_while(|dir| *dir != root) {
+                let (Some(parent), Some(name)) = (above.parent(), above.file_name()) else { break };
+                let removed =
+                    self.workspace.folder(parent).and_then(|parent| fs::remove_dir(parent.at(name)));
+                if removed.is_err() {
+                    break;
+                }
+            }
+            return Ok(());
+        };
+        let folder = make_directories(&self.workspace, directory)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX);
+        if let Entry::Link(target) = entry {
+            let link = builder.make_in(folder.path(), |at| symlink(target.as_ref(), at))?;
+            link.into_temp_path().persist(folder.at(name))?;
+            return Ok(());
+        }
+        let there = fs::symlink_metadata(folder.at(name)).ok().filter(fs::Metadata::is_file);
+        #[cfg(unix)]
+        {
+            let mode = if matches!(entry, Entry::Program(_)) { 0o777 } else { 0o666 };
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+        }
+        let mut file = builder.tempfile_in(folder.path())?;
+        if let Some(there) = there {
+            file.as_file().set_permissions(permissions(&there, matches!(entry, Entry::Program(_))))?;
+        }
+        file.write_all(content)?;
+        file.as_file().sync_all()?;
+        file.persist(folder.at(name))?;
+        Ok(())
+    }
+
+    /// Returns the rules of each `.gitignore` of a tree by its folder.
+    fn rules(
+        &self,
+        thread: &str,
+        tree: &BTreeMap<String, Entry>,
+    ) -> Result<BTreeMap<PathBuf, Gitignore>, SnapshotError> {
+        let mut rules = BTreeMap::new();
+        for (path, entry) in tree {
+            let real = self.workspace.root().join(path);
+            let (Some(folder), true) = (real.parent(), real.ends_with(GITIGNORE)) else { continue };
+            let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) = entry else { continue };
+            if let Ok(built) = walk::rules(folder, &self.read(thread, hash)?) {
+                rules.insert(folder.to_owned(), built);
+            }
+        }
+        Ok(rules)
+    }
+
+    /// Returns whether a walk would skip a path, because it or a parent folder is ignored.
+    fn is_ignored(&self, rules: &BTreeMap<PathBuf, Gitignore>, path: &str) -> bool {
+        let real = self.workspace.root().join(path);
+        let mut way = real.ancestors().take_while(|at| *at != self.workspace.root());
+        way.any(|at| {
+            // The nearest rule decides.
+            at.ancestors()
+                .skip(1)
+                .filter_map(|folder| rules.get(folder))
+                .map(|rules| rules.matched(at, at != real))
+                .find(|verdict| !verdict.is_none())
+                .is_some_and(|verdict| verdict.is_ignore())
+        })
+    }
+}
+
+/// Returns the permissions of a file with the executable bits set or cleared.
+#[cfg(unix)]
+fn permissions(there: &fs::Metadata, is_program_then: bool) -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = there.permissions().mode() & 0o777;
+    fs::Permissions::from_mode(match is_program_then {
+        same if same == is_program(there) => mode,
+        // Executable for everyone who may read it.
+        true => mode | (mode & 0o444) >> 2,
+        false => mode & !0o111,
+    })
+}
+
+#[cfg(not(unix))]
+fn permissions(there: &fs::Metadata, _: bool) -> fs::Permissions {
+    there.permissions()
+}
+
+#[cfg(unix)]
+fn symlink(target: &Path, at: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, at)
+}
+
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::Error::other("links are not made on this system"))
+}

@@ -1,0 +1,323 @@
+//! `read_file`: reads lines of a text file with their numbers.
+
+use std::{
+    fmt::Write,
+    io::{self, BufRead, BufReader, Read},
+};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
+use tokio_util::sync::CancellationToken;
+
+use super::{Workspace, made_by, path, root::Found};
+use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, look};
+
+const MAX_LINES: i64 = 2_000;
+const MAX_BYTES: usize = 256 << 10;
+const MAX_LINE_BYTES: usize = 4 << 10;
+
+#[derive(JsonSchema, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadFile {
+    /// The file to read.
+    path: String,
+    /// The number of the first line to read, counted from 1; 1 if left out.
+    #[schemars(range(min = 1))]
+    offset: Option<i64>,
+    /// How many lines to read; 2000 if left out, which is also the most.
+    #[schemars(range(min = 1, max = MAX_LINES))]
+    limit: Option<i64>,
+}
+
+/// The tool `read_file{path, offset?, limit?}`: each line as its number, a tab, its text.
+///
+/// A call returns at most 2,000 lines and 256 KiB; the result names the `offset` of the next call. A line
+/// longer than 4 KiB is truncated with a note. Files excluded from listing by `.gitignore` can be read.
+pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
+    let (workspace, about) = (workspace.clone(), workspace.clone());
+    let spec = ToolSpec::of::<ReadFile>(
+        "read_file",
+        "Reads a text file. Each line comes as its number, a tab, and its text. Long files are read in parts: the \
+         last line says with which offset to go on.",
+    );
+    let tool: FnTool<ReadFile, _> = tool_fn(spec, move |args: ReadFile, cx: ToolCx| {
+        let workspace = workspace.of_call(&cx);
+        look(cx, move |stop| read(&workspace, &args, stop))
+    });
+    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(read_file));
+    tool.with_subject(move |argument, args| path(&about, argument, args, false))
+}
+
+fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Result<String, ToolError> {
+    let offset = args.offset.unwrap_or(1);
+    let limit = args.limit.unwrap_or(MAX_LINES);
+    if offset < 1 {
+        return Err(ToolError::InvalidArguments(format!("`offset` counts lines from 1, got {offset}")));
+    }
+    if !(1..=MAX_LINES).contains(&limit) {
+        return Err(ToolError::InvalidArguments(format!("`limit` is from 1 to {MAX_LINES}, got {limit}")));
+    }
+    let found = workspace.permit(workspace.find_to_read(&args.path)?, false)?;
+    let (file, metadata) = workspace.open_file(&found)?;
+    let mut reader = BufReader::new(Stoppable { inner: file, stop });
+    let failed = |error: io::Error| match check_stop(stop) {
+        Err(cancelled) => cancelled,
+        Ok(()) => ToolError::Failed(format!("path '{}' cannot be read: {error}", found.shown)),
+    };
+    if is_binary(reader.fill_buf().map_err(failed)?) {
+        return Err(binary(&found, metadata.len()));
+    }
+    Page::new(offset, limit).fill(&mut reader).map_err(failed)?.finish(&found)
+}
+
+pub(crate) fn binary(found: &Found, len: u64) -> ToolError {
+    ToolError::Failed(format!("path '{}' is a binary file of {} bytes, not text", found.shown, grouped(len)))
+}
+
+/// The lines from `offset` on that fit into one result.
+struct Page {
+    offset: i64,
+    limit: i64,
+    text: String,
+    /// Number of lines read, shown or not.
+    seen: i64,
+    more: bool,
+    crlf: bool,
+    lossy: bool,
+}
+
+impl Page {
+    fn new(offset: i64, limit: i64) -> Self {
+        Self { offset, limit, text: String::new(), seen: 0, more: false, crlf: false, lossy: false }
+    }
+
+    fn fill(mut self, reader: &mut BufReader<impl Read>) -> io::Result<Self> {
+        let mut start = Vec::new();
+        loop {
+            let wanted = self.seen + 1 >= self.offset;
+            start.clear();
+            let Some(len) = read_line(reader, &mut start, if wanted { MAX_LINE_BYTES } else { 0 })? else {
+                break;
+            };
+            if wanted && !self.push(&start, len) {
+                self.more = true;
+                break;
+            }
+            self.seen += 1;
+        }
+        Ok(self)
+    }
+
+    /// Adds the next line of `len` bytes, of which only the start may be known; returns `false` if the page
+    /// is full.
+    fn push(&mut self, start: &[u8], len: u64) -> bool {
+        let number = self.seen + 1;
+        if number - self.offset == self.limit {
+            return false;
+        }
+        let is_cut = len > start.len() as u64;
+        let mut bytes = start;
+        if is_cut {
+            // Not inside a character.
+            if let Some(last) = bytes.utf8_chunks().last()
+                && matches!(last.invalid().len(), 1..=3)
+            {
+                bytes = &bytes[..bytes.len() - last.invalid().len()];
+            }
+        } else if let Some(line) = bytes.strip_suffix(b"\r") {
+            self.crlf = true;
+            bytes = line;
+        }
+        let line = String::from_utf8_lossy(bytes);
+        let mut shown = format!("{number}\t{line}");
+        if is_cut {
+            write!(shown, "… [cut: the line has {} bytes]", grouped(len)).expect("a String takes everything");
+        }
+        if self.text.len() + shown.len() >= MAX_BYTES {
+            return false;
+        }
+        self.lossy |= matches!(line, std::borrow::Cow::Owned(_));
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(&shown);
+        true
+    }
+
+    fn finish(mut self, found: &Found) -> Result<String, ToolError> {
+        if self.seen < self.offset {
+            if self.offset == 1 {
+                return Ok("[the file is empty]".into());
+            }
+            return Err(ToolError::InvalidArguments(format!(
+                "`offset` {} is past the end of '{}', which has {} lines",
+                self.offset, found.shown, self.seen
+            )));
+        }
+        if self.lossy {
+            self.text.push_str("\n[bytes that are not UTF-8 are shown as \u{fffd}]");
+        }
+        if self.crlf {
+            self.text.push_str("\n[lines end in \\r\\n]");
+        }
+        if self.more {
+            write!(self.text, "\n[more lines follow: go on with offset {}]", self.seen + 1)
+                .expect("a String takes everything");
+        }
+        Ok(self.text)
+    }
+}
+
+/// Reads one line without its end and appends up to `keep` bytes of it. Returns the line's length, or `None`
+/// at the end of the file.
+fn read_line(reader: &mut impl BufRead, start: &mut Vec<u8>, keep: usize) -> io::Result<Option<u64>> {
+    let mut len = None;
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(len);
+        }
+        let (part, used, ended) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(end) => (&buffer[..end], end + 1, true),
+            None => (buffer, buffer.len(), false),
+        };
+        start.extend_from_slice(&part[..part.len().min(keep - start.len().min(keep))]);
+        len = Some(len.unwrap_or(0) + part.len() as u64);
+        reader.consume(used);
+        if ended {
+            return Ok(len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        testing::{call, cancelled, refusal},
+        workspace::testing::Place,
+    };
+
+    #[tokio::test]
+    async fn numbers_the_lines() {
+        let place = Place::new();
+        place.file("a", "one\n\n  three\n");
+        place.file("b", "no end");
+        let tool = read_file(&place.workspace);
+        assert_eq!(call(&tool, json!({"path": "a"})).await, "1\tone\n2\t\n3\t  three");
+        assert_eq!(call(&tool, json!({"path": "b"})).await, "1\tno end");
+    }
+
+    #[tokio::test]
+    async fn goes_on_where_it_says() {
+        let place = Place::new();
+        place.file("a", "1\n2\n3\n4\n5\n");
+        let tool = read_file(&place.workspace);
+        assert_eq!(
+            call(&tool, json!({"path": "a", "offset": 2, "limit": 2})).await,
+            "2\t2\n3\t3\n[more lines follow: go on with offset 4]"
+        );
+        assert_eq!(call(&tool, json!({"path": "a", "offset": 4, "limit": 2})).await, "4\t4\n5\t5");
+        assert_eq!(call(&tool, json!({"path": "a", "offset": 5})).await, "5\t5");
+    }
+
+    #[tokio::test]
+    async fn shows_at_most_2000_lines_and_256_kib() {
+        let place = Place::new();
+        place.file("lines", "x\n".repeat(2_001));
+        place.file("bytes", format!("{}\n", "y".repeat(4_000)).repeat(100));
+        let tool = read_file(&place.workspace);
+        let text = call(&tool, json!({"path": "lines"})).await;
+        assert_eq!(text.lines().count(), 2_001);
+        assert_eq!(text.lines().last(), Some("[more lines follow: go on with offset 2001]"));
+        assert_eq!(call(&tool, json!({"path": "lines", "offset": 2001})).await, "2001\tx");
+        let text = call(&tool, json!({"path": "bytes"})).await;
+        assert!(text.len() < MAX_BYTES + 100, "{}", text.len());
+        assert_eq!(text.lines().last(), Some("[more lines follow: go on with offset 66]"));
+    }
+
+    #[tokio::test]
+    async fn a_long_line_is_cut_between_characters() {
+        let place = Place::new();
+        place.file("a", format!("x{}\nend\n", "é".repeat(5_000)));
+        let text = call(&read_file(&place.workspace), json!({"path": "a"})).await;
+        assert_eq!(text, format!("1\tx{}… [cut: the line has 10,001 bytes]\n2\tend", "é".repeat(2_047)));
+    }
+
+    #[tokio::test]
+    async fn empty_strange_and_foreign_texts_are_told() {
+        let place = Place::new();
+        place.file("empty", "");
+        place.file("latin1", b"caf\xe9\n");
+        place.file("dos", "a\r\nb\r\n");
+        let tool = read_file(&place.workspace);
+        assert_eq!(call(&tool, json!({"path": "empty"})).await, "[the file is empty]");
+        assert_eq!(
+            call(&tool, json!({"path": "latin1"})).await,
+            "1\tcaf\u{fffd}\n[bytes that are not UTF-8 are shown as \u{fffd}]"
+        );
+        assert_eq!(call(&tool, json!({"path": "dos"})).await, "1\ta\n2\tb\n[lines end in \\r\\n]");
+    }
+
+    #[tokio::test]
+    async fn refuses_what_it_cannot_read() {
+        let place = Place::new();
+        place.file("dir/a", "1\n2\n");
+        place.file("image", b"\x89PNG\0\0");
+        let tool = read_file(&place.workspace);
+        for (args, expected) in [
+            (json!({"path": "../x"}), "path '../x' is outside the workspace root; use a path below it"),
+            (json!({"path": "x"}), "path 'x' not found in the workspace"),
+            (json!({"path": "dir"}), "path 'dir' is a directory; see what is in it with `list_files`"),
+            (json!({"path": "image"}), "path 'image' is a binary file of 6 bytes, not text"),
+            (json!({"path": "dir/a", "offset": 0}), "`offset` counts lines from 1, got 0"),
+            (json!({"path": "dir/a", "offset": -3}), "`offset` counts lines from 1, got -3"),
+            (
+                json!({"path": "dir/a", "offset": 3}),
+                "`offset` 3 is past the end of 'dir/a', which has 2 lines",
+            ),
+            (
+                json!({"path": "dir/a", "offset": i64::MAX}),
+                "`offset` 9223372036854775807 is past the end of 'dir/a', which has 2 lines",
+            ),
+            (json!({"path": "dir/a", "limit": 0}), "`limit` is from 1 to 2000, got 0"),
+            (json!({"path": "dir/a", "limit": 2001}), "`limit` is from 1 to 2000, got 2001"),
+        ] {
+            assert_eq!(refusal(&tool, args).await, expected);
+        }
+        assert_eq!(
+            cancelled(&tool, json!({"path": "dir/a"})).await,
+            Err(ToolError::Failed("cancelled".into()))
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_pipe_is_refused_without_waiting_for_it() {
+        let place = Place::new();
+        place.fifo("pipe");
+        place.link("to_pipe", "pipe");
+        let tool = read_file(&place.workspace);
+        assert_eq!(refusal(&tool, json!({"path": "pipe"})).await, "path 'pipe' is not a regular file");
+        assert_eq!(refusal(&tool, json!({"path": "to_pipe"})).await, "path 'pipe' is not a regular file");
+        assert_eq!(
+            refusal(&tool, json!({"path": "/dev/zero"})).await,
+            "path '/dev/zero' is outside the workspace root; use a path below it"
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_link_out_of_the_workspace_is_not_read() {
+        let place = Place::new();
+        std::fs::write(place.dir.path().join("secret"), "s3cret").unwrap();
+        place.link("a", "../secret");
+        assert_eq!(
+            refusal(&read_file(&place.workspace), json!({"path": "a"})).await,
+            "path 'a' is outside the workspace root; use a path below it"
+        );
+    }
+}
