@@ -1,5 +1,5 @@
 //! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands, read pages of the web,
-//! keep a list of what is to be done, calculate, tell the time; and the files that the program keeps beside them.
+//! keep a list of what is to be done, calculate, report the time; and files of the program beside them.
 //!
 //! File tools cannot leave the directory: see [`Workspace`]. Start at [`all()`]. Without the feature `workspace` there are only
 //! the files of the program: [`SpillFiles`].
@@ -46,7 +46,7 @@ pub use web::fetch_url;
 #[cfg(feature = "workspace")]
 pub use workspace::{RESULTS, Workspace, edit_file, list_files, read_file, search_files, write_file};
 
-/// What the other crates of superstep share. Not for other use.
+/// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::folders::{

@@ -1,6 +1,6 @@
 //! Correction of a rounding bug in fend 1.5.9.
 //!
-//! When fend rounds up and the last retained digits are zeros, it drops these zeros and increments the digit
+//! If fend rounds up and the last retained digits are zeros, it drops these zeros and increments the digit
 //! before them: `1.006 to 2 dp` gives 2, and 21/65 gives 0.323076924. Of two printouts of one value whose
 //! lengths differ by one digit, at most one can be wrong, because one would need a zero where the other needs
 //! five or more. Start at [`repair`].

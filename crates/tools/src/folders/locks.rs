@@ -22,7 +22,7 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
     locked(path, private().write(true))
 }
 
-/// Opens and locks a file like [`lock`]. Fails on a link, whatever its target.
+/// Opens and locks a file like [`lock`]. Fails on a link regardless of its target.
 pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         let name = path.file_name().unwrap_or_default().display();

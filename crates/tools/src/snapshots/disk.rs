@@ -87,7 +87,7 @@ pub(super) fn size(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| entry?.metadata().map(|there| there.len())).sum()
 }
 
-/// Replaces whatever is at a path by a file.
+/// Replaces anything at a path by a file.
 pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     keep(folder, [(name.to_owned(), next(folder, content)?)].into())
 }

@@ -12,7 +12,7 @@ use crate::folders::locks::keep_names;
 /// Its name in the folder of the thread.
 const NAME: &str = "revert.json";
 
-/// The files that are being put back. A promise: it is stored.
+/// The files of a restore in progress. A promise: it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note(pub(super) BTreeMap<String, Turned>);
 
