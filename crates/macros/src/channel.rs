@@ -1,4 +1,4 @@
-//! What the user says about a channel: a field and its `#[channel(..)]`.
+//! The description of a channel: a field and its `#[channel(..)]`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -34,21 +34,21 @@ pub(crate) struct Channel {
     pub(crate) was: Vec<LitStr>,
     /// The version of what is stored of it, with the function that migrates older ones.
     version: Option<(LitInt, Path)>,
-    /// Whether a thread cannot do without it.
+    /// `true` if a thread must have a value of it.
     required: bool,
-    /// Whether it is never stored.
+    /// `true` if it is never stored.
     pub(crate) untracked: bool,
-    /// How writes fold into it.
+    /// The reducer.
     rule: Rule,
 }
 
 /// The reducer of a channel.
 enum Rule {
-    /// One that comes with superstep.
+    /// A reducer of superstep.
     BuiltIn {
         /// The reducer's name; its span is where the user chose it.
         ident: Ident,
-        /// Whether only one task may write the channel in a superstep.
+        /// `true` if the channel accepts one write per superstep.
         exclusive: bool,
     },
     /// One of the user's own.
@@ -84,7 +84,7 @@ impl Channel {
                 return Err(Error::new_spanned(&field.ty, message));
             }
         }
-        // What a reducer of the user's own keeps, nobody knows.
+        // The value of a custom reducer's channel is unknown to the macro.
         if !untracked
             && !matches!(rule, Rule::With(_))
             && let Some(option) = never_read(&field.ty)
@@ -113,7 +113,7 @@ impl Channel {
         quote!(was: #cow(&[#(#cow(#was)),*]), version: #version, migrate: #migrate, required: #required, untracked: #untracked)
     }
 
-    /// The reducer as the compiler is told of it, such as `<Sum as Reducer<i64>>`.
+    /// Returns the reducer as a type, such as `<Sum as Reducer<i64>>`.
     pub(crate) fn reducer(&self, home: &Home) -> TokenStream {
         let (first, _) = self.span();
         let (path, ty, home) = (self.rule.path(home), &self.ty, home.at(first));
@@ -157,10 +157,10 @@ impl Channel {
         quote_spanned!(self.span().1=> #reducer::Write)
     }
 
-    /// The type of a builder method's argument `write`, and the write that is made of it.
+    /// Returns the type of a builder method's argument `write`, and the write that is made of it.
     ///
-    /// It takes what people type: a number of the channel's own type, so that literals need no suffix; for an `Option`
-    /// also the value inside; for a list anything to iterate over.
+    /// The argument accepts convenient types: a number of the channel's own type, so that literals need no
+    /// suffix; for an `Option` also the value inside; for a list any iterator.
     pub(crate) fn argument(&self, home: &Home) -> (TokenStream, TokenStream) {
         let (write, at) = (self.write(home), home.at(self.place()));
         let into = quote!(::core::convert::Into::into(write));
@@ -202,9 +202,10 @@ impl Channel {
         quote_spanned!(last=> #start::default())
     }
 
-    /// The builder methods that let it start over, without a write and with one, if it has them.
+    /// Returns the names of the builder methods that clear the channel, without a write and with one, if it
+    /// has them.
     ///
-    /// Where only one task may write, the write replaces the value anyway.
+    /// A channel with one write per superstep has none, since the write replaces the value.
     pub(crate) fn clear_methods(&self) -> Option<[Ident; 2]> {
         let exclusive = matches!(self.rule, Rule::BuiltIn { exclusive: true, .. });
         let span = self.ident.span();
@@ -243,7 +244,7 @@ pub(crate) fn same_methods(channels: &[Channel], flats: &[Flat]) -> impl Iterato
 }
 
 impl Rule {
-    /// Whether a write is a list, unless the channel is a `String`.
+    /// Returns whether a write is a list, unless the channel is a `String`.
     fn is_list(&self) -> bool {
         let lists = ["Append", "Topic", "Union"];
         matches!(self, Self::BuiltIn { ident, .. } if lists.iter().any(|list| ident == list))
@@ -278,7 +279,7 @@ pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
     })
 }
 
-/// What the attributes of a field say.
+/// The parsed attributes of a field.
 #[derive(Default)]
 pub(crate) struct Said {
     rule: Option<Rule>,
@@ -287,7 +288,7 @@ pub(crate) struct Said {
     migrate: Option<Path>,
     required: bool,
     untracked: bool,
-    /// Whether the field is no channel, but a state whose channels are those of this one.
+    /// `true` if the field is not a channel, but a state whose channels belong to this one.
     pub(crate) flatten: bool,
 }
 
@@ -334,7 +335,7 @@ impl Said {
 }
 
 impl Said {
-    /// Whether nothing is said but that the field is flattened.
+    /// Returns whether `flatten` is the only attribute.
     pub(crate) fn only_flatten(&self) -> bool {
         let Self { rule, was, version, migrate, required, untracked, flatten } = self;
         let more = rule.is_some() || version.is_some() || migrate.is_some() || *required || *untracked;
@@ -357,7 +358,8 @@ fn only_argument(ty: &Type) -> Option<&Type> {
     }
 }
 
-/// The first `Option<Option<T>>` or `Option<()>` in a type, as far as it is written with types that everybody knows.
+/// Returns the first `Option<Option<T>>` or `Option<()>` in a type, as far as it is written with well-known
+/// types.
 fn never_read(ty: &Type) -> Option<&Type> {
     const HOLD: [&str; 13] = [
         "Option", "Box", "Arc", "Rc", "Vec", "VecDeque", "BTreeMap", "HashMap", "IndexMap", "BTreeSet",
@@ -382,7 +384,7 @@ fn never_read(ty: &Type) -> Option<&Type> {
     }
 }
 
-/// Whether some of its values are `null` in JSON, as `None` is.
+/// Returns whether some of its values are `null` in JSON, as `None` is.
 fn is_null(ty: &Type) -> bool {
     match ty {
         Type::Paren(inside) => is_null(&inside.elem),
@@ -392,13 +394,13 @@ fn is_null(ty: &Type) -> bool {
     }
 }
 
-/// Whether the last name of the type's path is one of these.
+/// Returns whether the last name of the type's path is one of these.
 fn is_one_of(ty: &Type, names: &[&str]) -> bool {
     let Type::Path(path) = ty else { return false };
     path.path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
 }
 
-/// Whether the type is written as one of the language's numbers.
+/// Returns whether the type is a primitive number.
 fn is_number(ty: &Type) -> bool {
     const NUMBERS: [&str; 14] = [
         "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64",
@@ -416,7 +418,7 @@ fn name(was: LitStr) -> Result<LitStr> {
     Ok(was)
 }
 
-/// A version that is not the first has a migration, and the other way round.
+/// Checks that a version above 1 has a migration, and that a migration has a version.
 fn versioned(version: Option<LitInt>, migrate: Option<Path>) -> Result<Option<(LitInt, Path)>> {
     match (version, migrate) {
         (None, None) => Ok(None),

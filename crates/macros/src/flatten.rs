@@ -12,16 +12,17 @@ pub(crate) struct Flat {
     pub(crate) ident: Ident,
     /// Its type, the state.
     pub(crate) ty: Type,
-    /// How many channels of the outer state come before its own: so many fields, and those of these states.
+    /// The number of channels of the outer state that precede its own: a number of fields, and the channels
+    /// of these states.
     fields_before: usize,
     flats_before: Vec<Type>,
 }
 
 impl Flat {
-    /// Reads a named field, whose attributes said `flatten`. `channels` and `flats` come before it.
+    /// Reads a named field, with the attribute `flatten`. `channels` and `flats` come before it.
     ///
     /// # Errors
-    /// If they say anything else, or the field has a reserved name.
+    /// If it has other attributes, or the field has a reserved name.
     pub(crate) fn parse(field: Field, said: &Said, channels: usize, flats: &[Self]) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         if !said.only_flatten() {
@@ -50,7 +51,7 @@ impl Flat {
     }
 }
 
-/// The position of what comes after so many channels and these flattened states.
+/// Returns the position after this number of fields and the channels of these flattened states.
 pub(crate) fn position(fields: usize, flats: &[Type], home: &Home) -> TokenStream {
     if flats.is_empty() {
         return quote!(#fields);

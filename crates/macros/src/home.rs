@@ -1,4 +1,4 @@
-//! Where the traits are found from the crate that uses a derive.
+//! The path of the traits in the crate that uses a derive.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -12,10 +12,10 @@ const HOMES: [(&str, &str); 2] = [("superstep", "superstep"), ("superstep-graph"
 pub(crate) struct Home(String);
 
 impl Home {
-    /// Looks into the user's manifest.
+    /// Searches the user's manifest.
     ///
     /// # Errors
-    /// If it names no such crate.
+    /// If it does not name the crate.
     pub(crate) fn find() -> Result<Self> {
         for (package, library) in HOMES {
             match crate_name(package) {

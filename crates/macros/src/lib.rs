@@ -13,50 +13,50 @@ mod view;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 
-/// Makes a struct with named fields a state, and makes the update type that goes with it.
+/// Implements `State` for a struct with named fields, and generates its update type.
 ///
-/// Every field becomes a channel. Its reducer is said in `#[channel(..)]`; its type needs `Default`, `Serialize` and
-/// `Deserialize`, and the struct needs `Clone` and `Default`.
+/// Every field becomes a channel. `#[channel(..)]` chooses its reducer. Its type needs `Default`, `Serialize`
+/// and `Deserialize`, and the struct needs `Clone` and `Default`.
 ///
 /// | attribute | how writes fold |
 /// |---|---|
 /// | none, or `last_value` | the write replaces the value; one write per superstep |
 /// | `ephemeral` | the same, and only the next superstep sees the value |
 /// | `append` | items are added to a `Log` or `Vec`, text to a `String` |
-/// | `merge_by_id` | items of a `ById` replace their namesake or are added |
+/// | `merge_by_id` | items of a `ById` replace those with the same id or are added |
 /// | `sum` | numbers are added up |
-/// | `max` | the greatest write stays |
+/// | `max` | the greatest write is retained |
 /// | `union` | `BTreeSet`s are united, `BTreeMap`s merged |
 /// | `topic` | items are added to a `Log` or `Vec`, and only the next superstep sees them |
-/// | `barrier` | arrivals are noted in a `Barrier` |
+/// | `barrier` | arrivals are recorded in a `Barrier` |
 /// | `fold_with = path` | the first write to an `Option<T>` is its value, then `fn(T, T) -> T` of the old value and the write |
-/// | `with = path::Type` | a `Reducer` of your own |
+/// | `with = path::Type` | a custom `Reducer` |
 ///
-/// `flatten` is for a field that is no channel, but a state: its channels are channels of this state too, under their own
-/// names, wherever they are stored or shown. It implements `Flattens` for the two.
+/// `flatten` marks a field that is not a channel, but a state: its channels become channels of this state,
+/// under their own names, in storage and output. The derive implements `Flattens` for the two states.
 ///
-/// `untracked`, beside a reducer or alone, says that the channel is never stored: the nodes of the run that writes it see
-/// it, and no later run. Its type needs no `Serialize` and no `Debug`, so it may be a handle.
+/// `untracked`, alone or with a reducer, excludes the channel from storage: only nodes of the run that writes
+/// it see it. Its type needs neither `Serialize` nor `Debug`, so it may be a handle.
 ///
-/// What was stored by older versions of the state is read as these say, beside a reducer or alone:
+/// These attributes, alone or with a reducer, control how data of older versions of the state is read:
 ///
-/// | attribute | what is read |
+/// | attribute | accepted data |
 /// |---|---|
-/// | `was = "old"` | the channel under the name it had; may be said for several names |
-/// | `version = 2, migrate = path` | older versions, once `fn(Value, u32, Stored) -> Result<Value, E>` migrated them |
+/// | `was = "old"` | the channel under a former name; may be repeated |
+/// | `version = 2, migrate = path` | older versions, migrated by `fn(Value, u32, Stored) -> Result<Value, E>` |
 /// | `required` | only threads on which the channel was written |
 ///
 /// # The update
-/// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each channel, and
-/// `clear_..` for each channel that more than one task may write: such a channel starts over from the default value of
-/// its type before the write of the same update is folded. `set_..` does both: it overwrites. The JSON form has one entry per written channel, and `clear`
-/// with the names of the cleared ones. `Update::then` makes one update of two; where both write a channel, the second is
-/// in the JSON form under `$then`.
+/// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each
+/// channel, and `clear_..` for each channel that more than one task may write: such a channel is reset to the
+/// default of its type before the write of the same update is folded. `set_..` does both: it overwrites. The
+/// JSON form has one entry per written channel, and `clear` with the names of the cleared ones.
+/// `Update::then` combines two updates; if both write a channel, the JSON form has the second under `$then`.
 ///
 /// # Errors
-/// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called
-/// `clear`; an old name that another channel has or had; a version without migration; more channels than a `ChannelSet`
-/// holds; two channels with one name, those of flattened states among them.
+/// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field
+/// called `clear`; an old name that another channel has or had; a version without migration; more channels
+/// than a `ChannelSet` holds; two channels with one name, those of flattened states among them.
 ///
 /// # Example
 /// ```
@@ -135,33 +135,34 @@ pub fn derive_input(input: TokenStream) -> TokenStream {
     view::expand_input(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes an async function a tool: in its place there is a function of the same name that makes an `Arc<dyn Tool>`.
+/// Turns an async function into a tool: it is replaced by a function of the same name that returns an
+/// `Arc<dyn Tool>`.
 ///
-/// The tool has the name of the function, and its doc comment is what the model is told. What the model passes is a JSON
-/// object with a field for each parameter, whose types need `Deserialize` and `JsonSchema`; their doc comments, and
-/// `#[serde(..)]` and `#[schemars(..)]`, mean what they mean at the fields of a struct.
+/// The function's name and doc comment become the tool's name and description. The model passes a JSON object
+/// with a field for each parameter, whose types need `Deserialize` and `JsonSchema`. Doc comments,
+/// `#[serde(..)]` and `#[schemars(..)]` on parameters have the same meaning as on the fields of a struct.
 ///
 /// | parameter | is |
 /// |---|---|
-/// | of type `ToolCx` | the call's own: its id, its cancellation, its output, and the agent's state and store; not in the schema |
-/// | with `#[args]` | all arguments, in one struct of yours |
-/// | with `#[dep]` | no argument: the function that makes the tool takes it, and each call gets a clone |
+/// | of type `ToolCx` | the context of the call: its id, its cancellation, its output, and the agent's state and store; not in the schema |
+/// | with `#[args]` | all arguments, in one struct |
+/// | with `#[dep]` | a dependency: a parameter of the function that creates the tool; each call gets a clone |
 ///
 /// | option | means |
 /// |---|---|
 /// | `name = ".."` | another name |
-/// | `ask = ".."` | a person is asked this before it runs; arguments stand in braces as in `format!` |
-/// | `ask = path` | a `fn(&serde_json::Value) -> Option<String>` says what is asked, `None` for nothing |
-/// | `subject = "path(file in folder), url(link)"` | what arguments that are one text stand for, to rules: a `path`, `url`, `command` or `text`; the folder of a path is a parameter with `#[dep]` that is `AsRef<Path>`, and without one the folder of the process |
-/// | `subject = path` | a `fn(&str, &serde_json::Value) -> Option<Subject>` says it of each argument, as `Tool::subject` does |
+/// | `ask = ".."` | the question to a person before it runs, with arguments in braces as in `format!` |
+/// | `ask = path` | a `fn(&serde_json::Value) -> Option<String>` that returns the question, or `None` |
+/// | `subject = "path(file in folder), url(link)"` | the subjects of text arguments for permission rules: `path`, `url`, `command` or `text`; the folder of a path is a parameter with `#[dep]` that is `AsRef<Path>`, by default the folder of the process |
+/// | `subject = path` | a `fn(&str, &serde_json::Value) -> Option<Subject>` that returns the subject of each argument, like `Tool::subject` |
 /// | `exclusive`, `poll`, `answers`, `idempotent` | the same field of `Behaviour` |
 ///
-/// It returns text, or something that is `Serialize` and that the model reads as JSON, or a `ToolReply`, or a `Result` of
-/// these with any error that can be displayed. A type whose name ends with `Result` is taken for one.
+/// It returns text, a `Serialize` type that the model reads as JSON, a `ToolReply`, or a `Result` of these
+/// with any error that can be displayed. A type whose name ends with `Result` is treated as a result.
 ///
 /// # Errors
-/// At compile time: a function that is not async, or generic, or a method; parameters without a name, or that are
-/// references; a missing doc comment; a name that providers refuse.
+/// At compile time: a function that is not async, or generic, or a method; parameters without a name, or that
+/// are references; a missing doc comment; a name that providers refuse.
 ///
 /// # Example
 /// ```

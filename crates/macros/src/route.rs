@@ -9,7 +9,7 @@ use crate::home::Home;
 /// Implements `Route`.
 ///
 /// # Errors
-/// All that is wrong with the enum at once.
+/// All problems of the enum at once.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let ident = &input.ident;
     let Data::Enum(data) = &input.data else {

@@ -12,10 +12,10 @@ use crate::{
     home::Home,
 };
 
-/// Makes the update type and implements `State` and `Update`.
+/// Generates the update type and implements `State` and `Update`.
 ///
 /// # Errors
-/// All that is wrong with the struct at once.
+/// All problems of the struct at once.
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let (state, Parts { channels, positions, flats }) = parse(input)?;
     let code = Code::new(Home::find()?, &channels, &positions, &flats);
@@ -43,7 +43,8 @@ struct Input {
 #[derive(Default)]
 struct Parts {
     channels: Vec<Channel>,
-    /// How many channels come before each of them: so many fields, and those of these states.
+    /// The number of channels that precede each of them: a number of fields, and the channels of these
+    /// states.
     positions: Vec<(usize, Vec<Type>)>,
     flats: Vec<Flat>,
 }
@@ -95,7 +96,7 @@ fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
     Ok((Input { vis, ident, update }, parts))
 }
 
-/// What is said of the channels more than once: a column for each thing, a row for each channel.
+/// Code about the channels that is used more than once: a column for each kind, a row for each channel.
 struct Code<'a> {
     home: Home,
     /// As constant expressions.
@@ -115,9 +116,9 @@ struct Code<'a> {
     was: Vec<&'a [LitStr]>,
     /// The places of their types.
     places: Vec<Span>,
-    /// Whether they are stored.
+    /// `true` for channels that are stored.
     stored: Vec<bool>,
-    /// How many channels there are, as a constant expression.
+    /// The number of channels, as a constant expression.
     count: TokenStream,
     flats: FlatCode<'a>,
 }
@@ -209,7 +210,7 @@ impl Input {
         }
     }
 
-    /// What the derive would make, but that untracked channels may have types which cannot be shown.
+    /// Generates `Debug` like the derive, except that untracked channels may have types without `Debug`.
     fn debug(&self, channels: &[Channel], flats: &[&Ident]) -> TokenStream {
         let update = &self.update;
         let name = update.to_string();
@@ -312,7 +313,8 @@ impl Input {
         }
     }
 
-    /// The function with the channels, where no trait is demanded, so that a trait which is missing is reported once.
+    /// Generates the function with the channels, without trait bounds, so that a missing trait is reported
+    /// once.
     fn channels(&self, code: &Code<'_>) -> TokenStream {
         let Code { home, names, reducers, history, flats, positions, .. } = code;
         let channels: Vec<_> = names
@@ -353,8 +355,9 @@ impl Input {
         }
     }
 
-    /// What the traits promise of an update. It may have others after it, which these reach without the traits: asked
-    /// by way of those, the compiler would repeat whatever is missing for them.
+    /// Generates the inherent form of the update's trait methods. An update may have following updates, which
+    /// these methods reach without the traits; otherwise the compiler would repeat the error of each missing
+    /// trait.
     fn parts(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, .. } = self;
         let Code { home, idents, names, positions, reducers, defaults, flats, .. } = code;
@@ -566,7 +569,7 @@ impl Input {
                 fn then(mut self, mut later: Self) -> Self {
                     let more = ::core::mem::take(&mut later.__later);
                     let last = self.__last();
-                    // Channels know nothing of each other, so their order does not matter.
+                    // Channels are independent, so their order does not matter.
                     if last.__written().intersection(later.__written()).is_empty() {
                         last.clear.extend(&later.clear);
                         #(
@@ -616,7 +619,7 @@ impl Input {
         }
     }
 
-    /// What is known of an update beside the promises of the public traits.
+    /// Generates the metadata of an update beyond the public traits.
     fn fixed(&self, code: &Code<'_>) -> TokenStream {
         let update = &self.update;
         let Code { home, idents, names, stored, places, was, count, flats, .. } = code;
@@ -632,7 +635,7 @@ impl Input {
         let rows = idents.iter().zip(names).zip(stored).zip(places).zip(was).filter(|row| *row.0.0.1);
         let (differing, mut written, mut read) = (self.differing(code), Vec::new(), Vec::new());
         for ((((ident, name), _), place), was) in rows {
-            // What is demanded of the write is demanded of the type that the user wrote.
+            // Bounds on the write are reported at the type that the user wrote.
             let home = home.at(*place);
             written.push(quote_spanned!(*place=> #home::__private::write(&self.#ident, #name, map)?;));
             read.push(quote_spanned!(*place=> #name #(| #was)* => #home::__private::read(&mut self.#ident, #name, map)?,));
@@ -730,7 +733,7 @@ impl Input {
         }
     }
 
-    /// How the state hands out the flattened ones, and takes their updates.
+    /// Generates the access to flattened states and to their updates.
     fn flattens(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
         let Code { home, flats, .. } = code;
@@ -755,7 +758,8 @@ impl Input {
         }
     }
 
-    /// The checks that a set of channels can hold every channel of the state, and that no two have one name.
+    /// Generates the checks that a channel set can hold every channel of the state, and that channel names
+    /// are unique.
     fn capacity(&self, code: &Code<'_>) -> TokenStream {
         let Code { home, count, flats, .. } = code;
         let (name, update) = (self.ident.unraw().to_string(), &self.update);

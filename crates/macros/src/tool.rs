@@ -16,14 +16,14 @@ use syn::{
 
 use self::subject::Subjects;
 
-/// The longest name that providers take.
+/// The maximum length of a tool name that providers accept.
 const LONGEST_NAME: usize = 64;
 
 /// The packages that export the types of tools, and where.
 const HOMES: [(&str, &str, &str); 2] =
     [("superstep", "superstep", "::llm"), ("superstep-llm", "superstep_llm", "")];
 
-/// What stands in the parentheses of the attribute.
+/// The options in the parentheses of the attribute.
 #[derive(Default)]
 pub(crate) struct Options {
     name: Option<LitStr>,
@@ -31,11 +31,11 @@ pub(crate) struct Options {
     subject: Option<Subjects>,
     /// The flags of a `Behaviour` that are set.
     behaviour: Vec<Ident>,
-    /// How long a call may take.
+    /// The time limit of a call.
     timeout_ms: Option<LitInt>,
 }
 
-/// Whether a person is asked, and what.
+/// The question to a person before a call.
 enum Ask {
     /// A text with arguments in braces.
     Text(LitStr),
@@ -49,7 +49,7 @@ enum Param {
     Argument { name: PatIdent, ty: Type, attributes: Vec<Attribute> },
     /// All of them.
     Arguments { name: PatIdent, ty: Type },
-    /// What the tool works with.
+    /// A dependency of the tool.
     Dep { name: PatIdent, ty: Type },
     /// The call's own.
     Cx,
@@ -132,10 +132,10 @@ impl Options {
     }
 }
 
-/// Makes the function that makes the tool.
+/// Generates the function that creates the tool.
 ///
 /// # Errors
-/// All that is wrong with the function at once.
+/// All problems of the function at once.
 pub(crate) fn expand(options: &Options, item: ItemFn) -> Result<TokenStream> {
     let name = options.name.clone().unwrap_or_else(|| {
         let name = item.sig.ident.unraw();
@@ -389,7 +389,7 @@ impl Expansion<'_> {
         run
     }
 
-    /// Takes the arguments apart.
+    /// Destructures the arguments.
     fn taken(&self, args: &Ident) -> TokenStream {
         let names = self.params.iter().filter_map(|param| match param {
             Param::Argument { name, .. } => Some(&name.ident),
@@ -418,7 +418,7 @@ impl Expansion<'_> {
             ReturnType::Default => (Span::call_site(), false),
             ReturnType::Type(_, ty) => (ty.span(), is_result(ty)),
         };
-        // What is wrong with a result is wrong with its type.
+        // Errors about a result are errors about its type.
         let run = Ident::new("__run", span);
         let returned = quote_spanned!(span=> #run(#(#values),*).await);
         // An alias such as `std::io::Result` is one as well, and every other type is what the model reads.
@@ -426,7 +426,7 @@ impl Expansion<'_> {
         quote_spanned!(span=> #home::__private::#into(#returned))
     }
 
-    /// The call that sets who is asked, if somebody is.
+    /// Generates the call that sets the question, if there is one.
     fn ask(&self, args: &Ident) -> TokenStream {
         let (home, name) = (&self.home, &self.name);
         match &self.options.ask {
@@ -440,7 +440,8 @@ impl Expansion<'_> {
                     .with_approval(|given| {
                         let given = ::std::clone::Clone::clone(given);
                         let read = #home::__private::serde_json::from_value::<#args_type>(given);
-                        // What cannot be read is refused later on; nobody is to think that it was not asked about.
+                        // Arguments that cannot be parsed are rejected later; here they get a question all
+                        // the same.
                         let ::std::result::Result::Ok(#args) = read else {
                             return ::std::option::Option::Some(::std::string::String::from(#without));
                         };

@@ -9,7 +9,7 @@ use crate::home::Home;
 /// Implements `View`.
 ///
 /// # Errors
-/// All that is wrong with the struct at once.
+/// All problems of the struct at once.
 pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "view")?;
     let home = Home::find()?;
@@ -40,7 +40,7 @@ pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
 /// Implements the conversion into the update of the state.
 ///
 /// # Errors
-/// All that is wrong with the struct at once.
+/// All problems of the struct at once.
 pub(crate) fn expand_input(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "input")?;
     let home = Home::find()?;
@@ -78,7 +78,7 @@ struct Field<'a> {
     ident: &'a Ident,
     /// The place of its type.
     place: Span,
-    /// Whether it is a part of a flattened state.
+    /// `true` if it is a part of a flattened state.
     flatten: bool,
 }
 

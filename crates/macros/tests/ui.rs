@@ -1,4 +1,4 @@
-//! What the derives refuse, and what the compiler says then.
+//! The errors of the derives, and the compiler's output for them.
 
 #[test]
 fn mistakes_are_refused_where_they_are_made() {

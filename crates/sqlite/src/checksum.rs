@@ -16,10 +16,10 @@ pub(crate) const CONTENT: &str = "row_sum('content', key, applied, snapshot)";
 /// The checksum of a row of `tasks`.
 pub(crate) const TASK: &str = "row_sum('task', checkpoint, slot, record)";
 
-/// What a checksum adds to the sum of those of a checkpoint's tasks: so little that no sum is too great for SQLite.
+/// A task's share of a checkpoint's task sum, limited so that no sum overflows SQLite's integers.
 pub(crate) const TASK_SHARE: &str = "(checksum & 0xffffffff)";
 
-/// Lets a connection compute the checksum of a row, as SQL: `row_sum('table', column, ...)`.
+/// Registers the SQL function `row_sum('table', column, ...)`, which computes the checksum of a row.
 ///
 /// A promise: checksums are stored.
 pub(crate) fn register(connection: &Connection) -> rusqlite::Result<()> {
@@ -31,7 +31,7 @@ pub(crate) fn register(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// The checksum of a row that goes on with this value.
+/// Adds a value to the checksum of a row.
 fn add(sum: u64, value: ValueRef<'_>) -> u64 {
     // Equal bytes of another type are another value.
     let seed = |kind: u64| sum.wrapping_add(kind);

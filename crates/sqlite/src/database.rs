@@ -1,4 +1,4 @@
-//! A connection that knows where it leads, and the numbers of threads and checkpoints.
+//! A connection with its location, and the numbers of threads and checkpoints.
 
 use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{SqliteOptions, Synchronous, checksum::THREAD, error, location::Place, open::beside};
 
-/// The size in bytes at which the write-ahead log is to be folded: what SQLite thinks right.
+/// The size in bytes at which the write-ahead log is folded: SQLite's own default.
 const LONG_LOG: usize = 4 << 20;
 
-/// What a small write adds to the log: a page, whole.
+/// The size that a small write adds to the log: a whole page.
 const PAGE: usize = 4096;
 
-/// What the requests work on.
+/// The connection and its state, for all requests.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) connection: Connection,
@@ -25,7 +25,7 @@ pub(crate) struct Database {
     sync: Synced,
 }
 
-/// What is known to survive a power failure.
+/// The data that is known to survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Synced {
     /// Everything, always.
@@ -58,10 +58,11 @@ impl Database {
         Ok(())
     }
 
-    /// Lets everything that was written survive a power failure.
+    /// Makes all written data survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<(), CheckpointError> {
         if let (Synced::Due, Place::File(file)) = (self.sync, &*self.place) {
-            // The folder has the name of the log. What is not in the log was synced when it was folded into the database.
+            // The folder entry of the log is synced too. Data outside the log was synced when it was folded
+            // into the database.
             let folder = file.parent().unwrap_or(Path::new("/"));
             sync_file(&beside(file, "-wal"))
                 .and_then(|()| if cfg!(unix) { sync_file(folder) } else { Ok(()) })
@@ -71,7 +72,7 @@ impl Database {
         Ok(())
     }
 
-    /// Whether the next requests wait for other programs or fail at once.
+    /// Sets whether the next requests wait for other programs or fail immediately.
     pub(crate) fn wait_for_others(&mut self, wait: bool) {
         if self.waits != wait {
             let timeout = if wait { self.busy_timeout } else { Duration::ZERO };
@@ -93,8 +94,8 @@ impl Database {
     pub(crate) fn fold_long_log(&mut self) {
         if self.log_is_long() {
             self.log = 0;
-            // What stays in the log because someone reads it, or because it cannot be synced, is not lost. SQLite itself
-            // tries again, in a commit that then says what is wrong.
+            // Data that stays in the log, because of a reader or because it cannot be synced, is not lost.
+            // SQLite itself tries again in a later commit, which then reports the error.
             let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }
     }
@@ -114,9 +115,9 @@ pub(crate) struct ThreadRow {
     pub(crate) key: ThreadKey,
     /// The newest checkpoint.
     pub(crate) head: CheckpointId,
-    /// How many checkpoints there are.
+    /// The number of checkpoints.
     checkpoints: u64,
-    /// How many of them follow another than the one committed before them.
+    /// The number of checkpoints that do not follow the one committed before them.
     branched: u64,
 }
 
@@ -230,7 +231,7 @@ impl ThreadRow {
             .map(drop)
     }
 
-    /// Whether no checkpoint was ever pruned.
+    /// Returns whether no checkpoint was ever pruned.
     pub(crate) fn is_whole(&self) -> bool {
         self.checkpoints == self.head.0
     }
@@ -263,7 +264,7 @@ impl ThreadKey {
         Self::under_by(connection, thread, "NOT INDEXED")
     }
 
-    /// The same, if the index of names has them too: what one of the two has lost belongs to nobody any more.
+    /// Returns the same threads if the index of names agrees; a thread missing from one of the two is damage.
     pub(crate) fn checked_under(
         connection: &Connection,
         place: &Place,

@@ -1,4 +1,4 @@
-//! What can go wrong with a database, in words that say what to do.
+//! The errors of a database, with remedies.
 
 use std::{error::Error, io, path::Path};
 
@@ -46,7 +46,7 @@ fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> Checkpoin
     storage(format!("{failed}: {advice}"), in_short(cause))
 }
 
-/// What SQLite says, once: its errors repeat themselves in their own causes.
+/// The message of SQLite without duplicates: its errors repeat their own causes.
 #[derive(Debug, thiserror::Error)]
 #[error("{message} (SQLite code {code})")]
 struct Refusal {
@@ -66,7 +66,7 @@ fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
     }
 }
 
-/// Whether another program keeps the database locked, so that waiting may help.
+/// Returns whether another program has the database locked, so that waiting may help.
 pub(crate) fn is_busy(error: &CheckpointError) -> bool {
     match error {
         CheckpointError::Storage { source: Some(cause), .. } => is_busy_cause(&**cause),
@@ -107,7 +107,7 @@ pub(crate) fn damaged(
     corrupt(what, cause)
 }
 
-/// What is wrong with a row whose checksum is another one.
+/// The error text of a row whose checksum differs.
 pub(crate) const CHECKSUM: &str = "the row is not what was stored: its checksum does not fit";
 
 /// A part of a checkpoint, or a task of it, whose row was changed since it was stored.
@@ -132,7 +132,7 @@ pub(crate) fn damaged_thread(
     corrupt(what, cause)
 }
 
-/// A row of the table of threads that is damaged, so that nobody knows whose it was.
+/// Creates the error of a damaged row in the table of threads, whose thread is unknown.
 pub(crate) fn damaged_thread_row(
     place: &Place,
     key: i64,
@@ -153,7 +153,7 @@ pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
     CheckpointError::Corrupt { what, source: None }
 }
 
-/// A thread that has not as many rows of some kind as its own row says.
+/// Creates the error of a thread with fewer rows of some kind than its own row states.
 pub(crate) fn lost_rows(place: &Place, thread: &ThreadId, kind: &str) -> CheckpointError {
     let what = format!(
         "thread `{thread}` in {place} is damaged: {kind} are missing, or too many; restore the file from a backup"

@@ -1,6 +1,6 @@
-//! What a file may have in it: the tables that this program makes, and nothing else.
+//! The allowed contents of a file: the tables that this program creates, and no others.
 //!
-//! A database may come from another person. Triggers, views and expressions in it would run when it is used.
+//! A database may come from another person. Its triggers, views and expressions would run when it is used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ type Object = (String, String, Option<String>);
 /// The definitions that each name may have.
 type Known = BTreeMap<String, BTreeSet<Object>>;
 
-/// Switches off what could run code of the file: triggers, views and functions in its schema.
+/// Disables code in the file: triggers, views and functions in its schema.
 ///
 /// The program's own view is for people, and its own triggers are for programs of older versions.
 pub(crate) fn distrust(connection: &Connection) -> rusqlite::Result<()> {

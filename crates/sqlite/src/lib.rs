@@ -1,6 +1,7 @@
-//! What superstep keeps in SQLite: threads, and what is remembered across them.
+//! Storage in SQLite: threads, and items that are shared by threads.
 //!
-//! Start at [`SqliteCheckpointer`] and [`SqliteStore`]. The tables are described in [`SCHEMA`] and [`STORE_SCHEMA`].
+//! Start at [`SqliteCheckpointer`] and [`SqliteStore`]. The tables are described in [`SCHEMA`] and
+//! [`STORE_SCHEMA`].
 
 mod checksum;
 mod database;

@@ -1,8 +1,9 @@
 //! One writer for each thread, in this process and in others.
 //!
-//! In this process the names of the threads are kept in a set. Between processes, a thread's writer holds a lock on a file
-//! of its own, beside the database. The file is there while there is a writer: it is removed before its lock is given back.
-//! So a lock counts only if its file can still be found under its name; otherwise one tries again.
+//! Within the process, a set has the names of leased threads. Between processes, a thread's writer locks a
+//! separate file next to the database. The file exists while there is a writer: it is removed before its lock
+//! is released. A lock therefore counts only if its file still has its name; otherwise the attempt is
+//! repeated.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,7 @@ use superstep_checkpoint::{CheckpointError, ThreadId};
 
 use crate::{error, location::Place};
 
-/// How often to try again when others make and remove the file at the same time.
+/// The number of attempts while other processes create and remove the file.
 const TRIES: u32 = 1000;
 
 /// The threads that have a writer.
@@ -42,7 +43,7 @@ impl Locks {
         if !self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(thread.clone()) {
             return Err(CheckpointError::Busy { thread: thread.clone() });
         }
-        // From here on, whatever goes wrong gives the name back.
+        // From here on, any failure releases the name.
         let mut held = Held { locks: self.clone(), thread: thread.clone(), file: None };
         held.file = match &*self.place {
             Place::File(database) => Some(LockFile::acquire(&folder(database), thread)?),
@@ -77,7 +78,7 @@ impl LockFile {
                 return Ok(locked);
             }
         }
-        // So many others come and go that one of them is the writer.
+        // After so many changes of the file, one of the other processes is the writer.
         Err(CheckpointError::Busy { thread: thread.clone() })
     }
 
@@ -95,8 +96,8 @@ impl LockFile {
 impl Drop for LockFile {
     fn drop(&mut self) {
         if cfg!(unix) {
-            // While it is locked, so that nobody else can have locked what is removed. What cannot be removed does no
-            // harm: a lock file without a lock counts as free.
+            // Removed while locked, so that no other process can have locked the removed file. A failure is
+            // harmless: a lock file without a lock counts as free.
             let _ = fs::remove_file(&self.path);
         }
         drop(self.file.take());
@@ -129,7 +130,7 @@ fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether `path` is still the name of `file`.
+/// Returns whether `path` still refers to `file`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -145,7 +146,7 @@ fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// A name for any thread: what is harmless in its own name, for people, and a hash.
+/// Returns a file name for any thread: the harmless characters of its name, for readability, and a hash.
 fn file_name(thread: &ThreadId) -> String {
     let harmless = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
     let readable: String = thread.as_str().chars().filter(harmless).take(40).collect();

@@ -25,19 +25,19 @@ pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
 /// The number of [`SCHEMA`], stored as `PRAGMA user_version`. No two numbers of schemas differ in one bit.
 const VERSION: i64 = 2;
 
-/// That of [`SCHEMA_1`].
+/// The version of [`SCHEMA_1`].
 const OLD: i64 = 1;
 
-/// What tells our databases from those of others, stored as `PRAGMA application_id`: "SSTP".
+/// The id of this program's databases, stored as `PRAGMA application_id`: "SSTP".
 const APPLICATION: i64 = 0x5353_5450;
 
-/// The length of the write-ahead log, in pages, at which a commit folds it, because nobody else did.
+/// The length of the write-ahead log, in pages, at which a commit folds it if no other request has.
 const LAST_RESORT: u32 = 8_000;
 
-/// How often to ask for the write-ahead log while others open the same new file.
+/// The number of attempts to enable the write-ahead log while other processes open the same new file.
 const TRIES: u32 = 20;
 
-/// Opens or makes a database, and says where it really is.
+/// Opens or creates a database, and returns its canonical location.
 pub(crate) fn for_writing(
     path: &Path,
     options: &SqliteOptions,
@@ -55,7 +55,7 @@ pub(crate) fn for_writing(
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|cause| fail("make the tables", cause))?;
-        // Someone else may have made them since.
+        // Another process may have created them since.
         make_tables(&transaction, check(&transaction, &file)?)
             .map_err(|cause| fail("make the tables", cause))?;
         transaction.commit().map_err(|cause| fail("make the tables", cause))?;
@@ -76,8 +76,8 @@ pub(crate) fn for_writing(
     Ok((connection, file))
 }
 
-/// Opens a database that has to be there. Changes nothing in it, except that what a process left half done that was killed
-/// is undone or brought in, if the file can be written.
+/// Opens an existing database without changes. Exception: an unfinished write of a killed process is undone
+/// or applied if the file is writable.
 pub(crate) fn for_reading(
     path: &Path,
     options: &SqliteOptions,
@@ -111,7 +111,7 @@ pub(crate) fn copy(
     Ok(copy)
 }
 
-/// Makes a database that no one else sees.
+/// Creates a private database in memory.
 pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
     Connection::open_in_memory()
         .and_then(|connection| {
@@ -122,22 +122,21 @@ pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
         .map_err(|cause| error::database(&Place::Memory, "make the tables", cause))
 }
 
-/// What every connection has.
+/// Sets the options common to all connections.
 fn prepare(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(options.busy_timeout)?;
     foreign::distrust(connection)?;
     checksum::register(connection)
 }
 
-/// Whether a path means a database in memory, as everywhere in SQLite.
+/// Returns whether a path means a database in memory, by SQLite's convention.
 pub(crate) fn is_memory(path: &Path) -> bool {
     path == Path::new(":memory:")
 }
 
-/// Makes an empty file if there is none, so that no one but its owner ever reads it.
+/// Creates an empty file if it does not exist, readable by its owner only.
 ///
-/// A file that is there is not touched: opening and closing it would take away the locks that other connections of this
-/// process have on it.
+/// An existing file is not opened: closing it would release the locks of this process's other connections.
 fn create(path: &Path) -> Result<(), CheckpointError> {
     let mut file = fs::OpenOptions::new();
     file.write(true).create_new(true);
@@ -155,7 +154,7 @@ fn create(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// Some file systems, `/proc` among them, say so of a folder that is there and takes no files.
+/// Some file systems, such as `/proc`, return this error for an existing folder that does not accept files.
 fn no_folder(path: &Path, cause: std::io::Error) -> CheckpointError {
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let shown = folder.display();
@@ -198,10 +197,10 @@ enum Content {
     Tables,
 }
 
-/// Looks at what a file is without changing it.
+/// Inspects a file without changing it.
 fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointError> {
     let place = Place::File(file.to_path_buf());
-    // One statement, so that it sees one state of a file that someone else may be making tables in.
+    // One statement, so that it sees one state of a file in which another process may be creating tables.
     let look = connection.query_row(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
          FROM pragma_application_id, pragma_user_version",

@@ -24,7 +24,7 @@ fn history() -> String {
     )
 }
 
-/// The threads that are no subgraphs', by name.
+/// Returns the SQL for root threads, by name.
 fn roots() -> String {
     format!(
         "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads
@@ -40,8 +40,9 @@ fn way_back() -> String {
     )
 }
 
-/// The newest superstep that follows a checkpoint: on a branch of its own, or right behind it. Of the one behind it only that is
-/// wanted to be intact which is read here, so that a damaged checkpoint does not take the one before it along.
+/// Returns the SQL for the newest superstep that follows a checkpoint: on a branch, or directly after it. For
+/// the direct successor only the columns read here must be intact, so that a damaged checkpoint does not
+/// affect the one before it.
 fn applied_by() -> String {
     let (row, content) = (format!("checksum IS {CHECKPOINT}"), format!("content_checksum IS {CONTENT}"));
     let follows = "parent = ?2 AND source IN ('input', 'loop', 'update', 'fork')";
@@ -56,7 +57,7 @@ fn applied_by() -> String {
     )
 }
 
-/// Whether there is a checkpoint with this key.
+/// The SQL that tests for a checkpoint with this key.
 const EXISTS: &str = "SELECT 1 FROM checkpoints WHERE key = ?1";
 
 const BRANCHED: &str =
@@ -81,7 +82,7 @@ impl Database {
         at: Option<CheckpointId>,
     ) -> Result<Option<Loaded>, CheckpointError> {
         let place = self.place.clone();
-        // One transaction, so that nobody deletes the thread while it is read.
+        // One transaction, so that the thread cannot be deleted while it is read.
         let transaction = self
             .connection
             .transaction()
@@ -156,7 +157,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) row: ThreadRow,
 }
 
-/// What a checkpoint is loaded from: see [`Loaded`].
+/// The parts of a loaded checkpoint: see [`Loaded`].
 #[derive(Default)]
 struct Way {
     applied: Vec<(u32, NodeName)>,
@@ -186,7 +187,7 @@ impl Reader<'_> {
         Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
     }
 
-    /// What is known of one checkpoint; `None` if it is not there.
+    /// Returns the metadata of one checkpoint; `None` if it does not exist.
     fn meta(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, CheckpointError> {
         let key = self.row.key.checkpoint(id);
         let mut history = self.prepare(&history())?;
@@ -196,12 +197,13 @@ impl Reader<'_> {
         row.map(|row| meta(self.place, self.thread, row)).transpose()
     }
 
-    /// Of a thread of which nothing was pruned, every checkpoint has to be there; of others, as many as there were.
+    /// Reads the history. A thread that was never pruned must have every checkpoint; others must have the
+    /// recorded number.
     pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
         let head = self.row.head.0;
         let from_head = range.before.is_none_or(|before| before.0 > head);
         let mut next = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
-        // So that what stands behind the head is seen.
+        // Includes checkpoints after the head, so that they are detected.
         let newest = match from_head {
             true => Some(self.row.key.last()),
             false => self.row.key.checkpoint(CheckpointId(next)),
@@ -227,7 +229,7 @@ impl Reader<'_> {
                 return Err(lost());
             }
             (next, seen) = (id - 1, seen + 1);
-            // Of what is of another source, nothing else is wanted.
+            // Checkpoints of other sources need no further columns.
             let is_other = |source: &str| text(row, 2).is_ok_and(|stored| stored != source.as_bytes());
             if !(is_intact(row, 7) && range.source.is_some_and(|source| is_other(source.as_str()))) {
                 found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
@@ -274,7 +276,7 @@ impl Reader<'_> {
         let mut statement = self.prepare(&way_back())?;
         let mut way = Way::default();
         let mut next = Some(from);
-        // One round for each piece of the way on which ids are consecutive: one, if there are no branches.
+        // One query for each section of the path with consecutive ids: a single one without branches.
         while let Some(start) = next {
             let newest = self.row.key.checkpoint(start).unwrap_or(self.row.key.last());
             let mut rows =
@@ -357,7 +359,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is known of the checkpoint's own tasks.
+    /// Returns the records of the checkpoint's own tasks.
     pub(crate) fn tasks(
         &self,
         id: CheckpointId,
@@ -425,7 +427,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a record, behind which stands whether its row is intact.
+    /// Reads a record; the following column shows whether its row is intact.
     fn task(
         &self,
         id: CheckpointId,
@@ -491,7 +493,7 @@ fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMet
     })
 }
 
-/// Whether a row is what was stored, as a column says that compares its checksum.
+/// Returns whether a row is intact, by a column that compares its checksum.
 fn is_intact(row: &Row<'_>, column: usize) -> bool {
     row.get::<_, Option<bool>>(column).is_ok_and(|intact| intact == Some(true))
 }

@@ -28,34 +28,34 @@ use crate::{
     stored::{Bytes, NewCheckpoint, NewRecord},
 };
 
-/// How many requests may wait for the database before the next one has to wait for them.
+/// The maximum number of requests that wait for the database; further ones wait for space in the queue.
 const QUEUE: usize = 256;
 
 /// The size in bytes up to which a commit or record is small.
 const SMALL: usize = 64 * 1024;
 
-/// Keeps threads in an SQLite database.
+/// A checkpointer in an SQLite database.
 ///
-/// Requests are done one after the other, by an OS thread that serves the database. Only a small commit or record is
-/// done at once by whoever asks, if nobody else is using the database: that takes some ten microseconds, less than
-/// waking the other thread. Requests that were sent are carried out even if nobody waits for their answer any more.
-/// Dropping the checkpointer finishes what was asked of it and closes the file.
+/// An OS thread executes the requests one after the other. A small commit or record runs directly on the
+/// caller's thread if the database is idle: that takes some ten microseconds, less than waking the other
+/// thread. A sent request is executed even if its future is dropped. Dropping the checkpointer finishes all
+/// requests and closes the file.
 ///
 /// # Durability
-/// What was committed survives the end of the process, however it ends. The write-ahead log is synced when it is
-/// folded into the database, when a node asks for it before it does what must not be done twice
-/// ([`sync`](Checkpointer::sync)), and on each commit only with [`Synchronous::Commits`]. So a power failure may lose the newest
-/// commits, all of them or from some commit on; it cannot damage older ones.
+/// Committed data survives any end of the process. The write-ahead log is synced when it is folded into the
+/// database, and when a node requests it before an effect that must not be repeated
+/// ([`sync`](Checkpointer::sync)). It is synced on each commit only with [`Synchronous::Commits`]. A power
+/// failure may therefore lose the newest commits, from some commit on; it cannot damage older ones.
 ///
-/// Each row has a checksum, and each thread and checkpoint says how many rows belong to it: what was changed since it was stored,
-/// or is gone, is a [`CheckpointError::Corrupt`] and never another state. A log whose end is damaged is one that ends before
-/// that.
+/// Each row has a checksum, and each thread and checkpoint has the number of its rows. Changed or missing
+/// rows result in [`CheckpointError::Corrupt`], never in another state. A log with a damaged end is read up
+/// to the damage.
 ///
 /// # Several programs
-/// Any number may use the same file. [`lease`](Checkpointer::lease) holds a lock on a file in `<database>-locks/`,
-/// which the operating system gives back when the process ends.
+/// Any number of programs may use the same file. [`lease`](Checkpointer::lease) locks a file in
+/// `<database>-locks/`; the operating system releases the lock when the process ends.
 ///
-/// # Looking inside
+/// # Inspection
 /// `sqlite3 FILE 'SELECT * FROM history'` shows the checkpoints; see [`SCHEMA`](crate::SCHEMA).
 ///
 /// # Example
@@ -80,32 +80,33 @@ pub struct SqliteCheckpointer {
 
 struct Shared {
     database: Mutex<Database>,
-    /// Whether the worker has a job, for which it may have to wait.
+    /// `true` while the worker executes a job, which may have to wait.
     at_work: AtomicBool,
 }
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
-/// What can be chosen when a database is opened.
+/// Options for opening a database.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// How long to wait for another program that is writing. 5 s by default.
+    /// The maximum wait for another program that is writing. 5 s by default.
     pub busy_timeout: Duration,
     /// The size the database may have, in bytes; commits that do not fit are refused. Unlimited by default.
     pub max_bytes: Option<u64>,
-    /// What survives a power failure.
+    /// The time at which commits are written to the disk.
     pub synchronous: Synchronous,
 }
 
-/// When what was committed is written to the disk, so that it survives a power failure. The end of the process it survives in any
-/// case.
+/// The time at which commits are synced to the disk, so that they survive a power failure. They survive the
+/// end of the process in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// Before a node goes on that asked for it (`Cx::durable`), as agents do before they run a
-    /// tool that must not run twice, and when the write-ahead log is folded into the database. What was committed since is lost.
+    /// Before a node continues that requested it (`Cx::durable`), as agents do before a tool that must not
+    /// run twice, and when the write-ahead log is folded into the database. A power failure loses later
+    /// commits.
     #[default]
     Effects,
-    /// With each commit, which takes as long as the disk takes: `synchronous = FULL`.
+    /// With each commit, at the speed of the disk: `synchronous = FULL`.
     Commits,
 }
 
@@ -116,14 +117,15 @@ impl Default for SqliteOptions {
 }
 
 impl SqliteCheckpointer {
-    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
+    /// Opens the database at `path`, and creates it if it does not exist; `:memory:` is one [in
+    /// memory](Self::in_memory).
     ///
-    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread. A database
-    /// of an older superstep is brought to the present schema.
+    /// The file is readable by its owner only. Its folder must exist. Blocks the calling thread. A database
+    /// of an older superstep is migrated to the current schema.
     ///
     /// # Errors
-    /// [`CheckpointError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another
-    /// program or to a newer superstep.
+    /// [`CheckpointError::Storage`] if the file cannot be opened for writing, is not a database, belongs to
+    /// another program or to a newer superstep.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         Self::open_with(path, SqliteOptions::default())
     }
@@ -140,13 +142,14 @@ impl SqliteCheckpointer {
         Self::start(connection, Place::File(file), &options)
     }
 
-    /// Opens the database at `path` for looking at it: every request to write is refused.
+    /// Opens the database at `path` read-only: every request to write fails.
     ///
-    /// What a process left half done that was killed is tidied up. If nobody can write the file or its folder, as on a read-only
-    /// medium, it is read as it is. One of an older superstep is read as it is now, and left as it is.
+    /// An unfinished write of a killed process is completed or undone. If the file or its folder is not
+    /// writable, as on a read-only medium, it is read as it is. A database of an older superstep is read in
+    /// its own schema and not migrated.
     ///
     /// # Errors
-    /// See [`open`](Self::open); also if there is no such file.
+    /// See [`open`](Self::open); also if the file does not exist.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         if open::is_memory(path.as_ref()) {
             return Self::in_memory();
@@ -156,10 +159,10 @@ impl SqliteCheckpointer {
         Self::start(connection, Place::ReadOnly(file), &options)
     }
 
-    /// A database that is nowhere but in memory.
+    /// Opens a database in memory.
     ///
     /// # Errors
-    /// [`CheckpointError::Storage`] if there is no memory for it.
+    /// [`CheckpointError::Storage`] if there is not enough memory.
     pub fn in_memory() -> Result<Self, CheckpointError> {
         Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default())
     }
@@ -176,7 +179,7 @@ impl SqliteCheckpointer {
                 let mut database = served.database.lock().unwrap_or_else(PoisonError::into_inner);
                 database.wait_for_others(true);
                 job(&mut database);
-                // After the answer, because it syncs, which takes its time.
+                // After the answer, because a sync takes time.
                 database.fold_long_log();
                 served.at_work.store(false, Ordering::Relaxed);
             }
@@ -190,7 +193,7 @@ impl SqliteCheckpointer {
         })
     }
 
-    /// Where the database is; `None` if it is in memory.
+    /// Returns the path of the database; `None` if it is in memory.
     pub fn path(&self) -> Option<PathBuf> {
         self.place.file().map(Path::to_path_buf)
     }
@@ -202,14 +205,15 @@ impl SqliteCheckpointer {
     ) -> Result<T, CheckpointError> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |database| {
-            // Whoever asked may have gone in the meantime.
+            // The caller may have dropped its future.
             let _ = answer.send(job(database));
         });
         self.jobs().send(job).await.map_err(|_| error::worker_ended(&self.place))?;
         answered.await.map_err(|_| error::worker_ended(&self.place))?
     }
 
-    /// Does a write on this thread if it is small and nobody else is using the database; otherwise in its turn.
+    /// Performs a write on this thread if it is small and the database is idle; otherwise sends it to the
+    /// worker.
     async fn write<T: Send + 'static, R: Bytes + Send + 'static>(
         &self,
         request: R,
@@ -228,7 +232,7 @@ impl SqliteCheckpointer {
         request: &R,
         job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
     ) -> Option<Result<T, CheckpointError>> {
-        // Those who came before have their turn first; a lock alone would not see to that.
+        // Requests in the queue come first; a lock alone would not ensure this.
         let queued = self.jobs().capacity() < self.jobs().max_capacity();
         if queued || self.shared.at_work.load(Ordering::Relaxed) {
             return None;
@@ -239,10 +243,10 @@ impl SqliteCheckpointer {
             Err(TryLockError::WouldBlock) => return None,
         };
         if database.log_is_long() {
-            // The worker is to fold it.
+            // The worker should fold it.
             return None;
         }
-        // Another program may keep the file locked for long. The worker can wait for it, this thread must not.
+        // Another program may lock the file for long. The worker can wait for it, this thread must not.
         database.wait_for_others(false);
         match job(&mut database, request) {
             Err(error) if error::is_busy(&error) => None,
@@ -357,10 +361,10 @@ impl Checkpointer for SqliteCheckpointer {
 
 impl Drop for SqliteCheckpointer {
     fn drop(&mut self) {
-        // The worker ends when nobody can ask any more; then the connection closes and folds the write-ahead log in.
+        // The worker ends when no caller is left; then the connection closes and folds the write-ahead log.
         drop(self.jobs.take());
         if let Some(worker) = self.worker.take() {
-            // It answered its panic, if any, to whoever asked: their requests failed.
+            // Callers have received its panic, if any: their requests failed.
             let _ = worker.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What is remembered across threads, in an SQLite database.
+//! The store in an SQLite database.
 //!
 //! Start at [`SqliteStore`].
 
@@ -25,25 +25,26 @@ use items::Items;
 pub(crate) use tables::SCHEMAS;
 pub use tables::STORE_SCHEMA;
 
-/// How many operations, and how many bytes of values in them, are done at once by whoever asks.
+/// The maximum number of operations, and of bytes of their values, for execution on the caller's thread.
 const FEW: usize = 8;
 const SMALL: usize = 64 * 1024;
 
-/// Keeps items in an SQLite database: in a file of its own, or in that of a
+/// A store in an SQLite database: in a file of its own, or in that of a
 /// [`SqliteCheckpointer`](crate::SqliteCheckpointer), which may be open at the same time.
 ///
-/// Words are found with SQLite's FTS5. A query is split into words before SQLite sees it, so that there is no text that is
-/// a mistake in it, or an operator. Meanings are compared with those of all the items that a search is about, one by one:
-/// exact, and quick enough for some ten thousand.
+/// Words are found with SQLite's FTS5. A query is split into words before SQLite sees it, so that no text is
+/// a syntax error or an operator. A query by meaning is compared with every item in its scope: exact, and
+/// fast enough for some ten thousand items.
 ///
-/// A few small operations are done by whoever asks, if nobody else is using the database; everything else is done on a
-/// thread for blocking work of tokio's.
+/// A few small operations run on the caller's thread if the database is idle; all others run on tokio's
+/// blocking threads.
 ///
 /// # Durability
-/// As that of the checkpointer, but that nothing is synced before it is folded into the database. Each item has a checksum, so that
-/// one that was changed is an error; what a search finds rests on indexes that have none. Any number of programs may use the same file.
+/// Like the checkpointer's, except that data is synced only when it is folded into the database. Each item
+/// has a checksum, so that a changed one is an error; searches rely on indexes without checksums. Any number
+/// of programs may use the same file.
 ///
-/// # Looking inside
+/// # Inspection
 /// `sqlite3 FILE 'SELECT namespace, key, value FROM store_items'` shows the items; see [`STORE_SCHEMA`].
 ///
 /// # Example
@@ -68,13 +69,14 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`, and makes it if there is none; `:memory:` is one [in memory](Self::in_memory).
+    /// Opens the database at `path`, and creates it if it does not exist; `:memory:` is one [in
+    /// memory](Self::in_memory).
     ///
-    /// The file is readable by its owner only. Its folder has to be there. Does its work on the calling thread.
+    /// The file is readable by its owner only. Its folder must exist. Blocks the calling thread.
     ///
     /// # Errors
-    /// [`StoreError::Storage`] if the file cannot be opened for writing, is not a database, belongs to another program or
-    /// to a newer superstep.
+    /// [`StoreError::Storage`] if the file cannot be opened for writing, is not a database, belongs to
+    /// another program or to a newer superstep.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, SqliteOptions::default(), StoreOptions::default())
     }
@@ -95,10 +97,11 @@ impl SqliteStore {
         Self::start(connection, Place::File(file), &sqlite, options)
     }
 
-    /// Opens the database at `path` for looking at it: every request to write is refused, and the file can be one that nobody can write.
+    /// Opens the database at `path` read-only: every request to write fails, and the file need not be
+    /// writable.
     ///
     /// # Errors
-    /// See [`open`](Self::open); also if there is no such file.
+    /// See [`open`](Self::open); also if the file does not exist.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         if open::is_memory(path.as_ref()) {
             return Self::in_memory();
@@ -112,10 +115,10 @@ impl SqliteStore {
         Self::start(connection, place, &options, StoreOptions::default())
     }
 
-    /// A store that is nowhere but in memory.
+    /// Opens a store in memory.
     ///
     /// # Errors
-    /// [`StoreError::Storage`] if there is no memory for it.
+    /// [`StoreError::Storage`] if there is not enough memory.
     pub fn in_memory() -> Result<Self, StoreError> {
         Self::in_memory_with(StoreOptions::default())
     }
@@ -140,17 +143,17 @@ impl SqliteStore {
         Ok(Self { place, database: Arc::new(Mutex::new(database)), options })
     }
 
-    /// Where the database is; `None` if it is in memory.
+    /// Returns the path of the database; `None` if it is in memory.
     pub fn path(&self) -> Option<PathBuf> {
         self.place.file().map(Path::to_path_buf)
     }
 
-    /// Does something that may take its time where it keeps nobody waiting.
+    /// Runs an operation that may take time on a blocking thread.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        // In the order in which they came; and those that wait take no thread.
+        // In the order of arrival; waiting requests occupy no thread.
         let mut database = self.database.clone().lock_owned().await;
         let job = move || {
             database.wait_for_others(true);
@@ -167,13 +170,13 @@ impl SqliteStore {
         }
     }
 
-    /// Does a batch on this thread if it is small and nobody else is using the database.
+    /// Executes a batch on this thread if it is small and the database is idle.
     fn at_once(&self, batch: &Batch) -> Option<Result<Vec<Answer>, StoreError>> {
         if !is_small(batch) {
             return None;
         }
         let mut database = self.database.try_lock().ok().filter(|database| !database.log_is_long())?;
-        // Another program may keep the file locked for long.
+        // Another program may lock the file for long.
         database.wait_for_others(false);
         match apply(&mut database, batch) {
             Err(StoreError::Storage { source: Some(cause), .. }) if error::is_busy_cause(&*cause) => None,
@@ -228,7 +231,7 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// Does all of a batch or nothing.
+/// Applies a batch atomically.
 fn apply(database: &mut Database, batch: &Batch) -> Result<Vec<Answer>, StoreError> {
     let writes = batch.steps.iter().any(|step| match step {
         Step::Get { refresh, .. } | Step::Search { refresh, .. } => *refresh,
@@ -248,7 +251,7 @@ fn apply(database: &mut Database, batch: &Batch) -> Result<Vec<Answer>, StoreErr
     Ok(answers)
 }
 
-/// Does something in a transaction of its own.
+/// Runs an operation in a transaction of its own.
 fn transact<T>(
     database: &mut Database,
     writes: bool,

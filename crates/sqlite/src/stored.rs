@@ -1,4 +1,4 @@
-//! What the columns with JSON hold. A promise: see `tests/fixtures`.
+//! The JSON columns. A promise: see `tests/fixtures`.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -86,7 +86,7 @@ impl NewRecord {
     }
 }
 
-/// A request whose size is known.
+/// A request with a known size.
 pub(crate) trait Bytes {
     /// About how many bytes it stores.
     fn bytes(&self) -> usize;
@@ -131,8 +131,8 @@ pub(crate) fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
     serde_json::from_slice(json)
 }
 
-/// A task's end, in the column `record`. One struct with the fields of all ends, because a tagged enum cannot hold raw
-/// JSON.
+/// The end of a task, in the column `record`. One struct has the fields of all variants, because a tagged
+/// enum cannot contain raw JSON.
 #[derive(Serialize, Deserialize)]
 struct Record<'a> {
     end: End,
@@ -152,7 +152,7 @@ struct Record<'a> {
     asked: Option<Cow<'a, BTreeMap<String, Question>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     once: Option<Cow<'a, BTreeMap<String, String>>>,
-    /// What the node's error handler is told, of which the rest is then.
+    /// The failure that the node's error handler receives; the other fields then describe the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<Cow<'a, NodeFailure>>,
 }

@@ -14,7 +14,7 @@ use crate::{
     stored,
 };
 
-/// A checkpoint of a thread that is to be pruned.
+/// A checkpoint of a thread to prune.
 struct Known {
     id: CheckpointId,
     parent: Option<CheckpointId>,
@@ -192,7 +192,7 @@ impl Pruning<'_> {
         rows.collect()
     }
 
-    /// Records what tasks wrote whose superstep is about to be forgotten, where they themselves are kept.
+    /// Records the writes of retained tasks whose superstep is about to be deleted.
     fn keep_results(
         &self,
         reader: &Reader<'_>,
@@ -201,7 +201,7 @@ impl Pruning<'_> {
     ) -> Result<(), CheckpointError> {
         let mut seen = BTreeSet::new();
         for child in known.iter().rev().filter(|child| child.is_loop) {
-            // The newest superstep says how the tasks ended.
+            // The newest superstep has the results of the tasks.
             let Some(parent) = child.parent.filter(|parent| seen.insert(*parent)) else { continue };
             let (Some(key), true) = (self.row.key.checkpoint(parent), keep.contains(&parent)) else {
                 continue;

@@ -7,9 +7,9 @@ use crate::{
     open::SCHEMA,
 };
 
-/// Brings the tables of schema 1 to the present one, inside the caller's transaction.
+/// Migrates the tables of schema 1 to the current schema, inside the caller's transaction.
 ///
-/// What is in them is taken as it is: it has no checksums that would tell whether it is damaged.
+/// Their data is accepted as it is: it has no checksums that could reveal damage.
 pub(crate) fn from_1(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "DROP VIEW history;

@@ -24,7 +24,7 @@ ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum
 const ADD_TO_SUM: &str = "
 INSERT INTO task_sums (checkpoint, sum) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET sum = sum + excluded.sum";
 
-/// The slots of finished tasks. A record begins with how its task ended.
+/// The slots of finished tasks. A record begins with the kind of its task's end.
 const FINISHED: &str = r#"
 SELECT slot FROM tasks WHERE checkpoint = ?1 AND substr(record, 1, 17) = '{"end":"finished"' ORDER BY slot"#;
 
@@ -104,7 +104,7 @@ impl Database {
         transaction.commit().map_err(refused)
     }
 
-    /// What is wrong with a commit behind the last possible checkpoint.
+    /// Creates the error of a commit after the last possible checkpoint id.
     fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
         let row = ThreadRow::find(&self.connection, &self.place, &new.thread)?;
         let is_full = row.is_some_and(|row| Some(row.head) == new.expected);

@@ -12,7 +12,7 @@ use syn::{
 
 use super::Param;
 
-/// What the arguments stand for.
+/// The subjects of the arguments.
 pub(super) enum Subjects {
     /// Some of them, by name.
     Named(Vec<Named>),
@@ -61,7 +61,7 @@ impl Subjects {
     /// Checks that the function has the parameters that are named.
     pub(super) fn check(&self, params: &[Param]) -> Result<()> {
         let Self::Named(all) = self else { return Ok(()) };
-        // The model may know them by other names than the function.
+        // The names in the schema may differ from those in the function.
         let is_free = params.iter().any(|param| match param {
             Param::Argument { attributes, .. } => {
                 attributes.iter().any(|other| other.path().is_ident("serde"))
@@ -84,7 +84,7 @@ impl Subjects {
         wrong.map_or(Ok(()), |(name, what)| Err(Error::new_spanned(name, format!("`{name}` {what}"))))
     }
 
-    /// What has to be made before the tool, and the call that tells it.
+    /// Returns the code before the creation of the tool, and the call that sets the subjects.
     pub(super) fn tokens(&self, home: &TokenStream) -> (TokenStream, TokenStream) {
         match self {
             Self::Path(path) => (TokenStream::new(), quote!(.with_subject(#path))),
@@ -96,7 +96,7 @@ impl Subjects {
                         "command" => quote!(Command),
                         "text" => quote!(Text),
                         _ => {
-                            // Without a folder of its own it works where the process does.
+                            // Without a folder of its own, it uses the current folder of the process.
                             let root = root.as_ref().map_or_else(|| quote!("."), |root| quote!(&#root));
                             quote!(Path(::std::path::PathBuf::from(::std::convert::AsRef::<::std::path::Path>::as_ref(#root))))
                         }

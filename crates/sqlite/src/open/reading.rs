@@ -1,4 +1,4 @@
-//! Opening a database for reading, wherever it is and whatever was left beside it.
+//! Opening a database for reading, at any location and with any journal left next to it.
 
 use std::{
     fs,
@@ -12,19 +12,19 @@ use superstep_checkpoint::CheckpointError;
 use super::{find, prepare};
 use crate::{SqliteOptions, error, location::Place};
 
-/// What a rollback journal of SQLite begins with.
+/// The first bytes of a rollback journal of SQLite.
 const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// How a file can be opened, in the order in which it is tried.
+/// The modes of opening a file, in the order of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// As one of several programs.
     Shared,
     /// So that SQLite brings in what a killed process left: a rollback journal, or a log.
     Mended,
-    /// On a medium that nobody can write: nothing is locked, and no file is made.
+    /// On read-only media: without locks, and without new files.
     Alone {
-        /// Whether there is a log to be read as well.
+        /// `true` if there is a log to read as well.
         log: bool,
     },
 }
@@ -50,16 +50,17 @@ pub(super) fn connect(
     Err(error::opening(&Place::ReadOnly(file), cause))
 }
 
-/// Returns whether a rollback journal says that the file had nothing in it: a process was killed while it made the first tables.
+/// Returns whether a rollback journal shows that the file was empty: a process was killed while it created
+/// the first tables.
 fn was_empty(file: &Path) -> bool {
     let mut header = [0; 20];
     let read =
         fs::File::open(beside(file, "-journal")).and_then(|mut journal| journal.read_exact(&mut header));
-    // The number of pages that the file had stands behind the magic number, the number of records and a nonce.
+    // The original number of pages follows the magic number, the number of records and a nonce.
     read.is_ok() && header[..8] == JOURNAL && header[16..] == [0; 4]
 }
 
-/// Whether something has to be written that cannot be, or cannot be in this mode.
+/// Returns whether opening requires a write that is not possible, or not possible in this mode.
 fn needs_another_mode(cause: &rusqlite::Error) -> bool {
     matches!(cause.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
@@ -90,7 +91,7 @@ fn open(file: &Path, mode: Mode, options: &SqliteOptions) -> rusqlite::Result<Co
     Ok(connection)
 }
 
-/// The address of a file that nobody changes.
+/// Returns the URI of an immutable file.
 fn immutable(file: &Path) -> String {
     let mut address = "file:".to_owned();
     for byte in file.as_os_str().as_encoded_bytes() {
@@ -103,7 +104,7 @@ fn immutable(file: &Path) -> String {
     address + "?immutable=1"
 }
 
-/// The file that SQLite keeps beside a database.
+/// Returns the path of a file that SQLite stores next to a database.
 pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);

@@ -1,4 +1,4 @@
-//! What is done with items inside a transaction.
+//! Operations on items inside a transaction.
 
 use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
 use superstep_checkpoint::store::{
@@ -14,8 +14,8 @@ pub(super) struct Items<'t> {
     pub(super) place: &'t Place,
 }
 
-/// What a search is about: the items from `low` to below `high` that live at `now_ms`, without those whose namespace only
-/// begins with the same letters.
+/// The scope of a search: the items from `low` to below `high` that live at `now_ms`, without namespaces that
+/// only share a prefix of letters.
 pub(super) const IN_SCOPE: &str =
     "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)
     AND (expires_ms IS NULL OR expires_ms > :now)";
@@ -74,7 +74,7 @@ impl Items<'_> {
         })
     }
 
-    /// Removes what nobody can see any more.
+    /// Removes expired items.
     pub(super) fn sweep(&self, now_ms: i64) -> Result<usize, StoreError> {
         let over = "SELECT id, namespace FROM store_items WHERE expires_ms <= ?1";
         let over =
@@ -155,7 +155,7 @@ impl Items<'_> {
         Ok(())
     }
 
-    /// What is known of an item, whether or not its time is over.
+    /// Returns the row of an item, expired or not.
     fn find(&self, namespace: &Namespace, key: &str) -> Result<Option<Times>, StoreError> {
         let sql = format!(
             "SELECT id, created_ms, updated_ms, expires_ms, checksum IS {SUM} FROM store_items
@@ -179,7 +179,7 @@ impl Items<'_> {
             self.count_words(namespace, &words(&text).collect::<Vec<_>>(), false)?;
             self.execute("DELETE FROM store_words WHERE rowid = ?1", [id])?;
         }
-        // The file has triggers for this, of which programs of older versions know; this one runs no code of a file.
+        // The file has triggers for this, for programs of older versions; this one runs no code of a file.
         self.execute(
             "UPDATE store_totals SET items = items - 1, words = words - (SELECT words FROM store_items WHERE id = ?2)
              WHERE namespace = ?1",
@@ -261,7 +261,7 @@ impl Items<'_> {
         Ok(search.filter.iter().all(|filter| filter.matches(&value)))
     }
 
-    /// Reads the rows of a query about the scope of a search until told to stop.
+    /// Reads the rows of a query in the scope of a search until the callback stops.
     pub(super) fn each(
         &self,
         sql: &str,
@@ -272,9 +272,9 @@ impl Items<'_> {
         let refused = |cause| self.refused(cause);
         let mut query = self.connection.prepare_cached(sql).map_err(refused)?;
         let (low, dot, high) = match &search.within {
-            // `/` is what comes after `.`.
+            // `/` follows `.` in order.
             Some(outer) => (outer.to_string(), format!("{outer}."), Sql::Text(format!("{outer}/"))),
-            // Every text comes before every blob.
+            // Every text is ordered before every blob.
             None => (String::new(), String::new(), Sql::Blob(Vec::new())),
         };
         let scope: [(&str, &dyn rusqlite::ToSql); 3] = [(":low", &low), (":dot", &dot), (":high", &high)];
@@ -321,12 +321,13 @@ impl Items<'_> {
     }
 }
 
-/// Whether a row is what was stored, as far as a search depends on it: those that it finds are checked when they are read.
+/// Returns the SQL that tests the columns on which a search depends; the found rows are fully checked when
+/// they are read.
 pub(super) fn intact(search: &Search) -> String {
     if search.filter.is_empty() { "1".to_owned() } else { format!("checksum IS {SUM}") }
 }
 
-/// The page of hits that a search asks for; they are in order of their places, which decides between equals.
+/// Returns the requested page of hits. They are ordered by place, which decides between equal scores.
 pub(super) fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
     hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()

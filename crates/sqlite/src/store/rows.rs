@@ -1,4 +1,4 @@
-//! Reading rows of `store_items`, with care: anyone may have changed them.
+//! Defensive reading of rows of `store_items`: any program may have changed them.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ pub(super) const SUM: &str = "row_sum(
     'item', id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, vector
 )";
 
-/// Refuses a row that is not what was stored, as a column says that compares its checksum.
+/// Rejects a row that is not intact, by a column that compares its checksum.
 pub(super) fn check(place: &Place, row: &Row<'_>, column: usize) -> Result<(), StoreError> {
     match row.get(column) {
         Ok(Some(true)) => Ok(()),

@@ -16,7 +16,8 @@ pub const STORE_SCHEMA: &str = concat!(
     include_str!("schema_3.sql")
 );
 
-/// What makes each schema from the one before. They are never changed; a new schema is a new entry.
+/// The statements that create each schema from the one before. They are never changed; a new schema is a new
+/// entry.
 pub(crate) const SCHEMAS: [&str; 3] =
     [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
@@ -36,7 +37,7 @@ pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), Sto
     let refused = |cause| StoreError::from(error::database(place, "make the tables of the store", cause));
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-    // Someone else may have made them since.
+    // Another process may have created them since.
     for schema in missing(&transaction, place)? {
         transaction.execute_batch(schema).map_err(refused)?;
     }
@@ -46,7 +47,7 @@ pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), Sto
     transaction.commit().map_err(refused)
 }
 
-/// The steps that the database has still to take.
+/// Returns the migrations that the database still needs.
 fn missing(connection: &Connection, place: &Place) -> Result<&'static [&'static str], StoreError> {
     let look = || {
         let known: bool =

@@ -1,6 +1,6 @@
 //! Searching for words inside a transaction.
 //!
-//! How many items have a word is known without looking at them, so only those are read that the rarer words of a query find.
+//! The number of items with a word is stored, so that only items with the rarer words of a query are read.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -59,7 +59,7 @@ impl Items<'_> {
         Ok(super::items::best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
     }
 
-    /// How many items of the scope live, and how many words they have.
+    /// Returns the number of live items in the scope, and of their words.
     fn total(&self, search: &Search, over: &Over) -> Result<Scope, StoreError> {
         let sql = format!(
             "SELECT coalesce(sum(items), 0), coalesce(sum(words), 0) FROM store_totals WHERE {NAMESPACES}"
@@ -73,7 +73,7 @@ impl Items<'_> {
         Ok(scope)
     }
 
-    /// How many items of the scope have a word, those whose time is over among them.
+    /// Returns the number of items in the scope with a word, including expired ones.
     fn having(&self, search: &Search, term: &str) -> Result<u64, StoreError> {
         let sql =
             format!("SELECT coalesce(sum(items), 0) FROM store_terms WHERE term = :term AND {NAMESPACES}");
@@ -103,7 +103,8 @@ impl Items<'_> {
         Ok(over)
     }
 
-    /// Whether the words are so much more common in other scopes that it is quicker to read all of this one.
+    /// Returns whether the words are so much more common in other scopes that reading all of this one is
+    /// faster.
     fn is_rare_here<'t>(
         &self,
         search: &Search,
@@ -123,7 +124,7 @@ impl Items<'_> {
         Ok(anywhere / 4 > scope.items)
     }
 
-    /// Looks for the words in the whole database.
+    /// Searches the whole database for the words.
     fn matching(
         &self,
         now_ms: i64,
@@ -131,7 +132,7 @@ impl Items<'_> {
         terms: &[String],
         finding: &[usize],
     ) -> Result<Vec<Candidate>, StoreError> {
-        // The words have nothing but letters and digits; within quotation marks none of them is an operator.
+        // The words have only letters and digits; within quotation marks none of them is an operator.
         let wanted: Vec<_> = finding.iter().map(|term| format!("\"{}\"", terms[*term])).collect();
         let sql = format!(
             "SELECT {} FROM store_words CROSS JOIN store_items ON store_items.id = store_words.rowid
@@ -148,7 +149,7 @@ impl Items<'_> {
         Ok(found)
     }
 
-    /// Looks for the words in every item of the scope.
+    /// Searches every item of the scope for the words.
     fn scanned(
         &self,
         now_ms: i64,
@@ -171,7 +172,7 @@ impl Items<'_> {
         Ok(found)
     }
 
-    /// What a row says, if it has one of the words that find something.
+    /// Reads a row, if it has one of the words that select items.
     fn candidate(
         &self,
         search: &Search,
@@ -190,7 +191,7 @@ impl Items<'_> {
         Ok(Some(Candidate { id: self.column(row, 0)?, fits, place, counts, len }))
     }
 
-    /// Counts the words of a new item, or of one that goes.
+    /// Adds the words of a new item to the counts, or removes those of a deleted one.
     pub(super) fn count_words(
         &self,
         namespace: &str,
@@ -217,7 +218,7 @@ impl Items<'_> {
     }
 }
 
-/// The columns of a [`Candidate`]. Values are long, and only filters look at them.
+/// Returns the columns of a [`Candidate`]. Values are long and are read only for filters.
 fn columns(search: &Search) -> String {
     let value = if search.filter.is_empty() { "NULL" } else { "value" };
     format!("id, {value}, text, namespace, key, {}", intact(search))

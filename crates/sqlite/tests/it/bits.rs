@@ -1,4 +1,4 @@
-//! One bit of a database is another one: every request ends in an error, or in the answer that it had before.
+//! A database with one bit flipped: every request returns an error, or the same answer as before.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 
 use crate::support::{Folder, superstep};
 
-/// Which bits are tried: some, and more where each page says what it has. `just bits` tries all of them.
+/// Selects the bits to flip: a sample, with more in each page's header. `just bits` tries all of them.
 fn bits(bytes: usize) -> impl Iterator<Item = usize> {
     const PAGE: usize = 4_096 * 8;
     const FIRST: usize = 24 * 8;
@@ -65,7 +65,7 @@ async fn threads(folder: &Folder) {
     assert_eq!(store.prune(&"other".into(), CheckpointId(4), prune).await.unwrap(), 2);
 }
 
-/// What a database says to everything that can be asked, or nothing where it says that it is damaged.
+/// Returns the answers of a database to all requests; empty for those that report damage.
 async fn answers(folder: &Folder) -> Vec<(String, Option<String>)> {
     let mut answers = Vec::new();
     let store = SqliteCheckpointer::open_read_only(folder.db());
@@ -120,7 +120,7 @@ async fn a_bit_of_a_database_of_threads_is_no_other_state() {
     assert!(noticed > 20, "{noticed}");
 }
 
-/// The items of a store, each by its key, and whatever a search finds.
+/// Returns the items of a store, by key, and the results of searches.
 async fn items(folder: &Folder) -> Vec<(String, Option<String>)> {
     let Ok(store) = SqliteStore::open(folder.db()) else { return Vec::new() };
     let mut answers = Vec::new();

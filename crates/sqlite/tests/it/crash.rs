@@ -1,4 +1,4 @@
-//! Processes that end in the middle of their work.
+//! Processes that are killed during their work.
 //!
 //! The other process is this test program again, running [`child`] alone.
 
@@ -15,8 +15,8 @@ use crate::support::{Folder, line, load, superstep, updates};
 /// Names the database to the other process.
 const DATABASE: &str = "SUPERSTEP_TEST_DATABASE";
 
-/// Does nothing unless it is the other process: then it leases a thread, commits three checkpoints, records a task, says
-/// so, and waits to be killed.
+/// Runs only in the other process: leases a thread, commits three checkpoints, records a task, reports this,
+/// and waits to be killed.
 #[test]
 fn child() {
     let Some(database) = std::env::var_os(DATABASE) else { return };
@@ -89,7 +89,7 @@ async fn a_request_that_nobody_waits_for_is_carried_out() {
     let store = Arc::new(folder.open());
     let thread = ThreadId::from("t");
     let mut commit = store.commit(&thread, None, superstep(None, "1"));
-    // Asked once, so that it is sent, and then dropped.
+    // Polled once, so that it is sent, and then dropped.
     let _ = futures::poll!(&mut commit);
     drop(commit);
     drop(store);

@@ -9,7 +9,7 @@ use crate::{
     support::{Folder, line, load, superstep, updates},
 };
 
-/// Changes a database of three checkpoints and says what loading it gives.
+/// Changes a database of three checkpoints and returns the result of loading it.
 async fn damaged(sql: &str) -> String {
     let folder = Folder::new();
     line(&folder.open(), &"t".into(), 3).await;

@@ -1,8 +1,9 @@
-//! What is stored, for programs of other versions and for people.
+//! The stored format, for programs of other versions and for people.
 //!
-//! `tests/fixtures/v1.db` and `v2.db` are what [`write_fixture`] stored when schemas 1 and 2 were new. They are never written again: a
-//! later schema gets a fixture of its own, and these still have to load. To make the one of a new schema, add its path to [`FIXTURE`]
-//! and run the tests once with `SUPERSTEP_WRITE_FIXTURE=1`; a file that is there is not overwritten.
+//! `tests/fixtures/v1.db` and `v2.db` were written by [`write_fixture`] when schemas 1 and 2 were new. They
+//! are never written again: a later schema gets a fixture of its own, and these must still load. To create
+//! the fixture of a new schema, add its path to [`FIXTURE`] and run the tests once with
+//! `SUPERSTEP_WRITE_FIXTURE=1`; an existing file is not overwritten.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,10 +16,10 @@ use superstep_sqlite::{SCHEMA, SqliteCheckpointer};
 
 use crate::support::{Folder, load, superstep, updates};
 
-/// That of schema 1.
+/// The fixture of schema 1.
 pub(crate) const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1.db");
 
-/// That of the present schema.
+/// The fixture of the current schema.
 const PRESENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v2.db");
 
 /// One of everything: a run with a parallel superstep and a snapshot, a worker with its item, a fork, a failed task, a
@@ -93,7 +94,7 @@ async fn write_fixture(path: &Path) {
     store.commit(&"../o'dd ü".into(), None, superstep(None, "{}")).await.unwrap();
 }
 
-/// Whether what was written now is what is in a fixture. One that is not there yet is written if that is wanted.
+/// Asserts that newly written data equals a fixture. A missing fixture is written if requested.
 pub(crate) fn assert_written_as_in(fixture: &str, written: &Path) {
     if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !Path::new(fixture).exists() {
         std::fs::copy(written, fixture).unwrap();
@@ -125,7 +126,7 @@ fn dump(path: &Path) -> String {
     dump
 }
 
-/// A copy of a fixture, because opening a database puts files beside it.
+/// Copies a fixture, because opening a database creates files next to it.
 pub(crate) fn copy(fixture: &str) -> Folder {
     let folder = Folder::new();
     std::fs::copy(fixture, folder.db()).expect("the fixture is in the repository");

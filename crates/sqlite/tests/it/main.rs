@@ -1,4 +1,4 @@
-//! What the SQLite checkpointer does.
+//! The behaviour of the SQLite checkpointer.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

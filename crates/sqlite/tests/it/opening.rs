@@ -77,7 +77,7 @@ fn a_newer_schema_asks_for_a_newer_program() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_cannot_be_written_is_refused() {
-    // Nobody can write there, not even an administrator.
+    // The folder is not writable, not even for an administrator.
     let error = SqliteCheckpointer::open("/proc/superstep.db").unwrap_err().to_string();
     let expected = "SS303: cannot open database `/proc/superstep.db`: ";
     assert!(error.starts_with(expected), "{error}");
@@ -148,7 +148,7 @@ async fn the_name_that_sqlite_has_for_it_is_a_database_in_memory() {
 /// Leaves a database as it is when its process was killed.
 type Begin = fn(&Folder);
 
-/// Kills that come while the first database is made leave these.
+/// Kills during the creation of the first database leave these files.
 #[tokio::test]
 async fn a_database_that_was_just_begun_has_no_threads_and_can_be_used() {
     let begun: [(&str, Begin); 4] = [

@@ -1,7 +1,7 @@
-//! What is stored of tasks that are not over: what they did once, what they ask, and which error handler has them over.
+//! The stored records of unfinished tasks: effects, questions, and error handlers.
 //!
-//! `tests/fixtures/v1-records.db` has one of each, as [`write_fixture`] stored them when these records were new. Like the
-//! other fixtures it is never written again; see [`format`](crate::format).
+//! `tests/fixtures/v1-records.db` has one of each, as [`write_fixture`] stored them when these records were
+//! new. Like the other fixtures it is never written again; see [`format`](crate::format).
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -94,7 +94,8 @@ fn slots() -> Vec<(u32, TaskRecord)> {
     (0..).zip(records()).collect()
 }
 
-/// The records one by one, as tasks end, and then those of the ones that stay behind an update by hand, at once.
+/// Stores the records one by one, as tasks end, and then those of tasks that remain after a manual update,
+/// together.
 async fn write_fixture(path: &Path) {
     let store = SqliteCheckpointer::open(path).unwrap();
     let thread = ThreadId::from("t");

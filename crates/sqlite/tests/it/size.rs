@@ -1,4 +1,4 @@
-//! How much is stored of a long chat.
+//! The stored size of a long chat.
 
 use std::{fs, sync::Arc};
 
@@ -40,7 +40,7 @@ fn short() -> StateGraph<Chat> {
     graph
 }
 
-/// One node looks at what came and another one answers.
+/// One node reads the input and another one answers.
 fn long() -> StateGraph<Chat> {
     let mut graph = StateGraph::<Chat>::new("chat");
     let listen = graph.add_node("listen", async |chat: Chat, _: Cx| Chat::update().turns(chat.turns + 1));
@@ -53,7 +53,7 @@ fn long() -> StateGraph<Chat> {
     graph
 }
 
-/// The bytes of all files of a database after so many turns, each a run of its own.
+/// Returns the bytes of all files of a database after this number of turns, each a separate run.
 async fn stored(graph: CompiledGraph<Chat>, turns: i64) -> u64 {
     let folder = Folder::new();
     let store = Arc::new(SqliteCheckpointer::open(folder.db()).unwrap());

@@ -146,7 +146,8 @@ async fn damage_is_reported_and_nothing_is_made_up() {
     }
 }
 
-/// What an older schema wrote is never written again: a later schema gets a fixture of its own, and these still have to load.
+/// Data of an older schema is never rewritten: a later schema gets a fixture of its own, and these must still
+/// load.
 #[tokio::test]
 async fn stores_of_every_schema_load_for_ever() {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
@@ -181,7 +182,7 @@ async fn stores_of_every_schema_load_for_ever() {
     assert!(scores.iter().all(|score| *score == scores[0]), "{scores:?}");
 }
 
-/// A search reads what its rare words find and nothing else, however many items there are.
+/// A search reads only the items selected by its rare words, for any number of items.
 #[tokio::test]
 async fn a_search_does_not_read_every_item_of_a_large_store() {
     let folder = Folder::new();
@@ -211,7 +212,7 @@ async fn a_search_does_not_read_every_item_of_a_large_store() {
         })
         .unwrap();
     assert_eq!(totals, (3_000, 9_000));
-    // Whoever damages every value that the rare words do not find does not disturb the search.
+    // Damaged values that the rare words do not select do not affect the search.
     sql.execute("UPDATE store_items SET value = '{' WHERE key NOT LIKE '%.42'", []).unwrap();
     let found =
         store.search(Search { limit: 100, ..Search::within(&notes()).words("the at42") }).await.unwrap();

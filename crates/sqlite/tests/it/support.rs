@@ -31,7 +31,7 @@ impl Folder {
         SqliteCheckpointer::open(self.db()).expect("the database opens")
     }
 
-    /// A plain connection to the database, as someone else has it.
+    /// A plain connection to the database, as another program has it.
     pub(crate) fn sql(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.db()).expect("the database opens")
     }

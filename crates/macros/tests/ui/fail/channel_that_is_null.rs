@@ -1,4 +1,4 @@
-//! What is `null` in JSON in two ways is not stored.
+//! A type with two values that are `null` in JSON cannot be stored.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A routing node takes the routes of its own enum, and its routes are bound to nodes.
+//! A routing node has routes of its own enum, and its routes are bound to nodes.
 
 use superstep_graph::{Command, Cx, END, Route, State, StateGraph};
 

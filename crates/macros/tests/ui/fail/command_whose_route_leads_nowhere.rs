@@ -1,4 +1,4 @@
-//! Every route of a routing node has to lead somewhere.
+//! Every route of a routing node needs a target.
 
 use superstep_graph::{Command, Cx, END, Route, State, StateGraph};
 

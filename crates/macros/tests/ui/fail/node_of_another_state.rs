@@ -1,4 +1,4 @@
-//! A node has to take the state of its graph.
+//! A node must take the state of its graph.
 
 use superstep_graph::{Cx, State, StateGraph};
 

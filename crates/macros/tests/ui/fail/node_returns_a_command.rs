@@ -1,4 +1,4 @@
-//! A node that goes somewhere itself is declared as one.
+//! A node with routes of its own is declared as a routing node.
 
 use superstep_graph::{Command, Cx, Route, State, StateGraph};
 

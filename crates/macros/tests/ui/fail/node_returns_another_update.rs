@@ -1,4 +1,4 @@
-//! A node has to return the update of its graph's state.
+//! A node must return the update of its graph's state.
 
 use superstep_graph::{Cx, State, StateGraph};
 

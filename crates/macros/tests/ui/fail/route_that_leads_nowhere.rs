@@ -1,4 +1,4 @@
-//! Every route has to lead somewhere.
+//! Every route needs a target.
 
 use superstep_graph::{Cx, END, Route, State, StateGraph};
 

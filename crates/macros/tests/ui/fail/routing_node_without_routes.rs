@@ -1,4 +1,4 @@
-//! A routing node says where it goes, with an enum that derives `Route`.
+//! A routing node declares its routes with an enum that derives `Route`.
 
 use superstep_graph::{Command, Cx, State, StateGraph};
 

@@ -1,4 +1,4 @@
-//! What a command sends has to be what the worker takes.
+//! The items of a command's sends must have the worker's item type.
 
 use superstep_graph::{Command, Cx, NoRoute, State, StateGraph, WorkerRef};
 

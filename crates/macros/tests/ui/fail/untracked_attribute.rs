@@ -1,4 +1,4 @@
-//! Nothing can be said of what was stored of a channel that is never stored.
+//! An untracked channel cannot have attributes about stored data.
 
 use superstep_graph::State;
 

@@ -1,4 +1,4 @@
-//! What a part of a state has to say.
+//! The attributes of a view's fields.
 
 use superstep_graph::{Input, View};
 

@@ -1,4 +1,4 @@
-//! What is sent has to be what the worker takes.
+//! The items of a fan-out must have the worker's item type.
 
 use superstep_graph::{Cx, START, State, StateGraph};
 

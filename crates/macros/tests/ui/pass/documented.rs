@@ -1,4 +1,4 @@
-//! A library that asks for documentation, and forbids what generated code often does.
+//! A library that requires documentation, and forbids lints that generated code often triggers.
 #![deny(missing_docs, unreachable_pub, unused, unused_qualifications, private_interfaces)]
 
 use superstep_graph::{Log, Route, State};
@@ -25,7 +25,7 @@ pub struct Chat {
     answer: Option<String>,
 }
 
-/// The ways out.
+/// The routes.
 #[derive(Route, Clone, Copy)]
 pub enum Next {
     /// The only one.
